@@ -1,0 +1,123 @@
+"""What upstreams say when they fail, in one form: any error object or word to an UpstreamRefused."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..errors import UpstreamRefused, excerpt
+
+STATUS_OF: Final[dict[str, int]] = {
+    "invalid_request_error": 400,
+    "invalid_request": 400,
+    "invalid_argument": 400,
+    "failed_precondition": 400,
+    "context_length_exceeded": 400,
+    "exceed_context_size_error": 400,
+    "badrequesterror": 400,
+    "invalid_prompt": 400,
+    "tool_use_failed": 400,
+    "content_policy_violation": 400,
+    "validationexception": 400,
+    "authentication_error": 401,
+    "authentication": 401,
+    "unauthenticated": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "payment_required": 402,
+    "permission_error": 403,
+    "permission_denied": 403,
+    "accessdeniedexception": 403,
+    "not_found_error": 404,
+    "not_found": 404,
+    "model_not_found": 404,
+    "resourcenotfoundexception": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "payload_too_large": 413,
+    "unprocessable": 422,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "resource_exhausted": 429,
+    "insufficient_quota": 429,
+    "throttlingexception": 429,
+    "servicequotaexceededexception": 429,
+    "server_error": 500,
+    "api_error": 500,
+    "internal": 500,
+    "internal_server_error": 500,
+    "internalserverexception": 500,
+    "modelstreamerrorexception": 500,
+    "not_supported_error": 501,
+    "upstream_error": 502,
+    "provider_unavailable": 502,
+    "unavailable": 503,
+    "unavailable_error": 503,
+    "service_unavailable_error": 503,
+    "serviceunavailableexception": 503,
+    "modelnotreadyexception": 503,
+    "server_is_overloaded": 503,
+    "provider_overloaded": 503,
+    "timeout": 504,
+    "timeout_error": 504,
+    "deadline_exceeded": 504,
+    "modeltimeoutexception": 504,
+    "overloaded_error": 529,
+}
+"""The status that a word in ``type``, ``code`` or ``status`` of an error object stands for."""
+
+KIND_OF: Final[dict[int, str]] = {
+    400: "invalid_request",
+    401: "authentication",
+    402: "billing",
+    403: "permission",
+    404: "not_found",
+    409: "conflict",
+    413: "too_large",
+    422: "invalid_request",
+    429: "rate_limit",
+    500: "server",
+    501: "unsupported",
+    502: "upstream",
+    503: "overloaded",
+    504: "timeout",
+    529: "overloaded",
+}
+"""Our name for the kind of fault behind a status: the error's ``code`` where the upstream gave no word of its own."""
+
+RETRYABLE: Final = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
+
+
+def is_error(value: object) -> bool:
+    """Is this what an error object holds: something said, in an object or in words?"""
+    return bool(value) and isinstance(value, (dict, str, list))
+
+
+def refusal(error: Any, status: int | None = None) -> UpstreamRefused:
+    """The exception for an upstream's error object, however it is shaped."""
+    if isinstance(error, list):
+        error = error[0] if error else {}
+    if not isinstance(error, dict):
+        error = {"message": str(error)}
+    inner = error.get("error")
+    if is_error(inner):
+        return refusal(inner, status)
+    words = [error.get(key) for key in ("code", "type", "status", "error_type", "__type")]
+    metadata = error.get("metadata")
+    if isinstance(metadata, dict):
+        words.append(metadata.get("error_type"))
+    for candidate in (error.get("status_code"), error.get("code"), error.get("status")):
+        if status is None and isinstance(candidate, int) and 400 <= candidate < 600:
+            status = candidate
+        elif status is None and isinstance(candidate, str) and candidate.isdigit() and 400 <= int(candidate) < 600:
+            status = int(candidate)
+    named = [word for word in words if isinstance(word, str) and word and not word.isdigit() and word != "error"]
+    if status is None:
+        status = next((STATUS_OF[word.lower()] for word in named if word.lower() in STATUS_OF), 502)
+    message = next((error[key] for key in ("message", "detail", "msg", "error_description", "title") if error.get(key)), None)
+    return UpstreamRefused(
+        message if isinstance(message, str) else f"the upstream reported an error: {excerpt(error)}",
+        code=named[0] if named else KIND_OF.get(status, "upstream_error"),
+        status=status,
+        retryable=status in RETRYABLE,
+        detail=error,
+    )

@@ -1,0 +1,66 @@
+"""JSON that breaks its dialect's types: what fits is kept, what does not is left out.
+
+The fast path decodes a frame straight into a struct of the fields that are read. Where an upstream puts a number for a
+string or a string for a list, that decoder refuses the whole frame; these functions then read it field by field.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from ..errors import UpstreamProtocolError, excerpt
+from ..framing.utf8 import whole_characters
+
+def loads(data: bytes) -> tuple[Any, bool]:
+    """Any JSON, also with bytes that are no UTF-8; and whether it has a lone surrogate."""
+    try:
+        return msgspec.json.decode(data), False
+    except (ValueError, RecursionError):
+        pass
+    try:
+        text = data.decode("utf-8", "replace")
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UpstreamProtocolError(f"a frame is not JSON ({error}): {excerpt(data)}", code="not_json") from None
+    return value, "\\ud" in text.lower()
+
+
+def fit(kind: Any, value: Any) -> Any:
+    """The value as this type; a field, an element or a value that does not fit is left out (None)."""
+    members = get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
+        known: dict[str, Any] = {}
+        for item in msgspec.structs.fields(kind):
+            if item.encode_name in value:
+                fitted = fit(item.type, value[item.encode_name])
+                if fitted is not None or type(None) in get_args(item.type):
+                    known[item.name] = fitted
+        return kind(**known)
+    if get_origin(kind) is list and isinstance(value, list):
+        fits = (fit(members[0], element) for element in value)
+        return [element for element in fits if element is not None]
+    if kind is msgspec.Raw:
+        return msgspec.Raw(msgspec.json.encode(clean(value)))
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        for member in members:
+            if get_args(member) or (isinstance(member, type) and issubclass(member, msgspec.Struct)):
+                fitted = fit(member, value)
+                if fitted is not None:
+                    return fitted
+        return None
+
+
+def clean(value: Any) -> Any:
+    """The same value with surrogates joined or replaced in all its strings."""
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, list):
+        return [clean(element) for element in value]
+    if isinstance(value, dict):
+        return {clean(key): clean(element) for key, element in value.items()}
+    return value

@@ -1,0 +1,48 @@
+"""``reasoning_details``: reasoning in typed entries that stream in pieces and must go back unmodified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...events import Echo
+
+_TEXT_OF = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning.encrypted": "data"}
+
+
+def shown(entry: dict[str, Any]) -> tuple[str, bool]:
+    """The text of an entry that a person may read, and whether it is a summary."""
+    kind = entry.get("type")
+    text = entry.get("summary") if kind == "reasoning.summary" else entry.get("text")
+    return (text if isinstance(text, str) else ""), kind == "reasoning.summary"
+
+
+class ReasoningDetails:
+    """Pieces merged by their index, or by type and id where they have none: text is joined, the rest replaced."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._entries: list[tuple[dict[str, Any], list[str]]] = []
+        self._places: dict[tuple[Any, ...], int] = {}
+
+    def add(self, entry: dict[str, Any]) -> None:
+        kind, index = entry.get("type"), entry.get("index")
+        key = (kind, index) if isinstance(index, int) else (kind, None, str(entry.get("id")))
+        place = self._places.setdefault(key, len(self._entries))
+        if place == len(self._entries):
+            self._entries.append(({}, []))
+        merged, pieces = self._entries[place]
+        field = _TEXT_OF.get(str(kind), "text")
+        for name, value in entry.items():
+            if name == field and isinstance(value, str):
+                pieces.append(value)
+            elif value is not None or name not in merged:
+                merged[name] = value
+
+    def echo(self) -> Echo | None:
+        entries = []
+        for merged, pieces in self._entries:
+            entry = dict(merged)
+            if pieces:
+                entry[_TEXT_OF.get(str(entry.get("type")), "text")] = "".join(pieces)
+            entries.append(entry)
+        return Echo(self._provider, {"reasoning_details": entries})

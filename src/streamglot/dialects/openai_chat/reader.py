@@ -1,0 +1,279 @@
+"""Chat chunks to events, for every server that speaks them, without asking which one it is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import UpstreamRefused, UpstreamTruncated, excerpt
+from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd, Usage
+from ...framing import Frame
+from .. import faults
+from ..blocks import Block, Blocks
+from ..reader import Reader
+from .details import ReasoningDetails, shown
+from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage
+
+_EXTRA_OF_CHUNK: Final = (
+    "service_tier",
+    "system_fingerprint",
+    "provider",
+    "timings",
+    "moderation",
+    "prompt_filter_results",
+    "search_results",
+)
+_EXTRA_OF_CHOICE: Final = ("logprobs", "content_filter_results", "native_finish_reason")
+
+
+class ChatReader(Reader):
+    dialect = "openai_chat"
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._finish: dict[int, str] = {}
+        self._sequences: dict[int, str] = {}
+        self._refused: set[int] = set()
+        self._details: dict[int, ReasoningDetails] = {}
+        self._usage: Usage | None = None
+        self._said: dict[str, Any] = {}
+        self._early: dict[str, Any] = {}
+        self._urls: set[str] = set()
+
+    def read(self, frame: Frame) -> None:
+        data = frame.data
+        if data[:1] != b"{" and data.strip(b' \t"') == b"[DONE]":
+            self._finish_stream(declared=True)
+            return
+        chunk = self.decode(chunk_decoder, data)
+        choices = chunk.choices
+        if not self.started and (choices or chunk.id or chunk.usage):
+            self.start(chunk.id or "", chunk.model or "", int(chunk.created or 0))
+            if self._early:
+                self.emit(Extra(self.dialect, self._early))
+        if choices:
+            for choice in choices:
+                self._read_choice(choice)
+        if chunk.usage or chunk.x_groq:
+            self._read_usage(chunk)
+        self._read_extras(chunk)
+        if faults.is_error(chunk.error):
+            raise faults.refusal(chunk.error)
+        if chunk.object == "error" or frame.event == "error":
+            raise faults.refusal(msgspec.json.decode(data))
+
+    def eof(self) -> None:
+        if self._finish and all(index in self._finish for index in self._blocks):
+            self._finish_stream(declared=False)
+
+    def whole(self, body: dict[str, Any]) -> None:
+        from .response import events
+
+        for event in events(body, self.provider):
+            self._out.append(event)
+        self._done = True
+
+    # --- one chunk
+
+    def _read_choice(self, choice: ChunkChoice) -> None:
+        index = choice.index or 0
+        blocks = self.blocks(index)
+        delta = choice.delta or choice.message
+        if delta is not None:
+            self._read_delta(delta, blocks, index)
+        if choice.finish_reason:
+            self._finish[index] = choice.finish_reason
+            blocks.finish(cut=REASONS.get(choice.finish_reason.lower()) == "length")
+            for sequence in (choice.stop_reason, choice.matched_stop):
+                if isinstance(sequence, str) and sequence:
+                    self._sequences[index] = sequence
+        if choice.logprobs or choice.content_filter_results or choice.native_finish_reason:
+            self._read_choice_extras(choice, index)
+
+    def _read_delta(self, delta: Delta, blocks: Blocks, index: int) -> None:
+        if delta.reasoning_details or delta.reasoning_content or delta.reasoning:
+            self._read_reasoning(delta, blocks, index)
+        content = delta.content
+        if content:
+            if isinstance(content, str):
+                blocks.text(content)
+            else:
+                for part in content:
+                    self._read_part(part, blocks)
+        if delta.refusal:
+            self._refused.add(index)
+            blocks.text(delta.refusal, refusal=True)
+        if delta.tool_calls:
+            for call in delta.tool_calls:
+                self._read_call(call, blocks)
+        if delta.function_call is not None:
+            function = delta.function_call
+            blocks.call(None, "", function.name or "", _text(function.arguments))
+        if delta.annotations or delta.images or delta.audio or delta.executed_tools:
+            self._read_attachments(delta, blocks)
+
+    def _read_reasoning(self, delta: Delta, blocks: Blocks, index: int) -> None:
+        """Servers send the same thought in up to three fields: the details win, and nothing is said twice."""
+        said = False
+        for entry in delta.reasoning_details or ():
+            if not isinstance(entry, dict):
+                continue
+            text, summary = shown(entry)
+            block = blocks.reasoning(text, summary)
+            said = said or bool(text)
+            if not callable(block.echo):
+                self._details[index] = ReasoningDetails(self.provider)
+                block.echo = self._details[index].echo
+            if not block.size:
+                block.redacted = True
+            elif text:
+                block.redacted = False
+            self._details[index].add(entry)
+        if said:
+            return
+        for field, text in (("reasoning_content", delta.reasoning_content), ("reasoning", delta.reasoning)):
+            if text:
+                block = blocks.reasoning(text)
+                block.redacted = False
+                if block.echo is None:
+                    block.echo = Echo(self.provider, {"field": field})
+                return
+
+    def _read_part(self, part: Any, blocks: Blocks) -> None:
+        """One part of a ``content`` that is a list: text, thinking with parts of its own, a reference, an image."""
+        if isinstance(part, str):
+            part = {"type": "text", "text": part}
+        if not isinstance(part, dict):
+            return
+        kind, text = part.get("type"), part.get("text")
+        if kind == "thinking":
+            thinking = part.get("thinking")
+            pieces = thinking if isinstance(thinking, list) else [{"text": thinking}]
+            said = "".join(piece["text"] for piece in pieces if isinstance(piece, dict) and isinstance(piece.get("text"), str))
+            block = blocks.reasoning(said)
+            state = {name: part[name] for name in ("signature", "id") if part.get(name)}
+            block.echo = Echo(self.provider, {"thinking": state})
+        elif isinstance(text, str):
+            if text:
+                blocks.text(text)
+        elif kind == "image_url":
+            _put_image(part, blocks)
+        else:
+            self.emit(Extra(self.dialect, {"content": [part]}))
+
+    def _read_call(self, call: CallDelta, blocks: Blocks) -> None:
+        if call.custom is not None:
+            block = blocks.call(call.index, call.id or "", call.custom.name or "", call.custom.input or "", "custom")
+        elif call.function is not None:
+            function = call.function
+            block = blocks.call(call.index, call.id or "", function.name or "", _text(function.arguments))
+        elif call.id or call.index is not None:
+            block = blocks.call(call.index, call.id or "", "", "")
+        else:
+            return
+        if call.extra_content and not block.ended:
+            block.echo = Echo(self.provider, {"extra_content": call.extra_content})
+
+    def _read_attachments(self, delta: Delta, blocks: Blocks) -> None:
+        for annotation in delta.annotations or ():
+            if isinstance(annotation, dict):
+                blocks.put(read_annotation(annotation, self.dialect))
+        for image in delta.images or ():
+            if isinstance(image, dict):
+                _put_image(image, blocks)
+        if isinstance(delta.audio, dict):
+            audio = {name: value for name, value in delta.audio.items() if isinstance(value, str)}
+            if audio.get("data") or audio.get("transcript") or audio.get("id"):
+                blocks.put(Media("audio/*", audio.get("data", ""), "", audio.get("id", ""), audio.get("transcript", "")))
+            if delta.audio.get("expires_at") is not None:
+                self.emit(Extra(self.dialect, {"audio": {"expires_at": delta.audio["expires_at"]}}))
+        if delta.executed_tools:
+            self.emit(Extra(self.dialect, {"executed_tools": delta.executed_tools}))
+
+    def _read_usage(self, chunk: Chunk) -> None:
+        raw = chunk.usage or (chunk.x_groq or {}).get("usage")
+        if isinstance(raw, dict) and raw and (self._usage is None or raw != self._usage.raw):
+            self.start()
+            self._usage = read_usage(raw, self._usage)
+            self.emit(self._usage)
+
+    def _read_extras(self, chunk: Chunk) -> None:
+        for name in _EXTRA_OF_CHUNK:
+            value = getattr(chunk, name)
+            if value and self._said.get(name) != value:
+                self._said[name] = value
+                if self.started:
+                    self.emit(Extra(self.dialect, {name: value}))
+                else:
+                    self._early[name] = value
+        for url in chunk.citations or ():
+            if isinstance(url, str) and url not in self._urls:
+                self._urls.add(url)
+                self.blocks().put(Citation(url))
+
+    def _read_choice_extras(self, choice: ChunkChoice, index: int) -> None:
+        for name in _EXTRA_OF_CHOICE:
+            value = getattr(choice, name)
+            if value and any(value.values() if isinstance(value, dict) else (value,)):
+                self.emit(Extra(self.dialect, {"choice": {name: value}}), index)
+
+    # --- the end
+
+    def _finish_stream(self, declared: bool) -> None:
+        """``declared``: the stream said [DONE], which is an end even where no finish reason came."""
+        for index, blocks in sorted(self._blocks.items(), reverse=True):
+            if index not in self._finish and blocks.half_call():
+                raise UpstreamTruncated("the stream says [DONE] inside the arguments of a tool call")
+            blocks.finish()
+        if not self._finish and not any(blocks.count for blocks in self._blocks.values()):
+            raise UpstreamTruncated("the stream ended without an answer and without a finish reason", code="upstream_empty")
+        for index in sorted(self._blocks, reverse=True):
+            if index:
+                reason, raw, sequence = self._reason(index)
+                self.emit(StreamEnd(reason, raw, sequence), index)
+        self.end(*self._reason(0))
+
+    def _reason(self, index: int) -> tuple[StopReason, str | None, str | None]:
+        raw = self._finish.get(index)
+        if raw and raw.lower() == "error":
+            raise UpstreamRefused("the upstream ended its stream with the finish reason 'error' and no explanation")
+        reason = REASONS.get(raw.lower(), "other") if raw else "other"
+        sequence = self._sequences.get(index)
+        if reason in ("end", "other"):
+            if index in self._blocks and self._blocks[index].calls:
+                reason = "tool_calls"
+            elif index in self._refused:
+                reason = "refusal"
+            elif sequence:
+                reason = "stop_sequence"
+        return reason, raw, sequence
+
+
+def _text(arguments: str | dict[str, Any] | list[Any] | None) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return "" if arguments is None else msgspec.json.encode(arguments).decode()
+
+
+def _put_image(image: dict[str, Any], blocks: Blocks) -> None:
+    link = image.get("image_url")
+    url = link.get("url") if isinstance(link, dict) else link
+    if isinstance(url, str) and url:
+        blocks.put(read_image(url))
+
+
+def read_image(url: str) -> Media:
+    """A ``data:`` URL as what it holds, any other as a link."""
+    head, comma, data = url.partition(",")
+    if head.startswith("data:") and comma:
+        return Media(head[5:].partition(";")[0] or "image/*", data)
+    return Media("image/*", url=url)
+
+
+def read_annotation(annotation: dict[str, Any], dialect: str) -> Citation:
+    inner = annotation.get("url_citation")
+    fields = inner if isinstance(inner, dict) else annotation
+    words = {name: value if isinstance(value := fields.get(name), str) else "" for name in ("url", "title", "content")}
+    places = {name: value if isinstance(value := fields.get(f"{name}_index"), int) else None for name in ("start", "end")}
+    return Citation(words["url"], words["title"], words["content"], **places, native=Echo(dialect, annotation))

@@ -1,0 +1,156 @@
+"""The fields of a chat chunk that are read, and nothing else: what is not named here is skipped by the decoder."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...events import StopReason, Usage
+
+
+class FunctionDelta(Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
+
+
+class CustomDelta(Struct, gc=False):
+    name: str | None = None
+    input: str | None = None
+
+
+class CallDelta(Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    type: str | None = None
+    function: FunctionDelta | None = None
+    custom: CustomDelta | None = None
+    extra_content: Any = None
+
+
+class Delta(Struct, gc=False):
+    content: str | list[Any] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[Any] | None = None
+    tool_calls: list[CallDelta] | None = None
+    function_call: FunctionDelta | None = None
+    audio: Any = None
+    annotations: list[Any] | None = None
+    images: list[Any] | None = None
+    executed_tools: Any = None
+
+
+class ChunkChoice(Struct, gc=False):
+    index: int | None = None
+    delta: Delta | None = None
+    message: Delta | None = None
+    finish_reason: str | None = None
+    native_finish_reason: str | None = None
+    logprobs: Any = None
+    stop_reason: Any = None
+    matched_stop: Any = None
+    content_filter_results: Any = None
+
+
+class Chunk(Struct, gc=False):
+    id: str | None = None
+    object: str | None = None
+    created: float | None = None
+    model: str | None = None
+    choices: list[ChunkChoice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+    message: Any = None
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+    provider: str | None = None
+    citations: list[Any] | None = None
+    search_results: Any = None
+    timings: Any = None
+    moderation: Any = None
+    prompt_filter_results: Any = None
+    x_groq: dict[str, Any] | None = None
+
+
+chunk_decoder: Final = msgspec.json.Decoder(Chunk)
+
+REASONS: Final[dict[str, StopReason]] = {
+    "stop": "end",
+    "end_turn": "end",
+    "eos": "end",
+    "eos_token": "end",
+    "complete": "end",
+    "stop_sequence": "stop_sequence",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
+    "refusal": "refusal",
+    "abort": "cancelled",
+    "cancelled": "cancelled",
+}
+"""The words that servers put into ``finish_reason``, in lower case. ``error`` is none: it is an error."""
+
+FINISH_OF: Final[dict[StopReason, str]] = {
+    "end": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "refusal": "stop",
+    "pause": "stop",
+    "cancelled": "stop",
+    "other": "stop",
+}
+
+
+def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
+    """The totals of a usage object; what it does not say stays as it was before."""
+    prompt = _details(raw, "prompt_tokens_details", "prompt_token_details", "input_tokens_details")
+    completion = _details(raw, "completion_tokens_details", "output_tokens_details")
+    said = {
+        "input_tokens": _count(raw, "prompt_tokens", "input_tokens"),
+        "output_tokens": _count(raw, "completion_tokens", "output_tokens"),
+        "cached_tokens": _first(_count(prompt, "cached_tokens"), _count(raw, "prompt_cache_hit_tokens")),
+        "cache_write_tokens": _count(prompt, "cache_write_tokens", "created_cache_tokens"),
+        "reasoning_tokens": _first(_count(completion, "reasoning_tokens"), _count(raw, "reasoning_tokens")),
+    }
+    kept = {key: getattr(before, key) if value is None and before else value for key, value in said.items()}
+    return Usage(**kept, raw=raw)
+
+
+def write_usage(usage: Usage | None) -> dict[str, Any] | None:
+    """A usage object. It is the provider's own where that was one of this dialect, so that costs and details survive."""
+    if usage is None:
+        return None
+    if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
+        return usage.raw
+    prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
+    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    if usage.cached_tokens is not None or usage.cache_write_tokens:
+        body["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens or 0}
+        if usage.cache_write_tokens:
+            body["prompt_tokens_details"]["cache_write_tokens"] = usage.cache_write_tokens
+    if usage.reasoning_tokens is not None:
+        body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return body
+
+
+def _details(raw: dict[str, Any], *names: str) -> dict[str, Any]:
+    return next((raw[name] for name in names if isinstance(raw.get(name), dict)), {})
+
+
+def _count(raw: dict[str, Any], *names: str) -> int | None:
+    return next((int(raw[name]) for name in names if isinstance(raw.get(name), (int, float))), None)
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,242 @@
+"""What all readers share: bytes to frames, the sniffing of bodies that are no stream, errors as the last event.
+
+A dialect's reader says what a frame means (``read``), what the end of the input means (``eof``) and what a whole JSON
+body means (``whole``). It emits through ``self.emit`` and opens blocks through ``self.blocks``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from ..errors import StreamglotError, UpstreamProtocolError, UpstreamTruncated, excerpt
+from ..events import BareEvent, Choice, Event, KeepAlive, StopReason, StreamEnd, StreamStart
+from ..framing import Frame, Framing, Sse
+from ..limits import DEFAULT_LIMITS, Limits
+from . import faults
+from .blocks import Blocks
+from .lenient import clean, fit, loads
+
+T = TypeVar("T")
+_SPACE = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+_SNIFFED_BYTES = 1024
+"""White space before the first sign of what the body is; no upstream sends more."""
+_NO_ID = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class Reader:
+    """A box from bytes to events. ``provider`` tags the opaque state that must go back to whoever sent it."""
+
+    dialect: ClassVar[str]
+    framing: ClassVar[type[Framing]] = Sse
+
+    def __init__(self, *, provider: str | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.provider = provider or self.dialect
+        self.limits = limits
+        self.started = False
+        self._out: list[Event] = []
+        self._blocks: dict[int, Blocks] = {}
+        self._framing: Framing | None = None
+        self._body: list[bytes] = []
+        self._whole_body = False
+        self._bytes = 0
+        self._done = False
+        self._closing = False
+        self._lone_surrogates = False
+        self._call_prefix = "call"
+        self._stray: bytes | None = None
+
+    # --- the box
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._done:
+            return []
+        try:
+            room = self.limits.response_bytes - self._bytes
+            self._bytes += len(chunk)
+            if self._framing is None:
+                self._sniff(chunk[:room] if len(chunk) > room else chunk)
+            else:
+                self._read_all(self._framing.feed(chunk[:room] if len(chunk) > room else chunk))
+            if len(chunk) > room and not self._done:
+                raise self.limits.exceeded("response_bytes")
+        except StreamglotError as error:
+            self._fail(error)
+        out, self._out = self._out, []
+        return out
+
+    def close(self) -> list[Event]:
+        if self._done:
+            return []
+        self._closing = True
+        try:
+            if self._framing is not None:
+                self._read_all(self._framing.close())
+            elif self._whole_body:
+                self._read_body(b"".join(self._body))
+            if not self._done:
+                self._eof()
+        except StreamglotError as error:
+            self._fail(error)
+        out, self._out = self._out, []
+        return out
+
+    # --- what a dialect fills in
+
+    def read(self, frame: Frame) -> None:
+        """What this frame says."""
+        raise NotImplementedError
+
+    def eof(self) -> None:
+        """The input is over: ``end`` if the dialect's own end came, or return, which makes it a truncation."""
+
+    def whole(self, body: dict[str, Any]) -> None:
+        """A complete response object in place of a stream."""
+        raise UpstreamProtocolError(f"a JSON body came in place of a stream: {excerpt(msgspec.json.encode(body))}")
+
+    def framing_for(self, first: bytes) -> Framing | None:
+        """How to cut a body that begins with this byte; None for one JSON value that is no stream."""
+        return None if first in (b"{", b"[") else self.framing(self.limits)
+
+    # --- what a dialect uses
+
+    def start(self, id: str = "", model: str = "", created: int = 0) -> None:
+        if not self.started:
+            self.started = True
+            self._call_prefix = f"call_{_NO_ID.sub('', id)[-24:]}" if id else "call"
+            self.emit(StreamStart(id, model, created))
+
+    def emit(self, event: BareEvent, choice: int = 0) -> None:
+        if self._lone_surrogates:
+            event = clean_event(event)
+        self._out.append(Choice(choice, event) if choice else event)
+
+    def blocks(self, choice: int = 0) -> Blocks:
+        """The blocks of this choice; the stream has started once they are asked for."""
+        blocks = self._blocks.get(choice)
+        if blocks is None:
+            self.start()
+            if choice == 0:
+                blocks = Blocks(self.emit, self.limits, self._call_prefix)
+            else:
+                prefix = f"{self._call_prefix}_{choice}"
+                blocks = Blocks(lambda event: self.emit(event, choice), self.limits, prefix)
+            blocks.lone_surrogates = self._lone_surrogates
+            self._blocks[choice] = blocks
+        return blocks
+
+    def decode(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+        """The payload as the decoder's type; what breaks that type is left out."""
+        try:
+            return decoder.decode(data)
+        except (ValueError, RecursionError):
+            pass
+        try:
+            value, lone = loads(data)
+        except UpstreamProtocolError:
+            if self._closing:
+                raise UpstreamTruncated(f"the stream ended inside a frame: {excerpt(data)}") from None
+            raise
+        if lone and not self._lone_surrogates:
+            self._lone_surrogates = True
+            for blocks in self._blocks.values():
+                blocks.lone_surrogates = True
+        fitted: T = fit(decoder.type, value)
+        if fitted is None:
+            raise UpstreamProtocolError(f"a frame is no object of the dialect {self.dialect}: {excerpt(data)}")
+        return fitted
+
+    def end(self, reason: StopReason, raw_reason: str | None = None, sequence: str | None = None) -> None:
+        """The stream is over, properly."""
+        self._done = True
+        self.emit(StreamEnd(reason, raw_reason, sequence))
+
+    # --- inside
+
+    def _sniff(self, chunk: bytes) -> None:
+        self._body.append(chunk)
+        if self._whole_body:
+            return
+        held = b"".join(self._body)
+        if _BOM.startswith(held):
+            return
+        first = held[:_SNIFFED_BYTES].removeprefix(_BOM).lstrip(_SPACE)[:1]
+        if not first and len(held) < _SNIFFED_BYTES:
+            return
+        self._framing = self.framing_for(first)
+        if self._framing is None:
+            self._whole_body = True
+        else:
+            self._body.clear()
+            self._read_all(self._framing.feed(held))
+
+    def _read_all(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if frame.kind == "data":
+                if frame.data.strip():
+                    self.read(frame)
+                    if self._done:
+                        return
+            elif frame.kind == "comment":
+                self.emit(KeepAlive(frame.data.decode("utf-8", "replace")))
+            else:
+                self._read_stray(frame.data)
+        if self._framing is not None and self._framing.error is not None:
+            raise self._framing.error
+
+    def _read_stray(self, line: bytes) -> None:
+        brace = line.find(b"{")
+        if brace >= 0:
+            try:
+                value, _ = loads(line[brace:])
+            except UpstreamProtocolError:
+                value = None
+            if isinstance(value, dict) and (line[:brace].strip() == b"error:" or faults.is_error(value.get("error"))):
+                raise faults.refusal(value)
+        self._stray = self._stray or line
+
+    def _read_body(self, body: bytes) -> None:
+        body = body.removeprefix(_BOM).strip(_SPACE)
+        value = self._parse_body(body)
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, dict) and faults.is_error(value.get("error")):
+            raise faults.refusal(value)
+        if not isinstance(value, dict):
+            raise UpstreamProtocolError(f"a JSON body came in place of a stream: {excerpt(body)}")
+        self.whole(value)
+
+    def _parse_body(self, body: bytes) -> Any:
+        try:
+            return clean(loads(body)[0])
+        except UpstreamProtocolError:
+            raise UpstreamTruncated(f"the upstream answered with a JSON body that is not whole: {excerpt(body)}") from None
+
+    def _eof(self) -> None:
+        if not self._bytes:
+            raise UpstreamTruncated("the upstream answered with success and an empty body", code="upstream_empty")
+        self.eof()
+        if not self._done:
+            said = f"; it said {excerpt(self._stray)}" if self._stray else ""
+            raise UpstreamTruncated(f"the stream ended before the dialect {self.dialect} says it does{said}")
+
+    def _fail(self, error: StreamglotError) -> None:
+        self._done = True
+        for blocks in self._blocks.values():
+            blocks.abort()
+        self._out.append(error.as_event())
+
+
+def clean_event(event: BareEvent) -> BareEvent:
+    """The event without lone surrogates, which no encoder takes."""
+    kind = type(event)
+    return kind(**{name: _clean_field(getattr(event, name)) for name in kind.__struct_fields__})
+
+
+def _clean_field(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return type(value)(**{name: clean(getattr(value, name)) for name in value.__struct_fields__})
+    return clean(value)

@@ -1,0 +1,121 @@
+"""Everything that can go wrong, as one tree.
+
+    StreamglotError
+    ├── ConfigError                our own settings
+    ├── RequestError         400   the client's request
+    │   └── Unsupported            ... asks for what the chosen upstream cannot do
+    ├── LimitExceeded        413   a named limit
+    ├── PolicyRefused        403
+    ├── GrammarError         500   our own bug: events out of order
+    └── UpstreamError        502
+        ├── UpstreamRefused        the upstream answered with an error status or an error object
+        ├── UpstreamProtocolError  it broke the rules of its dialect
+        ├── UpstreamTruncated      the stream ended before its own end
+        └── UpstreamTimeout  504
+
+A message says who broke which rule, with the offending piece cut short, and the next step. It never holds a key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .events import ErrorOrigin, StreamError
+
+EXCERPT_CHARS = 200
+"""An excerpt must show the fault and still fit on a log line."""
+
+
+def excerpt(piece: object) -> str:
+    """The offending piece for a message: its ``repr``, cut in the middle of nowhere if it is long."""
+    if isinstance(piece, (bytes, str)) and len(piece) > EXCERPT_CHARS:
+        return f"{piece[:EXCERPT_CHARS]!r} … ({len(piece)} in all)"
+    shown = repr(piece)
+    return shown if len(shown) <= EXCERPT_CHARS else f"{shown[:EXCERPT_CHARS]} …"
+
+
+class StreamglotError(Exception):
+    """The root: catch this one to catch all of ours."""
+
+    status = 500
+    code = "internal_error"
+    origin: ErrorOrigin = "gateway"
+    retryable = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        status: int | None = None,
+        retryable: bool | None = None,
+        detail: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = type(self).code if code is None else code
+        self.status = type(self).status if status is None else status
+        self.retryable = type(self).retryable if retryable is None else retryable
+        self.detail = detail
+
+    def as_event(self) -> StreamError:
+        """The same fault as the last event of a stream."""
+        return StreamError(self.code, self.message, self.origin, self.retryable, self.status, self.detail)
+
+
+class ConfigError(StreamglotError):
+    code = "config_error"
+
+
+class RequestError(StreamglotError):
+    status = 400
+    code = "invalid_request"
+    origin: ErrorOrigin = "client"
+
+
+class Unsupported(RequestError):
+    code = "unsupported"
+
+
+class LimitExceeded(StreamglotError):
+    status = 413
+    code = "limit_exceeded"
+
+
+class PolicyRefused(StreamglotError):
+    status = 403
+    code = "policy_refused"
+    origin: ErrorOrigin = "policy"
+
+
+class GrammarError(StreamglotError):
+    code = "grammar_error"
+
+
+class UpstreamError(StreamglotError):
+    status = 502
+    code = "upstream_error"
+    origin: ErrorOrigin = "upstream"
+    retryable = True
+
+
+class UpstreamRefused(UpstreamError):
+    code = "upstream_refused"
+
+    def __init__(self, message: str, *, retry_after: float | None = None, **more: Any) -> None:
+        super().__init__(message, **more)
+        self.retry_after = retry_after
+
+
+class UpstreamProtocolError(UpstreamError):
+    code = "upstream_protocol_error"
+    retryable = False
+
+
+class UpstreamTruncated(UpstreamError):
+    code = "upstream_truncated"
+
+
+class UpstreamTimeout(UpstreamError):
+    status = 504
+    code = "upstream_timeout"

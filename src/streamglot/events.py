@@ -1,0 +1,238 @@
+"""The one vocabulary: what any stream says, in the order in which it says it.
+
+A stream is ``StreamStart (block | loose)* (StreamEnd | StreamError)``. A block is a start, deltas and an end, and one
+block is open at a time, so events carry no index: order says it. ``grammar.py`` holds the rule as a table.
+
+Every event is a frozen struct tagged by ``type``; ``encode`` and ``decode`` turn one into a line of JSON and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+StopReason: TypeAlias = Literal[
+    "end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "pause", "cancelled", "other"
+]
+CallKind: TypeAlias = Literal["function", "custom", "server"]
+ErrorOrigin: TypeAlias = Literal["upstream", "gateway", "client", "policy"]
+
+
+class Echo(Struct, frozen=True, omit_defaults=True):
+    """Opaque state of a provider (a signature, encrypted reasoning, a native block) that goes back to it, and to no other."""
+
+    provider: str
+    data: dict[str, Any]
+
+
+class _Event(Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """The base of all events; only its subclasses are events."""
+
+
+class StreamStart(_Event, frozen=True, tag="stream_start"):
+    id: str = ""
+    model: str = ""
+    created: int = 0
+
+
+class TextStart(_Event, frozen=True, tag="text_start"):
+    """Visible text; ``refusal`` where the provider marks it as a refusal rather than an answer."""
+
+    refusal: bool = False
+
+
+class TextDelta(_Event, frozen=True, gc=False, tag="text_delta"):
+    text: str
+
+
+class TextEnd(_Event, frozen=True, tag="text_end"):
+    echo: Echo | None = None
+
+
+class ReasoningStart(_Event, frozen=True, tag="reasoning_start"):
+    """The model's thinking; ``summary`` where the provider shows a summary of it only."""
+
+    summary: bool = False
+
+
+class ReasoningDelta(_Event, frozen=True, gc=False, tag="reasoning_delta"):
+    text: str
+
+
+class ReasoningEnd(_Event, frozen=True, tag="reasoning_end"):
+    """``redacted`` where the provider hid the text and sent opaque state in its place."""
+
+    echo: Echo | None = None
+    redacted: bool = False
+
+
+class ToolCallStart(_Event, frozen=True, tag="tool_call_start"):
+    """A call of a tool. ``native`` is how the provider's own dialect frames it, for its own writer."""
+
+    call_id: str
+    name: str
+    kind: CallKind = "function"
+    native: Echo | None = None
+
+
+class ToolCallDelta(_Event, frozen=True, gc=False, tag="tool_call_delta"):
+    """A piece of the arguments: JSON text, or free text for a custom tool."""
+
+    args: str
+
+
+class ToolCallEnd(_Event, frozen=True, tag="tool_call_end"):
+    """``complete`` is False where the stream broke off inside the arguments: such a call is never run."""
+
+    echo: Echo | None = None
+    complete: bool = True
+
+
+class ToolResult(_Event, frozen=True, tag="tool_result"):
+    """What a tool answered that our loop, or the provider itself, ran."""
+
+    call_id: str
+    content: str
+    is_error: bool = False
+    native: Echo | None = None
+
+
+class Citation(_Event, frozen=True, tag="citation"):
+    """A source for the text of the open block. ``start`` and ``end`` are offsets into that text, where known."""
+
+    url: str = ""
+    title: str = ""
+    cited_text: str = ""
+    start: int | None = None
+    end: int | None = None
+    native: Echo | None = None
+
+
+class Media(_Event, frozen=True, tag="media"):
+    """An image, sound or file of the answer. Pieces of one medium share an ``id`` and their base64 ``data`` is joined."""
+
+    mime: str
+    data: str = ""
+    url: str = ""
+    id: str = ""
+    transcript: str = ""
+
+
+class StepEnd(_Event, frozen=True, gc=False, tag="step_end"):
+    """One model turn inside a tool loop is over."""
+
+    step: int
+    reason: StopReason = "tool_calls"
+
+
+class Usage(_Event, frozen=True, tag="usage"):
+    """Running totals: the last one counts. Input includes what came from a cache, output includes reasoning."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    raw: dict[str, Any] | None = None
+
+
+class KeepAlive(_Event, frozen=True, gc=False, tag="keep_alive"):
+    comment: str = ""
+
+
+class Extra(_Event, frozen=True, tag="extra"):
+    """What only one dialect can say; its own writer says it again, the others count it as lost."""
+
+    dialect: str
+    data: dict[str, Any]
+
+
+class StreamEnd(_Event, frozen=True, tag="stream_end"):
+    """The provider said that it was done. ``raw_reason`` is its own word, None if it gave none."""
+
+    reason: StopReason = "end"
+    raw_reason: str | None = None
+    sequence: str | None = None
+
+
+class StreamError(_Event, frozen=True, tag="stream_error"):
+    """The stream broke, or the provider reported an error: everything before it is a partial answer."""
+
+    code: str
+    message: str
+    origin: ErrorOrigin = "upstream"
+    retryable: bool = False
+    status: int = 502
+    detail: dict[str, Any] | None = None
+
+
+BareEvent: TypeAlias = (
+    StreamStart
+    | TextStart
+    | TextDelta
+    | TextEnd
+    | ReasoningStart
+    | ReasoningDelta
+    | ReasoningEnd
+    | ToolCallStart
+    | ToolCallDelta
+    | ToolCallEnd
+    | ToolResult
+    | Citation
+    | Media
+    | StepEnd
+    | Usage
+    | KeepAlive
+    | Extra
+    | StreamEnd
+    | StreamError
+)
+
+
+class Choice(_Event, frozen=True, tag="choice"):
+    """An event of choice ``index`` > 0, where the client asked for several answers. Choice 0 is not wrapped, and its
+    StreamEnd, the last event of all, ends the stream; the StreamEnd of another choice ends that choice only."""
+
+    index: int
+    event: BareEvent
+
+
+Event: TypeAlias = BareEvent | Choice
+
+EVENT_TYPES: tuple[type[_Event], ...] = (
+    StreamStart,
+    TextStart,
+    TextDelta,
+    TextEnd,
+    ReasoningStart,
+    ReasoningDelta,
+    ReasoningEnd,
+    ToolCallStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolResult,
+    Citation,
+    Media,
+    StepEnd,
+    Usage,
+    KeepAlive,
+    Extra,
+    StreamEnd,
+    StreamError,
+    Choice,
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode(event: Event) -> bytes:
+    """One event as one line of JSON, without the line end."""
+    return _encoder.encode(event)
+
+
+def decode(line: bytes | str) -> Event:
+    """The event of one line of JSON."""
+    return _decoder.decode(line)

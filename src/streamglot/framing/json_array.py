@@ -1,0 +1,60 @@
+"""A JSON array that is streamed: ``[{…},\\r\\n{…}]`` gives a frame for each element as soon as it is whole."""
+
+from __future__ import annotations
+
+from ..errors import LimitExceeded
+from ..limits import DEFAULT_LIMITS, Limits
+from .frame import Frame
+from .json_depth import JsonDepth
+from .utf8 import Utf8
+
+
+class JsonArray:
+    """Elements are objects; brackets, commas and white space between them carry nothing."""
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.error: LimitExceeded | None = None
+        self._limits = limits
+        self._text = Utf8()
+        self._pieces: list[str] = []
+        self._size = 0
+        self._depth = JsonDepth()
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        return self._read(self._text.feed(chunk))
+
+    def close(self) -> list[Frame]:
+        frames = self._read(self._text.close())
+        if self._pieces and not self.error:
+            frames.append(self._dispatch())
+        return frames
+
+    def _read(self, text: str) -> list[Frame]:
+        frames: list[Frame] = []
+        position = 0
+        while position < len(text) and not self.error:
+            if not self._pieces:
+                position = text.find("{", position)
+                if position < 0:
+                    break
+            end = self._depth.feed(text, position)
+            self._hold(text[position : end if end > 0 else None])
+            if end < 0:
+                break
+            if not self.error:
+                frames.append(self._dispatch())
+            position = end
+        return frames
+
+    def _dispatch(self) -> Frame:
+        element = "".join(self._pieces)
+        self._pieces.clear()
+        self._size = 0
+        self._depth = JsonDepth()
+        return Frame(element.encode())
+
+    def _hold(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > self._limits.event_bytes:
+            self.error = self._limits.exceeded("event_bytes")

@@ -1,0 +1,225 @@
+"""Things at rest: a request, its messages and their parts, and the response that a stream adds up to.
+
+They are the same for every dialect. What one dialect alone knows travels in ``Request.extra`` or in a ``NativePart`` and
+is sent on only to an upstream that speaks that dialect.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, field
+
+from .events import CallKind, Citation, Echo, Extra, StopReason, StreamError
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class _Part(Struct, omit_defaults=True, tag_field="type"):
+    """``cache`` asks the provider to cache the prompt up to here; it holds the time to live ("5m", "1h"; "" = default)."""
+
+
+class TextPart(_Part, tag="text"):
+    text: str
+    citations: list[Citation] = field(default_factory=list)
+    echo: Echo | None = None
+    cache: str | None = None
+
+
+class RefusalPart(_Part, tag="refusal"):
+    text: str
+
+
+class ReasoningPart(_Part, tag="reasoning"):
+    text: str
+    summary: bool = False
+    redacted: bool = False
+    echo: Echo | None = None
+
+
+class ToolCallPart(_Part, tag="tool_call"):
+    """``arguments`` is JSON text (free text for a custom tool). ``complete`` is False for a call that was cut off."""
+
+    call_id: str
+    name: str
+    arguments: str
+    kind: CallKind = "function"
+    complete: bool = True
+    echo: Echo | None = None
+    native: Echo | None = None
+    cache: str | None = None
+
+
+class MediaPart(_Part, tag="media"):
+    """An image, a sound, a document. One of ``data`` (base64), ``url`` and ``file_id`` says where its bytes are."""
+
+    mime: str = ""
+    data: str = ""
+    url: str = ""
+    file_id: str = ""
+    filename: str = ""
+    detail: str = ""
+    id: str = ""
+    transcript: str = ""
+    cache: str | None = None
+
+
+class NativePart(_Part, tag="native"):
+    """A block or item that only one dialect knows."""
+
+    dialect: str
+    data: dict[str, Any]
+
+
+class ToolResultPart(_Part, tag="tool_result"):
+    """The answer of a tool. ``name`` is kept where the dialect gives it, because some match results by name."""
+
+    call_id: str
+    content: list[TextPart | MediaPart | NativePart]
+    is_error: bool = False
+    name: str = ""
+    kind: CallKind = "function"
+    native: Echo | None = None
+    cache: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+
+Part: TypeAlias = TextPart | RefusalPart | ReasoningPart | ToolCallPart | ToolResultPart | MediaPart | NativePart
+
+
+class Message(Struct, omit_defaults=True):
+    """One turn. ``echo`` is state of the whole message (an id, a phase) that its provider wants back."""
+
+    role: Role
+    parts: list[Part]
+    name: str = ""
+    echo: Echo | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+class ToolSpec(Struct, omit_defaults=True):
+    """A tool that the model may call: a function with a JSON schema, a custom tool with a text format, or a tool that
+    the provider itself runs (kind "server", its whole definition in ``native``)."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    kind: CallKind = "function"
+    format: dict[str, Any] | None = None
+    native: Echo | None = None
+    cache: str | None = None
+
+
+class ToolChoice(Struct, omit_defaults=True):
+    """``tools`` names the only ones allowed (one for "must call this tool"); ``mode`` says whether one must be called."""
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    tools: list[str] = field(default_factory=list)
+
+
+class Reasoning(Struct, omit_defaults=True):
+    """How much to think, as a word or as a number of tokens, and whether to show it. Which of the two an upstream takes
+    is its builder's business."""
+
+    effort: Effort | None = None
+    budget_tokens: int | None = None
+    enabled: bool | None = None
+    summary: str | None = None
+
+
+class OutputFormat(Struct, omit_defaults=True):
+    kind: Literal["text", "json_object", "json_schema"] = "text"
+    name: str = ""
+    description: str = ""
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Request(Struct, omit_defaults=True):
+    """What a client asks for. None means: not said, the upstream decides."""
+
+    model: str = ""
+    messages: list[Message] = field(default_factory=list)
+    tools: list[ToolSpec] = field(default_factory=list)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    stream: bool = False
+    include_usage: bool = True
+    max_tokens: int | None = None
+    stop: list[str] = field(default_factory=list)
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    seed: int | None = None
+    n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    reasoning: Reasoning | None = None
+    output: OutputFormat | None = None
+    verbosity: str | None = None
+    modalities: list[str] | None = None
+    audio: dict[str, Any] | None = None
+    service_tier: str | None = None
+    cache_key: str | None = None
+    store: bool | None = None
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    previous_response_id: str | None = None
+    dialect: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class Built(Struct):
+    """A request in a dialect's own shape, and the names of what this dialect has no word for."""
+
+    body: dict[str, Any]
+    dropped: list[str] = field(default_factory=list)
+
+
+class TokenCounts(Struct):
+    """The last word on usage, with the rules of the Usage event."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    raw: dict[str, Any] | None = None
+
+
+class ResponseChoice(Struct):
+    index: int
+    parts: list[Part] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+    raw_stop_reason: str | None = None
+    stop_sequence: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+class Response(Struct):
+    """What a stream added up to. With an ``error``, the parts are what came before it."""
+
+    id: str = ""
+    model: str = ""
+    created: int = 0
+    choices: list[ResponseChoice] = field(default_factory=list)
+    usage: TokenCounts = field(default_factory=TokenCounts)
+    error: StreamError | None = None
+    extras: list[Extra] = field(default_factory=list)
+    extensions: dict[str, Any] | None = None

@@ -1,0 +1,52 @@
+"""One chain of boxes for each choice, where a client asked for several answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ..events import BareEvent, Choice, Event, KeepAlive, StreamError, StreamStart
+
+
+class EventBox(Protocol):
+    def feed(self, item: BareEvent) -> list[BareEvent]: ...
+    def close(self) -> list[BareEvent]: ...
+
+
+class PerChoice:
+    """Makes a box for every choice and hides the wrapping from it: each box sees one whole stream.
+
+    The StreamStart and a StreamError belong to all choices: every box sees them, they leave once.
+    """
+
+    def __init__(self, make: Callable[[], EventBox]) -> None:
+        self._make = make
+        self._boxes: dict[int, EventBox] = {0: make()}
+        self._start: StreamStart | None = None
+
+    def feed(self, event: Event) -> list[Event]:
+        if type(event) is Choice:
+            return self._wrapped(event.index, self._box(event.index).feed(event.event))
+        if type(event) is StreamStart:
+            self._start = event
+        out: list[Event] = []
+        if type(event) is StreamError:
+            for index in list(self._boxes)[1:]:
+                out += self._wrapped(index, self._boxes[index].feed(event))
+        return [*out, *self._boxes[0].feed(event)]
+
+    def close(self) -> list[Event]:
+        out: list[Event] = []
+        for index in list(self._boxes)[1:]:
+            out += self._wrapped(index, self._boxes[index].close())
+        return [*out, *self._boxes[0].close()]
+
+    def _box(self, index: int) -> EventBox:
+        if index not in self._boxes:
+            self._boxes[index] = self._make()
+            if self._start is not None:
+                self._boxes[index].feed(self._start)
+        return self._boxes[index]
+
+    def _wrapped(self, index: int, events: list[BareEvent]) -> list[Event]:
+        return [Choice(index, event) for event in events if not isinstance(event, (StreamStart, StreamError, KeepAlive))]
