@@ -1,1 +1,139 @@
+"""streamglot: every LLM stream, one language.
+
+reader(name)       bytes of a dialect in, events out
+writer(name)       events in, bytes of a dialect out
+translate(chunks)  from one dialect to another, live
+collect(events)    the whole answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .dialects import DIALECTS, Dialect, dialect
+from .dialects.openai_chat.accumulate import accumulate_delta
+from .dialects.reader import Reader
+from .dialects.writer import Writer
+from .errors import (
+    ConfigError,
+    GrammarError,
+    LimitExceeded,
+    PolicyRefused,
+    RequestError,
+    StreamglotError,
+    Unsupported,
+    UpstreamError,
+    UpstreamProtocolError,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamTruncated,
+)
+from .events import (
+    Choice,
+    Citation,
+    Echo,
+    Event,
+    Extra,
+    KeepAlive,
+    Media,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    Usage,
+)
+from .grammar import check
+from .limits import Limits
+from .messages import Message, Request, Response, ToolSpec
+from .stages import PerChoice, collect, replay
+
 __version__ = "0.1.0"
+
+
+def reader(name: str, **options: Any) -> Reader:
+    """The box that reads this dialect: ``feed(bytes)`` and ``close()`` give events."""
+    return dialect(name).reader(**options)
+
+
+def writer(name: str, **options: Any) -> Writer:
+    """The box that writes this dialect: ``feed(events)`` and ``close()`` give bytes."""
+    return dialect(name).writer(**options)
+
+
+def translate(chunks: Iterable[bytes], source: str, target: str, **options: Any) -> Iterator[bytes]:
+    """The bytes of one dialect in another, one piece out for each piece in. ``options`` go to the writer."""
+    read, write = reader(source), writer(target, **options)
+    for chunk in chunks:
+        written = write.feed(read.feed(chunk))
+        if written:
+            yield written
+    written = write.feed(read.close()) + write.close()
+    if written:
+        yield written
+
+
+__all__ = [
+    "DIALECTS",
+    "Choice",
+    "Citation",
+    "ConfigError",
+    "Dialect",
+    "Echo",
+    "Event",
+    "Extra",
+    "GrammarError",
+    "KeepAlive",
+    "LimitExceeded",
+    "Limits",
+    "Media",
+    "Message",
+    "PerChoice",
+    "PolicyRefused",
+    "Reader",
+    "ReasoningDelta",
+    "ReasoningEnd",
+    "ReasoningStart",
+    "Request",
+    "RequestError",
+    "Response",
+    "StepEnd",
+    "StreamEnd",
+    "StreamError",
+    "StreamStart",
+    "StreamglotError",
+    "TextDelta",
+    "TextEnd",
+    "TextStart",
+    "ToolCallDelta",
+    "ToolCallEnd",
+    "ToolCallStart",
+    "ToolResult",
+    "ToolSpec",
+    "Unsupported",
+    "UpstreamError",
+    "UpstreamProtocolError",
+    "UpstreamRefused",
+    "UpstreamTimeout",
+    "UpstreamTruncated",
+    "Usage",
+    "Writer",
+    "accumulate_delta",
+    "check",
+    "collect",
+    "dialect",
+    "reader",
+    "replay",
+    "translate",
+    "writer",
+]

@@ -144,7 +144,8 @@ class OutputFormat(Struct, omit_defaults=True):
 
 
 class Request(Struct, omit_defaults=True):
-    """What a client asks for. None means: not said, the upstream decides."""
+    """What a client asks for. None means: not said, the upstream decides. ``extra`` has the fields that only the
+    client's ``dialect`` knows, and ``essential`` names those of them without which it would be another answer."""
 
     model: str = ""
     messages: list[Message] = field(default_factory=list)
@@ -180,6 +181,7 @@ class Request(Struct, omit_defaults=True):
     previous_response_id: str | None = None
     dialect: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+    essential: list[str] = field(default_factory=list)
 
 
 class Built(Struct):

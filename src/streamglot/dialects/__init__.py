@@ -1,0 +1,81 @@
+"""Frames to events and back, one folder for each wire. A dialect knows its own wire and the events, and no other dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ..errors import ConfigError
+from ..messages import Built, Request, Response
+from .reader import Reader
+from .writer import Writer
+
+
+class Dialect(Struct, frozen=True):
+    """What we can do with one wire: the files in its folder. They are imported when they are first used."""
+
+    name: str
+    title: str
+    reader_class: str = ""
+    writer_class: str = ""
+    request: bool = False
+    response: bool = False
+    media_type: str = "text/event-stream"
+
+    def reader(self, **options: Any) -> Reader:
+        made: Reader = getattr(self._module("reader", self.reader_class), self.reader_class)(**options)
+        return made
+
+    def writer(self, **options: Any) -> Writer:
+        made: Writer = getattr(self._module("writer", self.writer_class), self.writer_class)(**options)
+        return made
+
+    @property
+    def parse_request(self) -> Callable[[dict[str, Any]], Request]:
+        parse: Callable[[dict[str, Any]], Request] = self._module("request", self.request).parse
+        return parse
+
+    @property
+    def build_request(self) -> Callable[..., Built]:
+        build: Callable[..., Built] = self._module("request", self.request).build
+        return build
+
+    @property
+    def parse_response(self) -> Callable[..., Response]:
+        parse: Callable[..., Response] = self._module("response", self.response).parse
+        return parse
+
+    @property
+    def build_response(self) -> Callable[..., dict[str, Any]]:
+        build: Callable[..., dict[str, Any]] = self._module("response", self.response).build
+        return build
+
+    def _module(self, file: str, there: object) -> ModuleType:
+        if not there:
+            able = [dialect.name for dialect in DIALECTS.values() if getattr(dialect, _CAPABILITY[file])]
+            raise ConfigError(f"the dialect {self.name!r} has no {file}; these have one: {', '.join(able)}")
+        return import_module(f".{self.name}.{file}", __name__)
+
+
+_CAPABILITY: Final = {"reader": "reader_class", "writer": "writer_class", "request": "request", "response": "response"}
+
+DIALECTS: Final[dict[str, Dialect]] = {
+    dialect.name: dialect
+    for dialect in (
+        Dialect("openai_chat", "OpenAI chat completions", "ChatReader", "ChatWriter", True, True),
+        Dialect("openai_responses", "OpenAI responses", "ResponsesReader", "ResponsesWriter", True, True),
+        Dialect("anthropic", "Anthropic messages", "AnthropicReader", "AnthropicWriter", True, True),
+    )
+}
+
+
+def dialect(name: str) -> Dialect:
+    """The dialect of this name."""
+    try:
+        return DIALECTS[name]
+    except KeyError:
+        raise ConfigError(f"there is no dialect {name!r}; there are {', '.join(DIALECTS)}") from None

@@ -121,3 +121,19 @@ def refusal(error: Any, status: int | None = None) -> UpstreamRefused:
         retryable=status in RETRYABLE,
         detail=error,
     )
+
+
+TYPE_OF: Final[dict[int, str]] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+"""The word for ``error.type`` that the dialects agree on."""

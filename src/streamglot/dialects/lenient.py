@@ -14,6 +14,7 @@ import msgspec
 from ..errors import UpstreamProtocolError, excerpt
 from ..framing.utf8 import whole_characters
 
+
 def loads(data: bytes) -> tuple[Any, bool]:
     """Any JSON, also with bytes that are no UTF-8; and whether it has a lone surrogate."""
     try:

@@ -84,6 +84,15 @@ class Reader:
         out, self._out = self._out, []
         return out
 
+    def read_whole(self, body: dict[str, Any]) -> list[Event]:
+        """The events of a complete response object, already decoded."""
+        try:
+            self._read_value(body)
+        except StreamglotError as error:
+            self._fail(error)
+        out, self._out = self._out, []
+        return out
+
     # --- what a dialect fills in
 
     def read(self, frame: Frame) -> None:
@@ -200,20 +209,20 @@ class Reader:
 
     def _read_body(self, body: bytes) -> None:
         body = body.removeprefix(_BOM).strip(_SPACE)
-        value = self._parse_body(body)
+        try:
+            value = clean(loads(body)[0])
+        except UpstreamProtocolError:
+            raise UpstreamTruncated(f"the upstream answered with a JSON body that is not whole: {excerpt(body)}") from None
+        self._read_value(value)
+
+    def _read_value(self, value: Any) -> None:
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if isinstance(value, dict) and faults.is_error(value.get("error")):
             raise faults.refusal(value)
         if not isinstance(value, dict):
-            raise UpstreamProtocolError(f"a JSON body came in place of a stream: {excerpt(body)}")
+            raise UpstreamProtocolError(f"a JSON body came in place of a stream: {excerpt(value)}")
         self.whole(value)
-
-    def _parse_body(self, body: bytes) -> Any:
-        try:
-            return clean(loads(body)[0])
-        except UpstreamProtocolError:
-            raise UpstreamTruncated(f"the upstream answered with a JSON body that is not whole: {excerpt(body)}") from None
 
     def _eof(self) -> None:
         if not self._bytes:

@@ -50,7 +50,7 @@ class Collect:
         self._choices: dict[int, _ChoiceParts] = {}
 
     def feed(self, event: Event) -> list[Response]:
-        if type(event) is Choice:
+        if isinstance(event, Choice):
             self._choice(event.index).feed(event.event)
             return []
         response = self.response
@@ -155,9 +155,7 @@ class _ChoiceParts:
         self.choice.parts.append(part)
 
     def _result(self, event: ToolResult) -> None:
-        self.choice.parts.append(
-            ToolResultPart(event.call_id, [TextPart(event.content)], event.is_error, native=event.native)
-        )
+        self.choice.parts.append(ToolResultPart(event.call_id, [TextPart(event.content)], event.is_error, native=event.native))
 
     def _cite(self, event: Citation) -> None:
         if type(self._open) is TextStart:

@@ -25,7 +25,7 @@ class PerChoice:
         self._start: StreamStart | None = None
 
     def feed(self, event: Event) -> list[Event]:
-        if type(event) is Choice:
+        if isinstance(event, Choice):
             return self._wrapped(event.index, self._box(event.index).feed(event.event))
         if type(event) is StreamStart:
             self._start = event

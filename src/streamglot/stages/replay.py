@@ -8,6 +8,7 @@ from ..events import (
     BareEvent,
     Choice,
     Event,
+    Extra,
     Media,
     ReasoningDelta,
     ReasoningEnd,
@@ -21,7 +22,6 @@ from ..events import (
     ToolCallEnd,
     ToolCallStart,
     ToolResult,
-    Extra,
     Usage,
 )
 from ..messages import (

@@ -1,0 +1,1 @@
+"""OpenAI's chat completions, and everything that calls itself compatible with them."""

@@ -6,11 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from ...errors import UpstreamRefused, UpstreamTruncated, excerpt
+from ...errors import UpstreamProtocolError, UpstreamRefused, UpstreamTruncated, excerpt
 from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd, Usage
 from ...framing import Frame
 from .. import faults
-from ..blocks import Block, Blocks
+from ..blocks import Blocks
+from ..lenient import fit, loads
 from ..reader import Reader
 from .details import ReasoningDetails, shown
 from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage
@@ -47,6 +48,26 @@ class ChatReader(Reader):
             self._finish_stream(declared=True)
             return
         chunk = self.decode(chunk_decoder, data)
+        self._read_chunk(chunk)
+        if faults.is_error(chunk.error):
+            raise faults.refusal(chunk.error)
+        if chunk.object == "error" or frame.event == "error":
+            raise faults.refusal(loads(data)[0])
+
+    def eof(self) -> None:
+        if self._finish and all(index in self._finish for index in self._blocks):
+            self._finish_stream(declared=False)
+
+    def whole(self, body: dict[str, Any]) -> None:
+        chunk = fit(Chunk, body)
+        if not chunk.choices:
+            raise UpstreamProtocolError(f"a JSON body without choices came in place of a stream: {excerpt(body)}")
+        self._read_chunk(chunk)
+        self._finish_stream(declared=True)
+
+    # --- one chunk
+
+    def _read_chunk(self, chunk: Chunk) -> None:
         choices = chunk.choices
         if not self.started and (choices or chunk.id or chunk.usage):
             self.start(chunk.id or "", chunk.model or "", int(chunk.created or 0))
@@ -58,23 +79,6 @@ class ChatReader(Reader):
         if chunk.usage or chunk.x_groq:
             self._read_usage(chunk)
         self._read_extras(chunk)
-        if faults.is_error(chunk.error):
-            raise faults.refusal(chunk.error)
-        if chunk.object == "error" or frame.event == "error":
-            raise faults.refusal(msgspec.json.decode(data))
-
-    def eof(self) -> None:
-        if self._finish and all(index in self._finish for index in self._blocks):
-            self._finish_stream(declared=False)
-
-    def whole(self, body: dict[str, Any]) -> None:
-        from .response import events
-
-        for event in events(body, self.provider):
-            self._out.append(event)
-        self._done = True
-
-    # --- one chunk
 
     def _read_choice(self, choice: ChunkChoice) -> None:
         index = choice.index or 0
@@ -132,9 +136,9 @@ class ChatReader(Reader):
             self._details[index].add(entry)
         if said:
             return
-        for field, text in (("reasoning_content", delta.reasoning_content), ("reasoning", delta.reasoning)):
-            if text:
-                block = blocks.reasoning(text)
+        for field, plain in (("reasoning_content", delta.reasoning_content), ("reasoning", delta.reasoning)):
+            if plain:
+                block = blocks.reasoning(plain)
                 block.redacted = False
                 if block.echo is None:
                     block.echo = Echo(self.provider, {"field": field})

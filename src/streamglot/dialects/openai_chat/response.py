@@ -1,0 +1,117 @@
+"""Chat responses that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
+from ...stages.collect import collect
+from ..echo import pack
+from .error import error_body
+from .reader import ChatReader
+from .wire import FINISH_OF, write_usage
+
+
+def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
+    """A message at rest has the fields of a delta, so the reader reads it as a stream of one chunk."""
+    return collect(ChatReader(provider=provider).read_whole(body))
+
+
+def build(response: Response, *, strict: bool = False, functions: bool = False) -> dict[str, Any]:
+    if response.error is not None and not any(choice.parts for choice in response.choices):
+        return error_body(response.error)
+    body: dict[str, Any] = {
+        "id": response.id,
+        "object": "chat.completion",
+        "created": response.created,
+        "model": response.model,
+        "choices": [_build_choice(choice, strict, functions) for choice in response.choices],
+    }
+    usage = write_usage(response.usage)
+    if usage is not None:
+        body["usage"] = usage
+    for extra in response.extras:
+        if extra.dialect == ChatReader.dialect and not strict:
+            body.update({name: value for name, value in extra.data.items() if name != "choice"})
+    if response.extensions is not None and not strict:
+        body["extensions"] = response.extensions
+    if response.error is not None:
+        body.update(error_body(response.error))
+    return body
+
+
+def _build_choice(choice: ResponseChoice, strict: bool, functions: bool) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
+    calls: list[dict[str, Any]] = []
+    thoughts: list[ReasoningPart] = []
+    annotations: list[dict[str, Any]] = []
+    for part in choice.parts:
+        match part:
+            case TextPart():
+                message["content"] = (message["content"] or "") + part.text
+                for citation in part.citations:
+                    place = {"start_index": citation.start or 0, "end_index": citation.end or 0}
+                    if citation.native is not None and citation.native.provider == ChatReader.dialect:
+                        annotations.append(citation.native.data)
+                    elif citation.url:
+                        fields = {"url": citation.url, "title": citation.title, **place}
+                        annotations.append({"type": "url_citation", "url_citation": fields})
+            case RefusalPart():
+                message["refusal"] = (message["refusal"] or "") + part.text
+            case ReasoningPart():
+                thoughts.append(part)
+            case ToolCallPart(kind="function" | "custom"):
+                calls.append(_build_call(part, strict))
+            case MediaPart() if part.mime.startswith("audio/"):
+                message["audio"] = {"id": part.id, "data": part.data, "transcript": part.transcript, "expires_at": 0}
+            case MediaPart() if part.mime.startswith("image/") and not strict:
+                url = part.url or f"data:{part.mime};base64,{part.data}"
+                message.setdefault("images", []).append({"type": "image_url", "image_url": {"url": url}})
+    if annotations:
+        message["annotations"] = annotations
+    if thoughts and not strict:
+        _add_reasoning(message, thoughts)
+    if calls and functions:
+        message["function_call"] = calls[0]["function"]
+    elif calls:
+        message["tool_calls"] = calls
+    finish = FINISH_OF[choice.stop_reason] if choice.stop_reason else None
+    if functions and finish == "tool_calls":
+        finish = "function_call"
+    return {"index": choice.index, "message": message, "finish_reason": finish, "logprobs": None}
+
+
+def _build_call(part: ToolCallPart, strict: bool) -> dict[str, Any]:
+    if part.kind == "custom":
+        return {"id": part.call_id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
+    call: dict[str, Any] = {
+        "id": part.call_id,
+        "type": "function",
+        "function": {"name": part.name, "arguments": part.arguments},
+    }
+    if part.echo is not None and not strict:
+        own = part.echo.data.get("extra_content")
+        call["extra_content"] = own if own is not None else {"streamglot": pack(part.echo)}
+    return call
+
+
+def _add_reasoning(message: dict[str, Any], thoughts: list[ReasoningPart]) -> None:
+    text = "".join(part.text for part in thoughts)
+    if text:
+        message["reasoning"] = message["reasoning_content"] = text
+    details: list[dict[str, Any]] = []
+    for part in thoughts:
+        own = part.echo.data.get("reasoning_details") if part.echo is not None else None
+        if isinstance(own, list):
+            details += own
+            continue
+        entry: dict[str, Any] = {"type": "reasoning.text", "text": part.text}
+        if part.summary:
+            entry = {"type": "reasoning.summary", "summary": part.text}
+        if part.echo is not None and "field" not in part.echo.data:
+            if part.text:
+                entry["signature"] = pack(part.echo)
+            else:
+                entry = {"type": "reasoning.encrypted", "data": pack(part.echo)}
+        details.append(entry)
+    message["reasoning_details"] = [{**entry, "index": index} for index, entry in enumerate(details)]

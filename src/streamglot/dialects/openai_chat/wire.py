@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ...events import StopReason, Usage
+from ...messages import TokenCounts
 
 
 class FunctionDelta(Struct, gc=False):
@@ -127,9 +128,9 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     return Usage(**kept, raw=raw)
 
 
-def write_usage(usage: Usage | None) -> dict[str, Any] | None:
+def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
     """A usage object. It is the provider's own where that was one of this dialect, so that costs and details survive."""
-    if usage is None:
+    if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
         return usage.raw

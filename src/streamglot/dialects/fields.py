@@ -1,0 +1,70 @@
+"""A client's JSON object, taken apart field by field with errors that say where and what.
+
+What nobody took is left over: it belongs to the dialect alone and travels in ``Request.extra``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, overload
+
+from ..errors import RequestError, excerpt
+
+T = TypeVar("T")
+
+_WORD = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", dict: "an object", list: "a list"}
+
+
+class Fields:
+    def __init__(self, value: Any, path: str = "") -> None:
+        if not isinstance(value, dict):
+            raise RequestError(f"{path or 'the body'} must be an object, not {excerpt(value)}", detail={"param": path})
+        self.path = path
+        self.rest: dict[str, Any] = dict(value)
+
+    def where(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    @overload
+    def take(self, name: str, kind: type[T]) -> T | None: ...
+    @overload
+    def take(self, name: str, kind: type[T], default: T) -> T: ...
+    def take(self, name: str, kind: type[T], default: T | None = None) -> T | None:
+        """The field as this type; the default where it is missing or null."""
+        value = self.rest.pop(name, None)
+        if value is None:
+            return default
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if kind is int and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(name, _WORD[kind], value)
+        return value
+
+    def need(self, name: str, kind: type[T]) -> T:
+        value = self.take(name, kind)
+        if value is None:
+            raise RequestError(f"{self.where(name)} is required and must be {_WORD[kind]}", detail={"param": self.where(name)})
+        return value
+
+    def any(self, name: str) -> Any:
+        return self.rest.pop(name, None)
+
+    def inner(self, name: str) -> Fields | None:
+        value = self.take(name, dict)
+        return None if value is None else Fields(value, self.where(name))
+
+    def objects(self, name: str) -> list[Fields]:
+        values: list[Any] = self.take(name, list, [])
+        return [Fields(value, f"{self.where(name)}[{number}]") for number, value in enumerate(values)]
+
+    def words(self, name: str) -> list[str]:
+        """A list of strings, or one string in place of it."""
+        value = self.any(name)
+        values = [value] if isinstance(value, str) else value or []
+        if not isinstance(values, list) or not all(isinstance(word, str) for word in values):
+            raise self.wrong(name, "a string or a list of strings", value)
+        return values
+
+    def wrong(self, name: str, wanted: str, value: Any) -> RequestError:
+        return RequestError(f"{self.where(name)} must be {wanted}, not {excerpt(value)}", detail={"param": self.where(name)})

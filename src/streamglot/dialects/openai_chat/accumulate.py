@@ -1,0 +1,92 @@
+"""``accumulate_delta``: any OpenAI-style delta merged into a snapshot, in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_IDENTITY = frozenset(("id", "index", "type", "role", "name", "object", "created", "model", "call_id", "format", "finish_reason"))
+"""Fields that name a thing: said again they replace, and are never glued to themselves."""
+
+
+def accumulate_delta(snapshot: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
+    """Merges ``delta`` into ``snapshot`` and returns the snapshot.
+
+    Strings are joined, numbers added, objects merged, list entries merged by their ``index``. A null says nothing. A
+    field that names something (role, id, type, name …) is replaced and not joined, so that servers which repeat it in
+    every chunk do no harm. A list entry without an index continues the entry with its id, or the last one where it
+    brings neither an id nor a name, and is a new entry otherwise.
+    """
+    for key, value in delta.items():
+        before = snapshot.get(key)
+        if value is None:
+            snapshot.setdefault(key, None)
+        elif before is None:
+            snapshot[key] = _merge_list([], value) if isinstance(value, list) else _copied(value)
+        elif key in _IDENTITY:
+            if value != "":
+                snapshot[key] = value
+        elif isinstance(before, str) and isinstance(value, str):
+            snapshot[key] = None  # the only reference is ours now: the string grows in place, not by a copy
+            before += value
+            snapshot[key] = before
+        elif isinstance(before, dict) and isinstance(value, dict):
+            accumulate_delta(before, value)
+        elif isinstance(before, list) and isinstance(value, list):
+            _merge_list(before, value)
+        elif _is_number(before) and _is_number(value):
+            snapshot[key] = before + value
+        else:
+            snapshot[key] = _copied(value)
+    return snapshot
+
+
+def _merge_list(entries: list[Any], delta: list[Any]) -> list[Any]:
+    for entry in delta:
+        if not isinstance(entry, dict):
+            entries.append(entry)
+            continue
+        place = _place(entries, entry)
+        if place is None:
+            entries.append(_copied(entry))
+        else:
+            accumulate_delta(entries[place], entry)
+    return entries
+
+
+def _place(entries: list[Any], entry: dict[str, Any]) -> int | None:
+    """Where in the snapshot this entry belongs; None for a new one."""
+    index, ident = entry.get("index"), entry.get("id")
+    if isinstance(index, int) and not ident and 0 <= index < len(entries) and entries[index].get("index") == index:
+        return index
+    known = [(place, other) for place, other in enumerate(entries) if isinstance(other, dict)]
+    if ident:
+        for place, other in known:
+            if other.get("id") == ident:
+                return place
+    if isinstance(index, int):
+        for place, other in reversed(known):
+            if other.get("index") == index:
+                # Another id and a name of its own under the same index: a second call, not a continuation.
+                return None if ident and other.get("id") and _named(entry) else place
+        return None
+    if ident or _named(entry) or not known:
+        return None
+    return known[-1][0]
+
+
+def _named(entry: dict[str, Any]) -> bool:
+    function = entry.get("function")
+    return bool(entry.get("name") or (isinstance(function, dict) and function.get("name")))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _copied(value: Any) -> Any:
+    """A copy that later deltas may change without changing the chunk it came from."""
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_copied(inner) for inner in value]
+    return value

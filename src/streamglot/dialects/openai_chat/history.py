@@ -1,0 +1,303 @@
+"""The messages of a chat request, both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...errors import RequestError, Unsupported
+from ...events import Echo
+from ...messages import (
+    MediaPart,
+    Message,
+    NativePart,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from ..echo import unpack
+from ..fields import Fields
+from ..media import data_url, media_from_url
+
+DIALECT = "openai_chat"
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+# --- the client's messages
+
+
+def parse_messages(messages: list[Fields]) -> list[Message]:
+    parsed: list[Message] = []
+    for fields in messages:
+        role = fields.need("role", str)
+        match role:
+            case "system" | "developer" | "user":
+                parsed.append(Message(role, _parse_content(fields), fields.take("name", str, "")))
+            case "assistant":
+                parsed.append(_parse_assistant(fields))
+            case "tool":
+                result = ToolResultPart(
+                    fields.need("tool_call_id", str), _result_content(fields), name=fields.take("name", str, "")
+                )
+                _add_result(parsed, result)
+            case "function":
+                name = fields.need("name", str)
+                _add_result(parsed, ToolResultPart(_latest_call(parsed, name), _result_content(fields), name=name))
+            case _:
+                raise fields.wrong("role", " or ".join(_ROLES), role)
+    return parsed
+
+
+def _add_result(parsed: list[Message], result: ToolResultPart) -> None:
+    if parsed and parsed[-1].role == "tool":
+        parsed[-1].parts.append(result)
+    else:
+        parsed.append(Message("tool", [result]))
+
+
+def _latest_call(parsed: list[Message], name: str) -> str:
+    calls = [part for message in parsed for part in message.parts if isinstance(part, ToolCallPart) and part.name == name]
+    return calls[-1].call_id if calls else f"call_{name}"
+
+
+def _parse_assistant(fields: Fields) -> Message:
+    parts: list[Part] = _parse_reasoning(fields)
+    parts += _parse_content(fields)
+    refusal = fields.take("refusal", str)
+    if refusal:
+        parts.append(RefusalPart(refusal))
+    for call in fields.objects("tool_calls"):
+        parts.append(_parse_call(call))
+    legacy = fields.inner("function_call")
+    if legacy is not None:
+        name = legacy.need("name", str)
+        parts.append(ToolCallPart(f"call_{name}", name, legacy.take("arguments", str, "") or "{}"))
+    audio = fields.take("audio", dict)
+    if audio is not None:
+        parts.append(NativePart(DIALECT, {"audio": audio}))
+    return Message("assistant", parts, fields.take("name", str, ""))
+
+
+def _parse_call(call: Fields) -> ToolCallPart:
+    call_id = call.need("id", str)
+    custom = call.inner("custom")
+    if custom is not None:
+        part = ToolCallPart(call_id, custom.need("name", str), custom.take("input", str, ""), "custom")
+    else:
+        function = call.inner("function")
+        if function is None:
+            raise RequestError(f"{call.where('function')} is required")
+        arguments = function.any("arguments")
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments or {}).decode()
+        part = ToolCallPart(call_id, function.need("name", str), (text.strip() and text) or "{}")
+    extra = call.take("extra_content", dict)
+    if extra is not None:
+        packed = extra.get("streamglot")
+        part.echo = unpack(packed) if isinstance(packed, str) else Echo(DIALECT, {"extra_content": extra})
+    return part
+
+
+def _parse_reasoning(fields: Fields) -> list[Part]:
+    """``reasoning_details`` if there are any, else the plain text: clients return either, or both."""
+    details = fields.take("reasoning_details", list, [])
+    plain = {field: fields.take(field, str) for field in ("reasoning_content", "reasoning")}
+    parts: list[Part] = []
+    own: list[dict[str, Any]] = []
+    for entry in details:
+        if not isinstance(entry, dict):
+            continue
+        packed = unpack(str(entry.get("signature") or entry.get("data") or ""))
+        if packed is None:
+            own.append(entry)
+            continue
+        text = entry.get("text") or entry.get("summary") or ""
+        parts.append(ReasoningPart(text, "summary" in entry, entry.get("type") == "reasoning.encrypted", packed))
+    if own:
+        text = "".join(str(entry.get("text") or entry.get("summary") or "") for entry in own)
+        parts.append(ReasoningPart(text, redacted=not text, echo=Echo(DIALECT, {"reasoning_details": own})))
+    if not any(isinstance(part, ReasoningPart) and part.text for part in parts):
+        for field, said in plain.items():
+            if said:
+                return [ReasoningPart(said, echo=Echo(DIALECT, {"field": field})), *parts]
+    return parts
+
+
+def _parse_content(fields: Fields) -> list[Part]:
+    content = fields.any("content")
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [TextPart(content)] if content else []
+    if not isinstance(content, list):
+        raise fields.wrong("content", "a string or a list of parts", content)
+    return [_parse_part(Fields(part, f"{fields.where('content')}[{number}]")) for number, part in enumerate(content)]
+
+
+def _result_content(fields: Fields) -> list[TextPart | MediaPart | NativePart]:
+    return [part for part in _parse_content(fields) if isinstance(part, (TextPart, MediaPart, NativePart))]
+
+
+def _parse_part(part: Fields) -> Part:
+    kind = part.need("type", str)
+    cache = part.inner("cache_control") or part.inner("prompt_cache_breakpoint")
+    ttl = None if cache is None else cache.take("ttl", str, "")
+    match kind:
+        case "text" | "input_text" | "output_text":
+            return TextPart(part.need("text", str), cache=ttl)
+        case "refusal":
+            return RefusalPart(part.need("refusal", str))
+        case "thinking":
+            pieces = part.objects("thinking")
+            text = "".join(piece.take("text", str, "") for piece in pieces)
+            state = {name: value for name, value in part.rest.items() if name in ("signature", "id")}
+            return ReasoningPart(text, echo=Echo(DIALECT, {"thinking": state}))
+        case "image_url":
+            link = part.any("image_url")
+            image = Fields({"url": link} if isinstance(link, str) else link, part.where("image_url"))
+            media = media_from_url(image.need("url", str), "image/*")
+            media.detail, media.cache = image.take("detail", str, ""), ttl
+            return media
+        case "input_audio":
+            audio = Fields(part.any("input_audio"), part.where("input_audio"))
+            return MediaPart(f"audio/{audio.take('format', str, 'wav')}", audio.need("data", str), cache=ttl)
+        case "file":
+            file = Fields(part.any("file"), part.where("file"))
+            media = media_from_url(file.take("file_data", str, ""), "application/octet-stream")
+            media.file_id, media.filename, media.cache = file.take("file_id", str, ""), file.take("filename", str, ""), ttl
+            return media
+    return NativePart(DIALECT, {"type": kind, **part.rest})
+
+
+# --- the upstream's messages
+
+
+def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dict[str, Any]]:
+    built: list[dict[str, Any]] = []
+    for message in messages:
+        results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+        if results:
+            built += _build_results(results)
+        rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
+        if message.role == "assistant":
+            built.append(_build_assistant(message, rest, provider))
+        elif rest or not results:
+            body: dict[str, Any] = {"role": message.role if message.role != "tool" else "user", "content": _build_content(rest)}
+            if message.name:
+                body["name"] = message.name
+            built.append(body)
+    return built
+
+
+def _build_results(results: list[ToolResultPart]) -> list[dict[str, Any]]:
+    """A message for each result. Pictures and files, which a tool message cannot hold, follow as a user's message."""
+    built: list[dict[str, Any]] = []
+    media: list[Part] = []
+    for result in results:
+        shown = [part for part in result.content if isinstance(part, MediaPart)]
+        text = result.text
+        if shown:
+            media += [TextPart(f"The tool call {result.call_id} returned:"), *shown]
+            text = text or "(see the next message)"
+        if result.is_error and not text.lower().startswith("error"):
+            text = f"Error: {text}"
+        built.append({"role": "tool", "tool_call_id": result.call_id, "content": text})
+    if media:
+        built.append({"role": "user", "content": _build_content(media)})
+    return built
+
+
+def _build_assistant(message: Message, parts: list[Part], provider: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"role": "assistant"}
+    if message.name:
+        body["name"] = message.name
+    content: list[Part] = []
+    calls: list[dict[str, Any]] = []
+    for part in parts:
+        match part:
+            case ReasoningPart():
+                thinking = _build_reasoning(part, body, provider)
+                if thinking is not None:
+                    content.append(thinking)
+            case RefusalPart():
+                body["refusal"] = part.text
+            case ToolCallPart(kind="server"):
+                pass
+            case ToolCallPart():
+                calls.append(_build_call(part, provider))
+            case NativePart(dialect="openai_chat") if "audio" in part.data:
+                body["audio"] = part.data["audio"]
+            case _:
+                content.append(part)
+    body["content"] = _build_content(content) if content else None if calls or "refusal" in body else ""
+    if calls:
+        body["tool_calls"] = calls
+    return body
+
+
+def _build_reasoning(part: ReasoningPart, body: dict[str, Any], provider: str) -> NativePart | None:
+    """Reasoning goes back to the provider that wrote it, in the field in which it came."""
+    if part.echo is None or part.echo.provider != provider:
+        return None
+    data = part.echo.data
+    if "reasoning_details" in data:
+        body["reasoning_details"] = [*body.get("reasoning_details", []), *data["reasoning_details"]]
+    elif "field" in data:
+        body[data["field"]] = body.get(data["field"], "") + part.text
+    elif "thinking" in data:
+        thinking = {"type": "thinking", "thinking": [{"type": "text", "text": part.text}], **data["thinking"]}
+        return NativePart(DIALECT, thinking)
+    return None
+
+
+def _build_call(part: ToolCallPart, provider: str) -> dict[str, Any]:
+    if part.kind == "custom":
+        return {"id": part.call_id, "type": "custom", "custom": {"name": part.name, "input": part.arguments}}
+    function = {"name": part.name, "arguments": part.arguments if part.arguments.strip() else "{}"}
+    call: dict[str, Any] = {"id": part.call_id, "type": "function", "function": function}
+    if part.echo is not None and part.echo.provider == provider and "extra_content" in part.echo.data:
+        call["extra_content"] = part.echo.data["extra_content"]
+    return call
+
+
+def _build_content(parts: list[Part]) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, TextPart) and part.cache is None for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, TextPart))
+    return [_build_part(part) for part in parts]
+
+
+def _build_part(part: Part) -> dict[str, Any]:
+    body: dict[str, Any]
+    match part:
+        case TextPart():
+            body = {"type": "text", "text": part.text}
+        case RefusalPart():
+            body = {"type": "refusal", "refusal": part.text}
+        case MediaPart():
+            body = _build_media(part)
+        case NativePart(dialect="openai_chat"):
+            body = part.data
+        case _:
+            raise Unsupported(f"a part of the kind {type(part).__name__} cannot be said in a chat message")
+    cache = getattr(part, "cache", None)
+    if cache is not None:
+        body["cache_control"] = {"type": "ephemeral", **({"ttl": cache} if cache else {})}
+    return body
+
+
+def _build_media(part: MediaPart) -> dict[str, Any]:
+    if part.mime.startswith("image/") and not part.file_id:
+        image = {"url": part.url or data_url(part)}
+        if part.detail:
+            image["detail"] = part.detail
+        return {"type": "image_url", "image_url": image}
+    if part.mime.startswith("audio/") and part.data:
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.mime.removeprefix("audio/")}}
+    if part.file_id:
+        return {"type": "file", "file": {"file_id": part.file_id}}
+    if not part.data:
+        raise Unsupported(f"a file by its address ({part.url}) cannot be sent to a chat upstream; send its bytes")
+    return {"type": "file", "file": {"filename": part.filename or "file", "file_data": data_url(part)}}

@@ -1,0 +1,242 @@
+"""Chat requests: a client's body to a Request, and a Request to the body for an upstream."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import RequestError, Unsupported
+from ...events import Echo
+from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..fields import Fields
+from ..parameters import give, give_extra, take
+from .history import build_messages, parse_messages
+
+DIALECT: Final = "openai_chat"
+
+PARAMETERS: Final = {
+    "max_completion_tokens": "max_tokens",
+    "max_tokens": "max_tokens",
+    "stop": "stop",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "repetition_penalty": "repetition_penalty",
+    "logit_bias": "logit_bias",
+    "seed": "seed",
+    "n": "n",
+    "logprobs": "logprobs",
+    "top_logprobs": "top_logprobs",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "verbosity": "verbosity",
+    "modalities": "modalities",
+    "audio": "audio",
+    "service_tier": "service_tier",
+    "prompt_cache_key": "cache_key",
+    "store": "store",
+    "safety_identifier": "user",
+    "user": "user",
+    "metadata": "metadata",
+}
+ESSENTIAL: Final = frozenset(("web_search_options",))
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def parse(body: dict[str, Any]) -> Request:
+    fields = Fields(body)
+    request = Request(dialect=DIALECT)
+    request.model = fields.take("model", str, "")
+    request.stream = fields.take("stream", bool, False)
+    options = fields.inner("stream_options")
+    request.include_usage = bool(options and options.take("include_usage", bool, False)) or not request.stream
+    request.messages = parse_messages(fields.objects("messages"))
+    request.tools = [parse_tool(tool) for tool in fields.objects("tools")]
+    request.tools += [_function(function) for function in fields.objects("functions")]
+    request.tool_choice = _parse_choice(fields)
+    request.reasoning = _parse_reasoning(fields)
+    request.output = _parse_output(fields)
+    take(fields, PARAMETERS, request)
+    request.extra = fields.rest
+    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    return request
+
+
+def build(request: Request, *, provider: str = DIALECT, max_tokens: str = "max_tokens") -> Built:
+    """``provider`` gets its own opaque state back. ``max_tokens`` is the name under which this upstream takes the limit."""
+    built = Built({"model": request.model, "messages": build_messages(request.messages, provider)})
+    body = built.body
+    if request.stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    if request.tools:
+        body["tools"] = [build_tool(tool) for tool in request.tools]
+    if request.tool_choice is not None:
+        body["tool_choice"] = _build_choice(request.tool_choice, request.tools)
+    _build_reasoning(request.reasoning, built)
+    if request.output is not None:
+        body["response_format"] = _build_output(request.output)
+    give(request, {max_tokens: "max_tokens", **PARAMETERS, "user": "user"}, built)
+    if "safety_identifier" in body:
+        body["user"] = body.pop("safety_identifier")
+    give_extra(request, DIALECT, built)
+    return built
+
+
+# --- tools
+
+
+def parse_tool(tool: Fields) -> ToolSpec:
+    kind = tool.take("type", str, "function")
+    if kind == "function":
+        inner = tool.inner("function")
+        if inner is None:
+            raise RequestError(f"{tool.where('function')} is required for a tool of type 'function'")
+        spec = _function(inner)
+    elif kind == "custom":
+        inner = tool.inner("custom") or tool
+        name, description = inner.need("name", str), inner.take("description", str, "")
+        spec = ToolSpec(name, description, kind="custom", format=inner.take("format", dict))
+    else:
+        spec = ToolSpec(tool.take("name", str, kind), kind="server", native=Echo(DIALECT, {"type": kind, **tool.rest}))
+    cache = tool.inner("cache_control")
+    spec.cache = None if cache is None else cache.take("ttl", str, "")
+    return spec
+
+
+def _function(function: Fields) -> ToolSpec:
+    return ToolSpec(
+        function.need("name", str),
+        function.take("description", str, ""),
+        function.take("parameters", dict),
+        function.take("strict", bool),
+    )
+
+
+def build_tool(tool: ToolSpec) -> dict[str, Any]:
+    if tool.kind == "server":
+        if tool.native is None or tool.native.provider != DIALECT:
+            raise Unsupported(f"the tool {tool.name!r} is run by another provider; the chosen upstream does not have it")
+        return tool.native.data
+    body: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        body["description"] = tool.description
+    if tool.kind == "custom":
+        if tool.format is not None:
+            body["format"] = tool.format
+    else:
+        body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+        if tool.strict is not None:
+            body["strict"] = tool.strict
+    return {"type": tool.kind, tool.kind: body}
+
+
+def _parse_choice(fields: Fields) -> ToolChoice | None:
+    value = fields.any("tool_choice")
+    legacy = fields.any("function_call")
+    if value is None and legacy is not None:
+        value = legacy if isinstance(legacy, str) else {"type": "function", "function": legacy}
+    match value:
+        case None:
+            return None
+        case "auto" | "none" | "required":
+            return ToolChoice(value)
+        case "any":
+            return ToolChoice("required")
+        case {"type": "function", "function": {"name": str(name)}} | {"type": "custom", "custom": {"name": str(name)}}:
+            return ToolChoice("required", [name])
+        case {"type": "allowed_tools", "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools)}}:
+            names = [tool[kind]["name"] for tool in tools for kind in ("function", "custom") if kind in tool]
+            return ToolChoice(mode, names)
+    raise fields.wrong("tool_choice", "auto, none, required, a named tool or allowed_tools", value)
+
+
+def _build_choice(choice: ToolChoice, tools: list[ToolSpec]) -> str | dict[str, Any]:
+    if not choice.tools or choice.mode == "none":
+        return choice.mode
+    kinds = {tool.name: tool.kind for tool in tools}
+    named = []
+    for name in choice.tools:
+        kind = "custom" if kinds.get(name) == "custom" else "function"
+        named.append({"type": kind, kind: {"name": name}})
+    if len(named) == 1 and choice.mode == "required":
+        return named[0]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": named}}
+
+
+# --- reasoning and output
+
+
+def _parse_reasoning(fields: Fields) -> Reasoning | None:
+    """``reasoning_effort``, or the object ``reasoning`` that routers take."""
+    effort = fields.take("reasoning_effort", str)
+    more = fields.inner("reasoning")
+    if effort is None and more is None:
+        return None
+    reasoning = Reasoning()
+    if more is not None:
+        effort = effort or more.take("effort", str)
+        reasoning.budget_tokens = more.take("max_tokens", int)
+        reasoning.enabled = more.take("enabled", bool)
+        reasoning.summary = more.take("summary", str)
+        if more.rest:
+            fields.rest["reasoning"] = more.rest
+    if effort is not None:
+        if effort not in EFFORTS:
+            raise fields.wrong("reasoning_effort", " or ".join(EFFORTS), effort)
+        reasoning.effort = effort  # type: ignore[assignment]  # one of EFFORTS, which are the members of Effort
+    return reasoning
+
+
+def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
+    if reasoning is None:
+        return
+    effort = reasoning.effort or effort_for(reasoning.budget_tokens)
+    if reasoning.enabled is False:
+        effort = "none"
+    elif effort is None and reasoning.enabled:
+        effort = "medium"
+    if effort is not None:
+        built.body["reasoning_effort"] = effort
+    if reasoning.budget_tokens is not None:
+        built.dropped.append("reasoning.budget_tokens")
+
+
+def effort_for(budget_tokens: int | None) -> str | None:
+    """The word that stands for a number of thinking tokens."""
+    if budget_tokens is None:
+        return None
+    return next((word for most, word in ((0, "none"), (2048, "low"), (12_288, "medium")) if budget_tokens <= most), "high")
+
+
+def _parse_output(fields: Fields) -> OutputFormat | None:
+    form = fields.inner("response_format")
+    if form is None:
+        return None
+    kind = form.take("type", str, "text")
+    if kind == "json_schema":
+        schema = form.inner("json_schema")
+        if schema is None:
+            raise RequestError(f"{form.where('json_schema')} is required for the type 'json_schema'")
+        return OutputFormat(
+            "json_schema",
+            schema.take("name", str, ""),
+            schema.take("description", str, ""),
+            schema.take("schema", dict),
+            schema.take("strict", bool),
+        )
+    if kind not in ("text", "json_object"):
+        raise form.wrong("type", "text, json_object or json_schema", kind)
+    return OutputFormat("json_object" if kind == "json_object" else "text")
+
+
+def _build_output(output: OutputFormat) -> dict[str, Any]:
+    if output.kind != "json_schema":
+        return {"type": output.kind}
+    schema: dict[str, Any] = {"name": output.name or "answer", "schema": output.schema or {}}
+    if output.description:
+        schema["description"] = output.description
+    if output.strict is not None:
+        schema["strict"] = output.strict
+    return {"type": "json_schema", "json_schema": schema}

@@ -1,0 +1,314 @@
+"""Events to chat chunks that every client takes: role once, dense indexes, ids and names once, one end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ...events import (
+    Choice,
+    Citation,
+    Echo,
+    Extra,
+    KeepAlive,
+    Media,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from ...framing import sse
+from ..echo import pack
+from ..writer import Writer, encode
+from .error import error_body
+from .wire import FINISH_OF, write_usage
+
+_SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
+_HEAD_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "provider"))
+"""What belongs to every chunk, and is said in the head of all that follow."""
+
+
+class ChatWriter(Writer):
+    """``include_usage``: write the usage chunk. ``functions``: the client asked with the old ``functions`` field and
+    wants its calls as ``function_call``."""
+
+    dialect = "openai_chat"
+
+    def __init__(self, *, include_usage: bool = True, functions: bool = False, **more: Any) -> None:
+        self._include_usage = include_usage
+        self._functions = functions
+        self._choices: list[_ChoiceWriter] = []
+        self._head_extras: dict[str, Any] = {}
+        self._head = b""
+        super().__init__(**more)
+
+    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+        self._choices.append(_ChoiceWriter(self, 0))
+        return {
+            **self._choices[0].rules,
+            StreamStart: self.begin,
+            Choice: self._choice,
+            Usage: self.keep_usage,
+            Extra: lambda event: self._extra(event, 0),
+            KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
+            StreamEnd: self.feed_end,
+            StreamError: self.feed_end,
+        }
+
+    def write_start(self) -> None:
+        head = {"id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model}
+        self._head = b"data: " + encode({**head, **self._head_extras})[:-1]
+
+    def write_delta(self, index: int, delta: bytes, finish: bytes = b"null", more: bytes = b"") -> None:
+        """One chunk with one choice. ``delta`` is the inside of the delta object."""
+        self.pieces.append(
+            b'%b,"choices":[{"index":%d,"delta":{%b}%b,"finish_reason":%b}]}\n\n' % (self._head, index, delta, more, finish)
+        )
+
+    def write_end(self, event: StreamEnd) -> None:
+        for choice in self._choices:
+            choice.end(event if choice.index == 0 else None)
+        if self._include_usage and self.usage is not None:
+            self.pieces.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(write_usage(self.usage))))
+        self.pieces.append(b"data: [DONE]\n\n")
+
+    def write_error(self, event: StreamError) -> None:
+        error = encode(error_body(event))
+        if self.started and not self.strict:
+            chunk = b'%b,"choices":[{"index":0,"delta":{},"finish_reason":"error"}],%b\n\n' % (self._head, error[1:])
+        else:
+            chunk = sse.event(error)
+        self.pieces += (chunk, b"data: [DONE]\n\n")
+
+    def _choice(self, event: Choice) -> None:
+        self.ensure_started()
+        while len(self._choices) <= event.index:
+            self._choices.append(_ChoiceWriter(self, len(self._choices)))
+        for earlier in self._choices[: event.index]:
+            earlier.ensure_role()
+        inner = event.event
+        if isinstance(inner, StreamEnd):
+            self._choices[event.index].end(inner)
+        elif isinstance(inner, Extra):
+            self._extra(inner, event.index)
+        else:
+            rule = self._choices[event.index].rules.get(type(inner))
+            if rule is None:
+                self.lose(event)
+            else:
+                rule(inner)
+
+    def _extra(self, event: Extra, index: int) -> None:
+        data = event.data if event.dialect == self.dialect else {}
+        choice = data.get("choice")
+        if isinstance(choice, dict):
+            said = {name: value for name, value in choice.items() if name == "logprobs" or not self.strict}
+            if said:
+                self._choices[index].ensure_role()
+                self.write_delta(index, b"", more=b"," + encode(said)[1:-1])
+        elif isinstance(data.get("audio"), dict):
+            self.write_delta(index, encode({"audio": data["audio"]})[1:-1])
+        else:
+            said = {name: value for name, value in data.items() if name in _SPEC_EXTRAS or not self.strict}
+            for name in [name for name in said if name in _HEAD_EXTRAS]:
+                self._head_extras[name] = said.pop(name)
+                self.write_start()
+            if said:
+                self.pieces.append(b'%b,"choices":[],%b\n\n' % (self._head, encode(said)[1:]))
+        if not data:
+            self.lose(event)
+
+
+class _ChoiceWriter:
+    """The chunks of one choice."""
+
+    def __init__(self, writer: ChatWriter, index: int) -> None:
+        self.index = index
+        self._writer = writer
+        self._role_written = False
+        self._ended = False
+        self._field = b"content"
+        self._calls = 0
+        self._call: ToolCallStart | None = None
+        self._details = 0
+        self._detail_open = False
+        self._summary = False
+        self._annotations: list[dict[str, Any]] = []
+        self._images = 0
+        self._audio_id = ""
+        self.rules: dict[type, Callable[[Any], None]] = {
+            TextDelta: self._text,
+            ReasoningDelta: self._reasoning,
+            ToolCallDelta: self._arguments,
+            TextStart: self._text_start,
+            TextEnd: lambda event: self._echo(event.echo),
+            ReasoningStart: self._reasoning_start,
+            ReasoningEnd: self._reasoning_end,
+            ToolCallStart: self._call_start,
+            ToolCallEnd: self._call_end,
+            StepEnd: lambda event: None,
+            Citation: self._citation,
+            Media: self._media,
+        }
+
+    def ensure_role(self) -> None:
+        if not self._role_written:
+            self._write(b'"content":""')
+
+    def end(self, event: StreamEnd | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if self._annotations:
+            self._write(b'"annotations":' + encode(self._annotations))
+        finish = FINISH_OF[event.reason] if event else "stop"
+        if finish == "tool_calls" and self._writer._functions:
+            finish = "function_call"
+        role = b"" if self._role_written else b'"role":"assistant","content":""'
+        self._writer.write_delta(self.index, role, encode(finish))
+
+    def _write(self, delta: bytes) -> None:
+        if not self._role_written:
+            self._role_written = True
+            delta = b'"role":"assistant",' + delta
+        self._writer.write_delta(self.index, delta)
+
+    # --- text
+
+    def _text_start(self, event: TextStart) -> None:
+        self._field = b"refusal" if event.refusal else b"content"
+
+    def _text(self, event: TextDelta) -> None:
+        self._write(b'"%b":%b' % (self._field, encode(event.text)))
+
+    # --- reasoning: none in the specification, so none in strict mode; otherwise in each of the three fields in use
+
+    def _reasoning_start(self, event: ReasoningStart) -> None:
+        self._summary = event.summary
+        self._detail_open = False
+
+    def _reasoning(self, event: ReasoningDelta) -> None:
+        if self._writer.strict:
+            self._writer.lose(event)
+            return
+        piece = encode(event.text)
+        detail = b'"type":"reasoning.summary","summary":' if self._summary else b'"type":"reasoning.text","text":'
+        self._detail_open = True
+        self._write(
+            b'"reasoning":%b,"reasoning_content":%b,"reasoning_details":[{%b%b,"index":%d}]'
+            % (piece, piece, detail, piece, self._details)
+        )
+
+    def _reasoning_end(self, event: ReasoningEnd) -> None:
+        if event.echo is not None and not self._writer.strict:
+            own = event.echo.data.get("reasoning_details")
+            if isinstance(own, list):
+                self._own_details([entry for entry in own if isinstance(entry, dict)])
+            elif "field" not in event.echo.data:
+                self._echo(event.echo)
+        elif event.redacted:
+            self._writer.lose(event)
+        if self._detail_open:
+            self._details += 1
+            self._detail_open = False
+
+    def _own_details(self, entries: list[dict[str, Any]]) -> None:
+        """The provider's own entries: what was streamed as text already is not said again, only its state is."""
+        for entry in entries:
+            said = dict(entry)
+            if entry.get("type") in ("reasoning.text", "reasoning.summary"):
+                said = {name: value for name, value in said.items() if name not in ("text", "summary")}
+                if set(said) <= {"type", "index"}:
+                    continue
+            elif self._detail_open:
+                self._details += 1
+                self._detail_open = False
+            said["index"] = self._details
+            self._write(b'"reasoning_details":' + encode([said]))
+            if entry.get("type") not in ("reasoning.text", "reasoning.summary"):
+                self._details += 1
+
+    def _echo(self, echo: Echo | None) -> None:
+        """State of another provider, packed, where a client that returns ``reasoning_details`` returns it too."""
+        if echo is None or self._writer.strict:
+            return
+        if self._detail_open:
+            entry = {"type": "reasoning.summary" if self._summary else "reasoning.text", "signature": pack(echo)}
+        else:
+            entry = {"type": "reasoning.encrypted", "data": pack(echo)}
+        self._write(b'"reasoning_details":' + encode([{**entry, "index": self._details}]))
+        if not self._detail_open:
+            self._details += 1
+
+    # --- calls
+
+    def _call_start(self, event: ToolCallStart) -> None:
+        if event.kind == "server":
+            self._call = None
+            self._writer.lose(event)
+            return
+        self._call = event
+        content = b"" if self._role_written else b'"content":null,'
+        if self._writer._functions:
+            self._write(content + b'"function_call":' + encode({"name": event.name, "arguments": ""}))
+            return
+        body = {"name": event.name, "input": ""} if event.kind == "custom" else {"name": event.name, "arguments": ""}
+        call = {"index": self._calls, "id": event.call_id, "type": event.kind, event.kind: body}
+        self._write(content + b'"tool_calls":' + encode([call]))
+
+    def _arguments(self, event: ToolCallDelta) -> None:
+        if self._call is None:
+            return
+        piece = encode(event.args)
+        if self._writer._functions:
+            self._write(b'"function_call":{"arguments":%b}' % piece)
+        elif self._call.kind == "custom":
+            self._write(b'"tool_calls":[{"index":%d,"custom":{"input":%b}}]' % (self._calls, piece))
+        else:
+            self._write(b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]' % (self._calls, piece))
+
+    def _call_end(self, event: ToolCallEnd) -> None:
+        if self._call is None:
+            return
+        if event.echo is not None and not self._writer.strict and not self._writer._functions:
+            own = event.echo.data.get("extra_content")
+            content = own if own is not None else {"streamglot": pack(event.echo)}
+            call = {"index": self._calls, "function": {"arguments": ""}, "extra_content": content}
+            self._write(b'"tool_calls":' + encode([call]))
+        self._call = None
+        self._calls += 1
+
+    # --- what stands beside the text
+
+    def _citation(self, event: Citation) -> None:
+        if event.native is not None and event.native.provider == self._writer.dialect:
+            self._annotations.append(event.native.data)
+        elif event.url:
+            place = {"start_index": event.start or 0, "end_index": event.end or 0}
+            citation = {"url": event.url, "title": event.title, **place}
+            self._annotations.append({"type": "url_citation", "url_citation": citation})
+        else:
+            self._writer.lose(event)
+
+    def _media(self, event: Media) -> None:
+        if event.mime.startswith("audio/"):
+            audio = {"id": "" if event.id == self._audio_id else event.id, "data": event.data, "transcript": event.transcript}
+            self._audio_id = event.id
+            self._write(b'"audio":' + encode({name: value for name, value in audio.items() if value}))
+        elif event.mime.startswith("image/") and not self._writer.strict:
+            url = event.url or f"data:{event.mime};base64,{event.data}"
+            image = {"type": "image_url", "image_url": {"url": url}, "index": self._images}
+            self._images += 1
+            self._write(b'"images":' + encode([image]))
+        else:
+            self._writer.lose(event)

@@ -1,0 +1,98 @@
+"""The request parameters that dialects share, and what happens where one of them has no word for one.
+
+A dialect's ``request.py`` has a table from its own names to these fields. ``take`` and ``give`` move the plain ones both
+ways; the table in docs/parameters.md is made from all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from ..errors import Unsupported
+from ..messages import Built, Request
+from .fields import Fields
+
+
+class Parameter(Struct, frozen=True):
+    """``absent``: what to do where the upstream's dialect cannot say it. A parameter that only tunes the answer is
+    dropped and reported; one without which it would be another answer is refused."""
+
+    kind: type
+    absent: Literal["report", "refuse"]
+    meaning: str
+
+
+PARAMETERS: Final[dict[str, Parameter]] = {
+    "max_tokens": Parameter(int, "report", "the most tokens to write"),
+    "stop": Parameter(list, "refuse", "texts at which to stop"),
+    "temperature": Parameter(float, "report", "sampling temperature"),
+    "top_p": Parameter(float, "report", "nucleus sampling"),
+    "top_k": Parameter(int, "report", "sample from the k likeliest"),
+    "min_p": Parameter(float, "report", "least share of the likeliest token"),
+    "frequency_penalty": Parameter(float, "report", "penalty by frequency"),
+    "presence_penalty": Parameter(float, "report", "penalty by presence"),
+    "repetition_penalty": Parameter(float, "report", "penalty for repeating"),
+    "logit_bias": Parameter(dict, "refuse", "weights of single tokens"),
+    "seed": Parameter(int, "report", "seed of the sampling"),
+    "n": Parameter(int, "refuse", "how many answers"),
+    "logprobs": Parameter(bool, "refuse", "log probabilities of the tokens"),
+    "top_logprobs": Parameter(int, "refuse", "how many of them at each place"),
+    "parallel_tool_calls": Parameter(bool, "report", "may several tools be called at once"),
+    "verbosity": Parameter(str, "report", "how long an answer to write"),
+    "modalities": Parameter(list, "refuse", "text, audio …"),
+    "audio": Parameter(dict, "refuse", "voice and format of spoken answers"),
+    "service_tier": Parameter(str, "report", "speed and price"),
+    "cache_key": Parameter(str, "report", "key of the prompt cache"),
+    "store": Parameter(bool, "report", "keep the answer at the provider"),
+    "user": Parameter(str, "report", "who asks, for abuse control"),
+    "metadata": Parameter(dict, "report", "notes of the client"),
+    "previous_response_id": Parameter(str, "refuse", "the answer that this one continues"),
+}
+
+_HARMLESS: Final[dict[str, Any]] = {"n": 1, "logprobs": False, "top_logprobs": 0, "modalities": ["text"], "store": False}
+"""Values that ask for nothing special: where a dialect lacks the word they are not missed."""
+
+
+def take(fields: Fields, names: dict[str, str], request: Request) -> None:
+    """The plain parameters out of the client's object into the request. ``names``: wire name to field; a later name
+    for the same field counts where the earlier is missing."""
+    for name, field in names.items():
+        parameter = PARAMETERS[field]
+        value = fields.words(name) if field == "stop" else fields.take(name, parameter.kind)
+        if value is not None and value != [] and not getattr(request, field):
+            setattr(request, field, value)
+
+
+def give(request: Request, names: dict[str, str], built: Built) -> None:
+    """The plain parameters of the request into the upstream's object, or into its list of what was dropped."""
+    wire: dict[str, str] = {}
+    for name, field in names.items():
+        wire.setdefault(field, name)
+    for field, parameter in PARAMETERS.items():
+        value = getattr(request, field)
+        if value is None or value == []:
+            continue
+        if field in wire:
+            built.body[wire[field]] = value
+        elif _HARMLESS.get(field) != value:
+            drop(built, field, parameter.absent == "refuse", parameter.meaning)
+
+
+def give_extra(request: Request, dialect: str, built: Built) -> None:
+    """What only the client's own dialect knows: sent on to an upstream that speaks it, else reported or refused."""
+    for name, value in request.extra.items():
+        if request.dialect == dialect:
+            built.body.setdefault(name, value)
+        else:
+            drop(built, name, name in request.essential, f"a field of {request.dialect or 'another dialect'}")
+
+
+def drop(built: Built, name: str, essential: bool, meaning: str) -> None:
+    if essential:
+        raise Unsupported(
+            f"the chosen upstream cannot do {name!r} ({meaning}); leave it out, or choose an upstream whose dialect has it",
+            detail={"param": name},
+        )
+    built.dropped.append(name)
