@@ -43,6 +43,14 @@ class ChatWriter(Writer):
     wants its calls as ``function_call``."""
 
     dialect = "openai_chat"
+    folded = {
+        "TextEnd": "an echo goes into reasoning_details",
+        "ReasoningStart": "no word for it: the first delta starts it",
+        "ReasoningEnd": "its echo goes into reasoning_details",
+        "ToolCallEnd": "no word for it: the next call or the finish ends it",
+        "Citation": "annotations, all in one chunk before the finish",
+        "StepEnd": "nothing: the steps run into each other",
+    }
 
     def __init__(self, *, include_usage: bool = True, functions: bool = False, **more: Any) -> None:
         self._include_usage = include_usage
