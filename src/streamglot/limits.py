@@ -18,6 +18,8 @@ MAX_BLOCK_CHARS = 64 * 2**20
 """One text, one chain of thought, the arguments of one call. Reasoning that ran away has reached 2.5 GB elsewhere."""
 MAX_BLOCKS = 20_000
 """Blocks of one response: ten times the most parallel calls that were ever seen asked for."""
+MAX_CHOICES = 128
+"""Answers to one request: the most that any provider lets a client ask for."""
 MAX_HELD_BLOCKS = 4096
 """Interleaved blocks that wait for the one before them to end."""
 MAX_HELD_CHARS = 64 * 2**20
@@ -33,6 +35,7 @@ class Limits(Struct, frozen=True):
     response_bytes: int = MAX_RESPONSE_BYTES
     block_chars: int = MAX_BLOCK_CHARS
     blocks: int = MAX_BLOCKS
+    choices: int = MAX_CHOICES
     held_blocks: int = MAX_HELD_BLOCKS
     held_chars: int = MAX_HELD_CHARS
 

@@ -36,12 +36,12 @@ class Dialect(Struct, frozen=True):
 
     @property
     def parse_request(self) -> Callable[[dict[str, Any]], Request]:
-        parse: Callable[[dict[str, Any]], Request] = self._module("request", self.request).parse
+        parse: Callable[[dict[str, Any]], Request] = self._function("request", self.request, "parse")
         return parse
 
     @property
     def build_request(self) -> Callable[..., Built]:
-        build: Callable[..., Built] = self._module("request", self.request).build
+        build: Callable[..., Built] = self._function("request", self.request, "build")
         return build
 
     @property
@@ -53,6 +53,13 @@ class Dialect(Struct, frozen=True):
     def build_response(self) -> Callable[..., dict[str, Any]]:
         build: Callable[..., dict[str, Any]] = self._module("response", self.response).build
         return build
+
+    def _function(self, file: str, there: object, name: str) -> Any:
+        """A dialect that only clients speak has no ``build`` for requests, one that only upstreams speak has no ``parse``."""
+        module = self._module(file, there)
+        if not hasattr(module, name):
+            raise ConfigError(f"the dialect {self.name!r} cannot {name} a {file}: it stands on the other side only")
+        return getattr(module, name)
 
     def _module(self, file: str, there: object) -> ModuleType:
         if not there:
@@ -69,6 +76,29 @@ DIALECTS: Final[dict[str, Dialect]] = {
         Dialect("openai_chat", "OpenAI chat completions", "ChatReader", "ChatWriter", True, True),
         Dialect("openai_responses", "OpenAI responses", "ResponsesReader", "ResponsesWriter", True, True),
         Dialect("anthropic", "Anthropic messages", "AnthropicReader", "AnthropicWriter", True, True),
+        Dialect("gemini", "Google Gemini", "GeminiReader", "GeminiWriter", True, True),
+        Dialect("agui", "AG-UI 1.0", "", "AguiWriter", True),
+        Dialect("vercel_ui", "Vercel AI SDK UI message stream", "", "VercelUiWriter", True),
+        Dialect("ollama", "Ollama", "OllamaReader", "OllamaWriter", True, True, "application/x-ndjson"),
+        Dialect("qwen_web", "Qwen web chat", "QwenWebReader", "", True),
+        Dialect("openai_completions", "OpenAI text completions", "CompletionsReader", "CompletionsWriter", True, True),
+        Dialect(
+            "bedrock_converse",
+            "Amazon Bedrock Converse",
+            "BedrockConverseReader",
+            request=True,
+            response=True,
+            media_type="application/vnd.amazon.eventstream",
+        ),
+        Dialect(
+            "bedrock_invoke",
+            "Amazon Bedrock InvokeModel",
+            "BedrockInvokeReader",
+            request=True,
+            response=True,
+            media_type="application/vnd.amazon.eventstream",
+        ),
+        Dialect("cohere", "Cohere v2 chat", "CohereReader", "", True, True),
     )
 }
 

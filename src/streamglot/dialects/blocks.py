@@ -220,7 +220,7 @@ class Blocks:
                 self._name(block, block.call_id, name)
         if args:
             self.add(block, args)
-        if not block.ended and block is not self._queue[-1] and block.whole():
+        if not block.ended and block.start is not None and block is not self._queue[-1] and block.whole():
             self.end(block)
         return block
 

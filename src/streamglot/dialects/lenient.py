@@ -7,7 +7,9 @@ string or a string for a list, that decoder refuses the whole frame; these funct
 from __future__ import annotations
 
 import json
-from typing import Any, get_args, get_origin
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -23,10 +25,16 @@ def loads(data: bytes) -> tuple[Any, bool]:
         pass
     try:
         text = data.decode("utf-8", "replace")
-        value = json.loads(text)
+        value = json.loads(text, parse_float=_finite, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise UpstreamProtocolError(f"a frame is not JSON ({error}): {excerpt(data)}", code="not_json") from None
     return value, "\\ud" in text.lower()
+
+
+def _finite(number: str) -> float | None:
+    """A number that fits into a float; one that does not (and NaN, which is no JSON) counts nothing."""
+    value = float(number)
+    return value if isfinite(value) else None
 
 
 def fit(kind: Any, value: Any) -> Any:
@@ -47,13 +55,11 @@ def fit(kind: Any, value: Any) -> Any:
         return msgspec.Raw(msgspec.json.encode(clean(value)))
     try:
         return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError:
-        for member in members:
-            if get_args(member) or (isinstance(member, type) and issubclass(member, msgspec.Struct)):
-                fitted = fit(member, value)
-                if fitted is not None:
-                    return fitted
-        return None
+    except ValueError:
+        if get_origin(kind) not in (Union, UnionType):
+            return None
+        fits = (fit(member, value) for member in members if member is not NoneType)
+        return next((fitted for fitted in fits if fitted is not None), None)
 
 
 def clean(value: Any) -> Any:

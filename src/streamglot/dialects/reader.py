@@ -84,6 +84,18 @@ class Reader:
         out, self._out = self._out, []
         return out
 
+    def feed_frames(self, frames: list[Frame]) -> list[Event]:
+        """The events of frames that were cut elsewhere: a stream of this dialect inside another one."""
+        if self._done:
+            return []
+        try:
+            self._bytes += sum(len(frame.data) for frame in frames)
+            self._read_all(frames)
+        except StreamglotError as error:
+            self._fail(error)
+        out, self._out = self._out, []
+        return out
+
     def read_whole(self, body: dict[str, Any]) -> list[Event]:
         """The events of a complete response object, already decoded."""
         try:
@@ -127,6 +139,8 @@ class Reader:
         """The blocks of this choice; the stream has started once they are asked for."""
         blocks = self._blocks.get(choice)
         if blocks is None:
+            if choice >= self.limits.choices:
+                raise self.limits.exceeded("choices")
             self.start()
             if choice == 0:
                 blocks = Blocks(self.emit, self.limits, self._call_prefix)
@@ -191,6 +205,8 @@ class Reader:
                         return
             elif frame.kind == "comment":
                 self.emit(KeepAlive(frame.data.decode("utf-8", "replace")))
+            elif frame.kind == "exception":
+                raise exception(frame)
             else:
                 self._read_stray(frame.data)
         if self._framing is not None and self._framing.error is not None:
@@ -236,7 +252,17 @@ class Reader:
         self._done = True
         for blocks in self._blocks.values():
             blocks.abort()
-        self._out.append(error.as_event())
+        self._out.append(clean_event(error.as_event()))
+
+
+def exception(frame: Frame) -> StreamglotError:
+    """The fault that a frame of the kind "exception" reports: its name is the word for the status."""
+    try:
+        body, _ = loads(frame.data)
+    except UpstreamProtocolError:
+        body = frame.data.decode("utf-8", "replace")
+    fields = body if isinstance(body, dict) else {"message": str(body or frame.event)}
+    return faults.refusal({"type": frame.event, **fields})
 
 
 def clean_event(event: BareEvent) -> BareEvent:

@@ -29,6 +29,8 @@ class Writer:
     dialect: ClassVar[str]
     folded: ClassVar[dict[str, str]] = {}
     """Events that this dialect says in another form, and in which: for the table in docs/dialects.md."""
+    headers: ClassVar[dict[str, str]] = {}
+    """What an HTTP answer in this dialect says in its headers, beside its content type."""
 
     def __init__(self, *, strict: bool = False, id: str = "", model: str = "", created: int = 0) -> None:
         self.strict = strict

@@ -25,13 +25,13 @@ class ReasoningDetails:
         self._places: dict[tuple[Any, ...], int] = {}
 
     def add(self, entry: dict[str, Any]) -> None:
-        kind, index = entry.get("type"), entry.get("index")
+        kind, index = str(entry.get("type")), entry.get("index")
         key = (kind, index) if isinstance(index, int) else (kind, None, str(entry.get("id")))
         place = self._places.setdefault(key, len(self._entries))
         if place == len(self._entries):
             self._entries.append(({}, []))
         merged, pieces = self._entries[place]
-        field = _TEXT_OF.get(str(kind), "text")
+        field = _TEXT_OF.get(kind, "text")
         for name, value in entry.items():
             if name == field and isinstance(value, str):
                 pieces.append(value)

@@ -45,7 +45,7 @@ class ChatReader(Reader):
     def read(self, frame: Frame) -> None:
         data = frame.data
         if data[:1] != b"{" and data.strip(b' \t"') == b"[DONE]":
-            self._finish_stream(declared=True)
+            self._finish_stream()
             return
         chunk = self.decode(chunk_decoder, data)
         self._read_chunk(chunk)
@@ -56,14 +56,14 @@ class ChatReader(Reader):
 
     def eof(self) -> None:
         if self._finish and all(index in self._finish for index in self._blocks):
-            self._finish_stream(declared=False)
+            self._finish_stream()
 
     def whole(self, body: dict[str, Any]) -> None:
         chunk = fit(Chunk, body)
         if not chunk.choices:
             raise UpstreamProtocolError(f"a JSON body without choices came in place of a stream: {excerpt(body)}")
         self._read_chunk(chunk)
-        self._finish_stream(declared=True)
+        self._finish_stream()
 
     # --- one chunk
 
@@ -81,7 +81,7 @@ class ChatReader(Reader):
         self._read_extras(chunk)
 
     def _read_choice(self, choice: ChunkChoice) -> None:
-        index = choice.index or 0
+        index = max(choice.index or 0, 0)
         blocks = self.blocks(index)
         delta = choice.delta or choice.message
         if delta is not None:
@@ -224,8 +224,8 @@ class ChatReader(Reader):
 
     # --- the end
 
-    def _finish_stream(self, declared: bool) -> None:
-        """``declared``: the stream said [DONE], which is an end even where no finish reason came."""
+    def _finish_stream(self) -> None:
+        """The stream said [DONE], which is an end even where no finish reason came, or all its choices had finished."""
         for index, blocks in sorted(self._blocks.items(), reverse=True):
             if index not in self._finish and blocks.half_call():
                 raise UpstreamTruncated("the stream says [DONE] inside the arguments of a tool call")

@@ -99,7 +99,8 @@ def parse_tool(tool: Fields) -> ToolSpec:
         name, description = inner.need("name", str), inner.take("description", str, "")
         spec = ToolSpec(name, description, kind="custom", format=inner.take("format", dict))
     else:
-        spec = ToolSpec(tool.take("name", str, kind), kind="server", native=Echo(DIALECT, {"type": kind, **tool.rest}))
+        native = Echo(DIALECT, {"type": kind, **tool.rest})
+        spec = ToolSpec(tool.take("name", str, kind), kind="server", native=native)
     cache = tool.inner("cache_control")
     spec.cache = None if cache is None else cache.take("ttl", str, "")
     return spec

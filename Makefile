@@ -1,0 +1,57 @@
+# Everything happens in .venv, from the versions in requirements/dev.lock. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CORPUS ?= ../shared/corpus
+FUZZ_SECONDS ?= 60
+
+.PHONY: help run test check coverage conformance matrix bench fuzz docs lock clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): requirements/dev.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+run: $(READY) ## translate the bundled example from one dialect to another
+	$(BIN)/streamglot translate --from anthropic --to openai_chat examples/anthropic.sse
+
+test: $(READY) ## run the tests
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY) ## ruff, mypy --strict, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+coverage: $(READY) ## branch coverage of the pure half
+	$(BIN)/coverage run -m pytest -q -p no:xdist
+	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 --omit='src/streamglot/cli/*'
+
+conformance: $(READY) ## readers and parsers against the corpus in CORPUS=
+	$(BIN)/python -m conformance.streams $(CORPUS)
+	$(BIN)/python -m conformance.matrix $(CORPUS)
+
+bench: $(READY) ## time per chunk, growth and ratios to the official clients
+	$(BIN)/python -m bench.core
+
+fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=
+	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
+
+docs: $(READY) ## write the generated parts of docs/ anew
+	$(BIN)/python -m docs.generate
+
+lock: $(READY) ## resolve the versions anew
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-index-url --no-annotate --no-header --quiet --output-file requirements/dev.lock
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -1,0 +1,1 @@
+"""Benchmarks: figures and ratios to something measured in the same run. ``make bench`` runs them."""

@@ -1,0 +1,107 @@
+"""Writes the generated documents: ``make docs``. A test compares them with what the code says now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+from streamglot import DIALECTS, grammar
+from streamglot.dialects.parameters import PARAMETERS
+from streamglot.events import EVENT_TYPES
+
+NOTE = "<!-- made by `make docs`; change the code, not this page -->\n"
+
+
+def grammar_page() -> str:
+    rows = [f"| `{state}` | {', '.join(sorted(kind.__name__ for kind in row)) or '–'} |" for state, row in grammar.TABLE.items()]
+    return "\n".join(
+        [
+            "# The grammar of events",
+            "",
+            NOTE,
+            "A stream is `StreamStart (block | loose)* (StreamEnd | StreamError)`, with one block open at a time. Events of a",
+            "choice above 0 come wrapped in `Choice`; each choice has a state of its own and they share one `StreamStart`.",
+            "",
+            "```mermaid",
+            grammar.diagram().rstrip(),
+            "```",
+            "",
+            "| state | events that may come |",
+            "|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def dialects_page() -> str:
+    lines = ["# Dialects", "", NOTE, "| dialect | | read | written | requests | responses |", "|---|---|---|---|---|---|"]
+    for entry in DIALECTS.values():
+        able = [entry.reader_class, entry.writer_class, entry.request, entry.response]
+        lines.append(f"| `{entry.name}` | {entry.title} | {' | '.join('yes' if there else '–' for there in able)} |")
+    writers = [entry for entry in DIALECTS.values() if entry.writer_class]
+    lines += [
+        "",
+        "## What each can say",
+        "",
+        "`kept`: the dialect has a word for it. `folded`: it is said in another form (below). `dropped`: it is not written;",
+        "the writer counts it in `lost`.",
+        "",
+        f"| event | {' | '.join(entry.name for entry in writers)} |",
+        f"|---|{'---|' * len(writers)}",
+    ]
+    boxes = {entry.name: entry.writer() for entry in writers}
+    for kind in EVENT_TYPES:
+        cells = []
+        for entry in writers:
+            box = boxes[entry.name]
+            folded = kind.__name__ in box.folded
+            cells.append("folded" if folded else "kept" if kind in box.rules() else "dropped")
+        lines.append(f"| {kind.__name__} | {' | '.join(cells)} |")
+    for entry in writers:
+        if boxes[entry.name].folded:
+            lines += ["", f"### {entry.name}", ""]
+            lines += [f"- {name}: {how}" for name, how in boxes[entry.name].folded.items()]
+    return "\n".join([*lines, ""])
+
+
+def parameters_page() -> str:
+    tables: dict[str, dict[str, str]] = {}
+    for entry in DIALECTS.values():
+        if entry.request:
+            module = import_module(f"streamglot.dialects.{entry.name}.request")
+            tables[entry.name] = getattr(module, "PARAMETERS", {})
+    lines = [
+        "# Request parameters",
+        "",
+        NOTE,
+        "One field of a `Request`, and its name in each dialect. Where a dialect has none, the field is *reported* as dropped,",
+        "or *refused* with an error that names it, because without it the answer would be another one.",
+        "",
+        f"| field | meaning | {' | '.join(tables)} | where it has no name |",
+        f"|---|---|{'---|' * len(tables)}---|",
+    ]
+    for field, parameter in PARAMETERS.items():
+        cells = []
+        for names in tables.values():
+            own = [f"`{name}`" for name, target in names.items() if target == field]
+            cells.append(", ".join(own) or "–")
+        lines.append(f"| `{field}` | {parameter.meaning} | {' | '.join(cells)} | {parameter.absent} |")
+    return "\n".join([*lines, ""])
+
+
+DOCUMENTS: dict[str, Callable[[], str]] = {
+    "grammar.md": grammar_page,
+    "dialects.md": dialects_page,
+    "parameters.md": parameters_page,
+}
+
+
+def main() -> None:
+    for name, page in DOCUMENTS.items():
+        (Path(__file__).parent / name).write_text(page())
+
+
+if __name__ == "__main__":
+    main()

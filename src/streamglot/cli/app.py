@@ -1,0 +1,42 @@
+"""The commands. Each imports what it needs when it runs, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="streamglot",
+    help="Every LLM stream, one language.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def about(version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False) -> None:
+    if version:
+        from .. import __version__
+
+        typer.echo(f"streamglot {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def translate(
+    file: Annotated[Path | None, typer.Argument(help="The recorded stream; standard input if left out.")] = None,
+    source: Annotated[str, typer.Option("--from", help="The dialect of the input.")] = "openai_chat",
+    target: Annotated[str, typer.Option("--to", help="A dialect; `events`, one a line; `response`, the whole answer.")] = "events",
+    strict: Annotated[bool, typer.Option(help="Write the fields of the dialect's specification only.")] = False,
+) -> None:
+    """Reads a stream in one dialect and writes it in another, as it comes. Exits with 1 if it ended in an error."""
+    from ..errors import ConfigError
+    from .translate import run
+
+    try:
+        raise typer.Exit(run(file, source, target, strict))
+    except ConfigError as error:
+        raise typer.BadParameter(error.message) from None

@@ -1,0 +1,180 @@
+"""The messages of a RunAgentInput. A thought and what follows it are messages of their own there, and one turn here."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ...events import CallKind, Echo
+from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
+from ..echo import unpack
+from ..fields import Fields
+from ..media import media_from_url
+from .wire import DIALECT
+
+_ROLES: Final = ("developer", "system", "user", "assistant", "tool", "reasoning", "activity")
+_MIME: Final = {"image": "image/*", "audio": "audio/*", "video": "video/*", "document": "application/octet-stream"}
+
+
+def parse_messages(messages: list[Fields]) -> list[Message]:
+    """One turn of the assistant for all its messages in a row: our writer makes one for each block."""
+    parsed: list[Message] = []
+    for fields in messages:
+        role = fields.need("role", str)
+        match role:
+            case "developer" | "system" | "user":
+                message = Message(role, _parse_content(fields), fields.take("name", str, ""))
+                message.echo = _parse_echo(fields)
+                parsed.append(message)
+            case "assistant":
+                turn = _turn(parsed, "assistant")
+                turn.parts += _parse_assistant(fields)
+                turn.name = turn.name or fields.take("name", str, "")
+            case "reasoning":
+                _turn(parsed, "assistant").parts.append(_parse_reasoning(fields))
+            case "tool":
+                _turn(parsed, "tool").parts.append(_parse_result(fields))
+            case "activity":
+                """Shown to the user only."""
+            case _:
+                raise fields.wrong("role", " or ".join(_ROLES), role)
+    return _answered(parsed)
+
+
+def _turn(parsed: list[Message], role: str) -> Message:
+    if not parsed or parsed[-1].role != role:
+        parsed.append(Message("tool" if role == "tool" else "assistant", []))
+    return parsed[-1]
+
+
+def _answered(parsed: list[Message]) -> list[Message]:
+    """Each result knows the call that it answers. That of a tool which the provider ran stands in the turn that called
+    it, as it did in the answer."""
+    calls: dict[str, tuple[ToolCallPart, Message]] = {}
+    for message in parsed:
+        for part in list(message.parts):
+            if isinstance(part, ToolCallPart):
+                calls[part.call_id] = (part, message)
+            elif isinstance(part, ToolResultPart) and part.call_id in calls:
+                call, turn = calls[part.call_id]
+                part.kind, part.name = call.kind, call.name
+                if call.kind == "server":
+                    message.parts.remove(part)
+                    place = next(number for number, other in enumerate(turn.parts) if other is call)
+                    turn.parts.insert(place + 1, part)
+    return [message for message in parsed if message.parts or message.role == "user"]
+
+
+def _parse_assistant(fields: Fields) -> list[Part]:
+    metadata = fields.take("metadata", dict, {})
+    content = _parse_content(fields)
+    if metadata.get("refusal") is True:
+        content = [RefusalPart(part.text) if isinstance(part, TextPart) else part for part in content]
+    echo = _parse_echo(fields)
+    if echo is not None:
+        last = next((part for part in reversed(content) if isinstance(part, TextPart)), None)
+        if last is None:
+            last = TextPart("")
+            content.append(last)
+        last.echo = echo
+    return [*content, *(_parse_call(call) for call in fields.objects("toolCalls"))]
+
+
+def _parse_call(call: Fields) -> ToolCallPart:
+    function = Fields(call.any("function"), call.where("function"))
+    metadata = call.take("metadata", dict, {})
+    kind: CallKind = "custom" if metadata.get("kind") == "custom" else "function"
+    if metadata.get("kind") == "server":
+        kind = "server"
+    said = function.any("arguments")
+    arguments = said if isinstance(said, str) else msgspec.json.encode(said or {}).decode()
+    if kind != "custom" and not arguments.strip():
+        arguments = "{}"
+    part = ToolCallPart(call.need("id", str), function.need("name", str), arguments, kind)
+    part.complete = metadata.get("complete") is not False
+    part.echo, part.native = _parse_echo(call), _parse_native(metadata)
+    return part
+
+
+def _parse_reasoning(fields: Fields) -> ReasoningPart:
+    metadata = fields.take("metadata", dict, {})
+    echo = _parse_echo(fields)
+    redacted, summary = metadata.get("redacted") is True, metadata.get("summary") is True
+    return ReasoningPart(fields.take("content", str, ""), summary, redacted, echo)
+
+
+def _parse_result(fields: Fields) -> ToolResultPart:
+    metadata = fields.take("metadata", dict, {})
+    error = fields.take("error", str, "")
+    content = [part for part in _parse_content(fields) if isinstance(part, (TextPart, MediaPart, NativePart))]
+    if error and not content:
+        content = [TextPart(error)]
+    result = ToolResultPart(fields.need("toolCallId", str), content, bool(error) or metadata.get("isError") is True)
+    result.native = _parse_native(metadata) or _parse_echo(fields)
+    return result
+
+
+def _parse_echo(fields: Fields) -> Echo | None:
+    """Opaque state of a provider, or of whoever else put it there."""
+    value = fields.take("encryptedValue", str)
+    if not value:
+        return None
+    return unpack(value) or Echo(DIALECT, {"encryptedValue": value})
+
+
+def _parse_native(metadata: dict[str, Any]) -> Echo | None:
+    packed = metadata.get("streamglot")
+    return unpack(packed) if isinstance(packed, str) else None
+
+
+# --- content
+
+
+def _parse_content(fields: Fields) -> list[Part]:
+    content = fields.any("content")
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [TextPart(content)] if content else []
+    if not isinstance(content, list):
+        raise fields.wrong("content", "a string or a list of parts", content)
+    return [_parse_part(Fields(part, f"{fields.where('content')}[{number}]")) for number, part in enumerate(content)]
+
+
+def _parse_part(part: Fields) -> Part:
+    kind = part.need("type", str)
+    if kind == "text":
+        return TextPart(part.need("text", str))
+    if kind == "binary":
+        return _parse_binary(part)
+    if kind not in _MIME:
+        return NativePart(DIALECT, {"type": kind, **part.rest})
+    source = Fields(part.any("source"), part.where("source"))
+    metadata = part.take("metadata", dict, {})
+    form, value = source.need("type", str), source.need("value", str)
+    mime = source.take("mimeType", str, _MIME[kind])
+    match form:
+        case "data":
+            media = MediaPart(mime, value)
+        case "url":
+            media = media_from_url(value, mime)
+        case "file":
+            media = MediaPart(mime, file_id=value)
+        case _:
+            raise source.wrong("type", "data, url or file", form)
+    media.detail, media.filename = _word(metadata, "detail"), _word(metadata, "filename")
+    return media
+
+
+def _parse_binary(part: Fields) -> MediaPart:
+    """How a file was said before 1.0."""
+    media = media_from_url(part.take("url", str, ""), part.need("mimeType", str))
+    media.data = media.data or part.take("data", str, "")
+    media.file_id, media.filename = part.take("id", str, ""), part.take("filename", str, "")
+    return media
+
+
+def _word(metadata: dict[str, Any], name: str) -> str:
+    value = metadata.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,105 @@
+"""The RunAgentInput of a client to a Request. Nothing is built: AG-UI is what clients speak, not what upstreams do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import ConfigError
+from ...messages import Built, Message, Reasoning, Request, TextPart, ToolChoice, ToolSpec
+from ..fields import Fields
+from ..parameters import take
+from .history import parse_messages
+from .wire import DIALECT
+
+PARAMETERS: Final = {
+    "maxTokens": "max_tokens",
+    "stop": "stop",
+    "temperature": "temperature",
+    "topP": "top_p",
+    "topK": "top_k",
+    "minP": "min_p",
+    "frequencyPenalty": "frequency_penalty",
+    "presencePenalty": "presence_penalty",
+    "seed": "seed",
+    "parallelToolCalls": "parallel_tool_calls",
+    "verbosity": "verbosity",
+    "serviceTier": "service_tier",
+    "user": "user",
+}
+"""The protocol has no words for how to sample; these are understood inside ``forwardedProps``."""
+ESSENTIAL: Final = frozenset(("resume",))
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
+
+
+def parse(body: dict[str, Any]) -> Request:
+    """``threadId``, ``runId``, ``state``, ``resume`` and whatever nobody took stay in ``extra``: the run needs them, the
+    model does not."""
+    fields = Fields(body)
+    request = Request(dialect=DIALECT, stream=True)
+    session = {name: fields.need(name, str) for name in ("threadId", "runId")}
+    request.messages = parse_messages(fields.objects("messages"))
+    _add_context(fields.objects("context"), request.messages)
+    request.tools = [_parse_tool(tool) for tool in fields.objects("tools")]
+    _take_forwarded(fields, request)
+    resume = [_parse_resume(answer) for answer in fields.objects("resume")]
+    left = {name: value for name, value in fields.rest.items() if value not in _EMPTY}
+    request.extra = {**session, **({"resume": resume} if resume else {}), **left}
+    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    return request
+
+
+def build(_request: Request, **_options: Any) -> Built:
+    raise ConfigError("no upstream speaks AG-UI: it is a language of clients; choose another dialect for the upstream")
+
+
+def _parse_tool(tool: Fields) -> ToolSpec:
+    return ToolSpec(tool.need("name", str), tool.take("description", str, ""), tool.take("parameters", dict))
+
+
+def _add_context(context: list[Fields], messages: list[Message]) -> None:
+    """What the application says about itself, as instructions of the system behind those that are there."""
+    if not context:
+        return
+    lines = [f"{entry.take('description', str, '')}: {entry.take('value', str, '')}" for entry in context]
+    place = next((number for number, message in enumerate(messages) if message.role not in ("system", "developer")), None)
+    said = Message("system", [TextPart("\n".join(["Context:", *lines]))])
+    messages.insert(len(messages) if place is None else place, said)
+
+
+def _take_forwarded(fields: Fields, request: Request) -> None:
+    value = fields.any("forwardedProps")
+    if not isinstance(value, dict):
+        if value is not None:
+            fields.rest["forwardedProps"] = value
+        return
+    forwarded = Fields(value, "forwardedProps")
+    request.model = forwarded.take("model", str, "")
+    take(forwarded, PARAMETERS, request)
+    effort = forwarded.take("reasoningEffort", str)
+    if effort is not None:
+        if effort not in EFFORTS:
+            raise forwarded.wrong("reasoningEffort", " or ".join(EFFORTS), effort)
+        request.reasoning = Reasoning(effort)  # type: ignore[arg-type]  # one of EFFORTS, which are the members of Effort
+    request.tool_choice = _parse_choice(forwarded)
+    fields.rest["forwardedProps"] = forwarded.rest
+
+
+def _parse_choice(fields: Fields) -> ToolChoice | None:
+    value = fields.any("toolChoice")
+    match value:
+        case None:
+            return None
+        case "auto" | "none" | "required":
+            return ToolChoice(value)
+        case {"type": "function", "function": {"name": str(name)}} | {"type": "tool", "toolName": str(name)}:
+            return ToolChoice("required", [name])
+    raise fields.wrong("toolChoice", "auto, none, required or a named tool", value)
+
+
+def _parse_resume(answer: Fields) -> dict[str, Any]:
+    status = answer.need("status", str)
+    if status not in ("resolved", "cancelled"):
+        raise answer.wrong("status", "resolved or cancelled", status)
+    said = {"interruptId": answer.need("interruptId", str), "status": status}
+    return {**said, **{name: value for name, value in answer.rest.items() if value is not None}}

@@ -1,0 +1,80 @@
+"""The messages of a run as the client holds them, for a MESSAGES_SNAPSHOT when one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+class Snapshot:
+    """Does with our events what the client does with them. ``history`` are the messages that it sent, in its own form:
+    a snapshot replaces all that it holds."""
+
+    def __init__(self, history: Iterable[dict[str, Any]]) -> None:
+        self.messages: list[dict[str, Any]] = [_without_null(message) for message in history]
+        self._by_id: dict[str, dict[str, Any]] = {}
+        self._calls: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+        self._pieces: list[str] = []
+
+    def add(self, piece: str) -> None:
+        """A delta of whatever is open."""
+        self._pieces.append(piece)
+
+    def apply(self, kind: str, fields: dict[str, Any]) -> None:
+        metadata: dict[str, Any] = fields.get("metadata", {})
+        match kind:
+            case "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START":
+                self._note(self._message(fields["messageId"], fields["role"], content=""), metadata)
+            case "TEXT_MESSAGE_END" | "REASONING_MESSAGE_END":
+                message = self._by_id[fields["messageId"]]
+                message["content"] = self._joined()
+                self._note(message, metadata)
+            case "TOOL_CALL_START":
+                parent = self._by_id.get(fields["parentMessageId"]) or self._message(fields["parentMessageId"], "assistant")
+                function = {"name": fields["toolCallName"], "arguments": ""}
+                call: dict[str, Any] = {"id": fields["toolCallId"], "type": "function", "function": function}
+                self._note(call, metadata)
+                parent.setdefault("toolCalls", []).append(call)
+                self._calls[call["id"]] = (call, parent)
+            case "TOOL_CALL_END":
+                call, _ = self._calls[fields["toolCallId"]]
+                call["function"]["arguments"] = self._joined()
+                self._note(call, metadata)
+            case "TOOL_CALL_RESULT":
+                result = {"id": fields["messageId"], "role": "tool", "toolCallId": fields["toolCallId"]}
+                self._note(result, metadata)
+                self.messages.insert(self._place_of_result(fields["toolCallId"]), {**result, "content": fields["content"]})
+            case "REASONING_ENCRYPTED_VALUE":
+                entity = fields["entityId"]
+                sealed = self._calls[entity][0] if fields["subtype"] == "tool-call" else self._by_id[entity]
+                sealed["encryptedValue"] = fields["encryptedValue"]
+
+    def _message(self, message_id: str, role: str, **more: str) -> dict[str, Any]:
+        message: dict[str, Any] = {"id": message_id, "role": role, **more}
+        self.messages.append(message)
+        self._by_id[message_id] = message
+        return message
+
+    def _note(self, entity: dict[str, Any], metadata: dict[str, Any]) -> None:
+        if metadata:
+            entity["metadata"] = {**entity.get("metadata", {}), **metadata}
+
+    def _place_of_result(self, call_id: str) -> int:
+        """After the message with the call and the results that it already has, where the client puts it too."""
+        if call_id not in self._calls:
+            return len(self.messages)
+        parent = self._calls[call_id][1]
+        place = next(number for number, message in enumerate(self.messages) if message is parent) + 1
+        while place < len(self.messages) and self.messages[place].get("role") == "tool":
+            place += 1
+        return place
+
+    def _joined(self) -> str:
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        return text
+
+
+def _without_null(message: dict[str, Any]) -> dict[str, Any]:
+    """An optional field is absent or has a value: the client rejects null."""
+    return {name: value for name, value in message.items() if value is not None}

@@ -1,0 +1,119 @@
+"""The names and shapes of AG-UI events that the writer fills in."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...events import Citation, Media, Usage
+from ..approval import Approval
+
+DIALECT: Final = "agui"
+PROTOCOL_VERSION: Final = "1.0"
+
+MAX_DELTA_CHARS: Final = 2**20
+"""A longer piece is sent as several: the client gives up on an event of more than 10 Mi characters, and a control
+character takes six of them."""
+MAX_EVENT_BYTES: Final = 9 * 2**20
+"""An event that cannot be cut in pieces is not sent at all if it is longer, for the same reason."""
+
+_Shape = dict[str, type | tuple[type, ...]]
+
+OWN_EVENTS: Final[dict[str, _Shape]] = {
+    "ACTIVITY_SNAPSHOT": {"messageId": str, "activityType": str, "content": dict},
+    "ACTIVITY_DELTA": {"messageId": str, "activityType": str, "patch": list},
+    "STATE_SNAPSHOT": {"snapshot": (dict, list, str, int, float)},
+    "STATE_DELTA": {"delta": list},
+    "MESSAGES_SNAPSHOT": {"messages": list},
+    "CUSTOM": {"name": str, "value": (dict, list, str, int, float)},
+    "RAW": {"event": (dict, list, str, int, float)},
+}
+"""What an Extra of this dialect may say as a whole event, and what it must hold: the client rejects the whole run for
+one field that is missing or null."""
+
+_OPTIONAL: Final[dict[str, _Shape]] = {
+    "ACTIVITY_SNAPSHOT": {"replace": bool},
+    "RAW": {"source": str},
+}
+_BASE: Final[_Shape] = {"timestamp": int, "metadata": dict}
+
+
+def own_event(data: dict[str, Any]) -> dict[str, Any] | None:
+    """The event that an Extra holds, with only what the protocol knows; None if it is no whole event."""
+    kind = data.get("type")
+    required = OWN_EVENTS.get(kind) if isinstance(kind, str) else None
+    if kind is None or required is None or not all(isinstance(data.get(name), shape) for name, shape in required.items()):
+        return None
+    optional = {**_OPTIONAL.get(kind, {}), **_BASE}
+    return {
+        "type": kind,
+        **{name: data[name] for name in required},
+        **{name: data[name] for name, shape in optional.items() if isinstance(data.get(name), shape)},
+    }
+
+
+_INTERRUPT: Final[_Shape] = {
+    "message": str,
+    "toolCallId": str,
+    "responseSchema": dict,
+    "expiresAt": str,
+    "metadata": dict,
+}
+
+
+def own_interrupt(data: Any) -> dict[str, Any] | None:
+    """One entry of ``interrupts`` in an Extra, with only what the protocol knows."""
+    if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("reason"), str):
+        return None
+    known = {name: data[name] for name, shape in _INTERRUPT.items() if isinstance(data.get(name), shape)}
+    return {"id": data["id"], "reason": data["reason"], **known}
+
+
+def write_approval(approval: Approval, call_id: str) -> dict[str, Any]:
+    said = {
+        "id": approval.id,
+        "reason": "tool_call",
+        "message": approval.message or None,
+        "toolCallId": call_id,
+        "responseSchema": approval.schema,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def write_usage(usage: Usage, model: str) -> dict[str, Any]:
+    total = None
+    if usage.input_tokens is not None and usage.output_tokens is not None:
+        total = usage.input_tokens + usage.output_tokens
+    counts = {
+        "model": model or None,
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "totalTokens": total,
+        "reasoningTokens": usage.reasoning_tokens,
+        "cachedInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_write_tokens,
+    }
+    return {name: value for name, value in counts.items() if value is not None}
+
+
+def write_citation(event: Citation, message_id: str) -> dict[str, Any]:
+    said = {
+        "messageId": message_id or None,
+        "url": event.url or None,
+        "title": event.title or None,
+        "citedText": event.cited_text or None,
+        "startIndex": event.start,
+        "endIndex": event.end,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def write_media(event: Media, message_id: str) -> dict[str, Any]:
+    said = {
+        "messageId": message_id,
+        "id": event.id,
+        "mimeType": event.mime,
+        "data": event.data,
+        "url": event.url,
+        "transcript": event.transcript,
+    }
+    return {name: value for name, value in said.items() if value}

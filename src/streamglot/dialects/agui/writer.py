@@ -1,0 +1,381 @@
+"""Events to an AG-UI run that the client's verifier accepts: everything that is opened is closed, every id is unique."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ...events import (
+    Citation,
+    Echo,
+    Extra,
+    KeepAlive,
+    Media,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    Usage,
+)
+from ...framing import sse
+from ..approval import asked
+from ..echo import pack
+from ..writer import Writer, encode
+from .error import error_code
+from .snapshot import Snapshot
+from .wire import (
+    DIALECT,
+    MAX_DELTA_CHARS,
+    MAX_EVENT_BYTES,
+    PROTOCOL_VERSION,
+    own_event,
+    own_interrupt,
+    write_approval,
+    write_citation,
+    write_media,
+    write_usage,
+)
+
+
+class AguiWriter(Writer):
+    """``thread_id`` and ``run_id`` are the client's own. Message ids are made from the run id, so that they are unique in
+    the thread and the same whenever the same events are written. ``messages``: end with a MESSAGES_SNAPSHOT of these,
+    which the client sent, and of the new ones. ``steps``: say each model turn as a step."""
+
+    dialect = DIALECT
+    folded = {
+        "TextStart": "the first delta starts the message, so that none is empty; a refusal is marked in its metadata",
+        "Citation": "CUSTOM event named citation",
+        "Media": "CUSTOM event named media",
+        "Extra": "own events as they are; a question for approval becomes an interrupt of the run",
+        "KeepAlive": "a comment",
+    }
+
+    def __init__(
+        self,
+        *,
+        thread_id: str = "",
+        run_id: str = "",
+        messages: Iterable[dict[str, Any]] | None = None,
+        steps: bool = True,
+        **more: Any,
+    ) -> None:
+        self.thread_id = thread_id
+        self.run_id = run_id
+        self._steps = steps
+        self._snapshot = None if messages is None else Snapshot(messages)
+        self._minted: dict[str, int] = {}
+        self._step = 0
+        self._step_open = False
+        self._parent = ""
+        self._message = ""
+        self._message_open = False
+        self._end_unsaid = False
+        self._metadata: dict[str, Any] = {}
+        self._span = ""
+        self._content = b""
+        self._call: ToolCallStart | None = None
+        self._call_id = ""
+        self._call_ids: dict[str, str] = {}
+        self._said_ids: set[str] = set()
+        self._arguments_said = False
+        self._broken_call = ""
+        self._pending: dict[str, None] = {}
+        self._interrupts: list[dict[str, Any]] = []
+        super().__init__(**more)
+
+    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+        return {
+            StreamStart: self.begin,
+            TextStart: self._text_start,
+            TextDelta: self._text,
+            TextEnd: self._text_end,
+            ReasoningStart: self._reasoning_start,
+            ReasoningDelta: self._reasoning,
+            ReasoningEnd: self._reasoning_end,
+            ToolCallStart: self._call_start,
+            ToolCallDelta: self._arguments,
+            ToolCallEnd: self._call_end,
+            ToolResult: self._result,
+            Citation: lambda event: self._custom(event, "citation", write_citation(event, self._parent)),
+            Media: lambda event: self._custom(event, "media", write_media(event, self._parent)),
+            StepEnd: self._step_end,
+            Usage: self.keep_usage,
+            KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
+            Extra: self._extra,
+            StreamEnd: self.feed_end,
+            StreamError: self.feed_end,
+        }
+
+    # --- the run
+
+    def write_start(self) -> None:
+        self.run_id = self.run_id or self.id or "run"
+        self.thread_id = self.thread_id or self.run_id
+        self._write("RUN_STARTED", threadId=self.thread_id, runId=self.run_id, protocolVersion=PROTOCOL_VERSION)
+
+    def write_end(self, event: StreamEnd) -> None:
+        metadata: dict[str, Any] = {"finishReason": event.reason}
+        if event.raw_reason:
+            metadata["rawFinishReason"] = event.raw_reason
+        if event.sequence:
+            metadata["stopSequence"] = event.sequence
+        self._settle(metadata)
+        if self._step_open:
+            self._finish_step(event.reason)
+        if self._snapshot is not None:
+            self._write("MESSAGES_SNAPSHOT", messages=self._snapshot.messages)
+        fields: dict[str, Any] = {"threadId": self.thread_id, "runId": self.run_id, "outcome": self._outcome(event)}
+        if self.usage is not None:
+            fields["usage"] = [write_usage(self.usage, self.model)]
+        self._write("RUN_FINISHED", **fields, metadata=metadata)
+
+    def write_error(self, event: StreamError) -> None:
+        """A call that broke off stays open before RUN_ERROR, which the protocol allows: an end of it would have the
+        client complete its arguments and run it."""
+        if self._span:
+            self._reasoning_end(ReasoningEnd())
+        elif self._message_open:
+            self._text_end(TextEnd())
+        self._broken_call = ""
+        self._settle({})
+        fields: dict[str, Any] = {"message": event.message or event.code, "code": error_code(event)}
+        if self.usage is not None:
+            fields["usage"] = [write_usage(self.usage, self.model)]
+        reason = {"reason": event.code, "origin": event.origin, "retryable": event.retryable, "status": event.status}
+        self._write("RUN_ERROR", **fields, metadata=reason)
+
+    def _outcome(self, event: StreamEnd) -> dict[str, Any]:
+        if event.reason == "cancelled":
+            return {"type": "cancelled"}
+        if self._interrupts:
+            return {"type": "interrupt", "interrupts": self._interrupts}
+        if self._pending:
+            return {"type": "success", "pendingToolCallIds": list(self._pending)}
+        return {"type": "success"}
+
+    # --- steps: one for each model turn
+
+    def _open_step(self) -> None:
+        """Something of the next turn is about to be said."""
+        self._settle({})
+        if not self._step_open:
+            self.ensure_started()
+            self._step_open = True
+            self._step += 1
+            self._parent = ""
+            if self._steps:
+                self._write("STEP_STARTED", stepName=f"step-{self._step}")
+
+    def _step_end(self, event: StepEnd) -> None:
+        self._settle({"finishReason": event.reason})
+        self._open_step()
+        self._finish_step(event.reason)
+
+    def _finish_step(self, reason: str) -> None:
+        self._step_open = False
+        if self._steps:
+            self._write("STEP_FINISHED", stepName=f"step-{self._step}", metadata={"finishReason": reason})
+
+    # --- text: a message for each block
+
+    def _text_start(self, event: TextStart) -> None:
+        self._open_step()
+        self._metadata = {"refusal": True} if event.refusal else {}
+
+    def _open_message(self) -> None:
+        self._message_open = True
+        self._message = self._parent = self._mint("message")
+        self._content = self._prefix("TEXT_MESSAGE_CONTENT", "messageId", self._message)
+        self._write("TEXT_MESSAGE_START", messageId=self._message, role="assistant", metadata=self._metadata)
+
+    def _text(self, event: TextDelta) -> None:
+        if not self._message_open:
+            self._open_message()
+        self._delta(event.text)
+
+    def _text_end(self, event: TextEnd) -> None:
+        """Its last word waits for the next event: if that ends the turn, the message is told why."""
+        if not self._message_open:
+            if event.echo is None:
+                return
+            self._open_message()
+        self._message_open = False
+        self._end_unsaid = True
+        if event.echo is not None:
+            self._settle({})
+            self._seal("message", self._message, event.echo)
+
+    def _settle(self, metadata: dict[str, Any]) -> None:
+        """Says the ends that were held back."""
+        if self._end_unsaid:
+            self._end_unsaid = False
+            self._write("TEXT_MESSAGE_END", messageId=self._message, metadata=metadata)
+        if self._broken_call:
+            call_id, self._broken_call = self._broken_call, ""
+            self._write("TOOL_CALL_END", toolCallId=call_id, metadata={"complete": False})
+
+    # --- reasoning: a span for each block, with one message in it
+
+    def _reasoning_start(self, event: ReasoningStart) -> None:
+        self._open_step()
+        self._metadata = {"summary": True} if event.summary else {}
+        self._span = self._mint("reasoning-span")
+        self._write("REASONING_START", messageId=self._span)
+
+    def _open_reasoning(self) -> None:
+        self._message_open = True
+        self._message = self._mint("reasoning")
+        self._content = self._prefix("REASONING_MESSAGE_CONTENT", "messageId", self._message)
+        self._write("REASONING_MESSAGE_START", messageId=self._message, role="reasoning", metadata=self._metadata)
+
+    def _reasoning(self, event: ReasoningDelta) -> None:
+        if not self._message_open:
+            self._open_reasoning()
+        self._delta(event.text)
+
+    def _reasoning_end(self, event: ReasoningEnd) -> None:
+        if event.echo is not None and not self._message_open:
+            self._open_reasoning()
+        if self._message_open:
+            self._message_open = False
+            metadata = {"redacted": True} if event.redacted else {}
+            self._write("REASONING_MESSAGE_END", messageId=self._message, metadata=metadata)
+            if event.echo is not None:
+                self._seal("message", self._message, event.echo)
+        self._write("REASONING_END", messageId=self._span)
+        self._span = ""
+
+    # --- calls
+
+    def _call_start(self, event: ToolCallStart) -> None:
+        self._open_step()
+        self._call = event
+        self._call_id = self._unique(event.call_id)
+        metadata: dict[str, Any] = {} if event.kind == "function" else {"kind": event.kind}
+        if event.native is not None:
+            metadata["streamglot"] = pack(event.native)
+        self._parent = self._parent or self._mint("message")
+        self._content = self._prefix("TOOL_CALL_ARGS", "toolCallId", self._call_id)
+        self._arguments_said = False
+        said = {"toolCallId": self._call_id, "toolCallName": event.name, "parentMessageId": self._parent}
+        self._write("TOOL_CALL_START", **said, metadata=metadata)
+
+    def _arguments(self, event: ToolCallDelta) -> None:
+        self._arguments_said = True
+        self._delta(event.args)
+
+    def _call_end(self, event: ToolCallEnd) -> None:
+        call, self._call = self._call, None
+        if call is None:
+            return
+        if event.complete and not self._arguments_said and call.kind != "custom":
+            self._delta("{}")
+        if not event.complete:
+            self._broken_call = self._call_id
+            return
+        self._write("TOOL_CALL_END", toolCallId=self._call_id)
+        if event.echo is not None:
+            self._seal("tool-call", self._call_id, event.echo)
+        if call.kind != "server":
+            self._pending[self._call_id] = None
+
+    def _unique(self, call_id: str) -> str:
+        """The client keeps one call for each id: where a later turn repeats one, it gets an id of its own."""
+        said = call_id or self._mint("call")
+        number = 1
+        while said in self._said_ids:
+            number += 1
+            said = f"{call_id}-{number}"
+        self._said_ids.add(said)
+        self._call_ids[call_id] = said
+        return said
+
+    def _result(self, event: ToolResult) -> None:
+        self._settle({})
+        self.ensure_started()
+        call_id = self._call_ids.get(event.call_id, event.call_id)
+        self._pending.pop(call_id, None)
+        metadata: dict[str, Any] = {"isError": True} if event.is_error else {}
+        if event.native is not None:
+            metadata["streamglot"] = pack(event.native)
+        content = event.content
+        if len(content) > MAX_DELTA_CHARS:
+            self.lose(event)
+            content = f"{content[:MAX_DELTA_CHARS]} … (cut here: {len(content)} characters in all)"
+        said = {"messageId": self._mint("result"), "toolCallId": call_id, "content": content, "role": "tool"}
+        self._write("TOOL_CALL_RESULT", **said, metadata=metadata)
+
+    # --- what stands beside the blocks
+
+    def _custom(self, event: Citation | Media, name: str, value: dict[str, Any]) -> None:
+        self.ensure_started()
+        if isinstance(event, Citation) and event.native is not None:
+            value["streamglot"] = pack(event.native)
+        self._write_bounded(event, {"type": "CUSTOM", "name": name, "value": value})
+
+    def _extra(self, event: Extra) -> None:
+        approval = asked(event)
+        if approval is not None:
+            call_id = self._call_ids.get(approval.call_id, approval.call_id)
+            self._interrupts.append(write_approval(approval, call_id))
+            return
+        data = event.data if event.dialect == self.dialect else {}
+        interrupts = data.get("interrupts")
+        if isinstance(interrupts, list):
+            self._interrupts += [said for said in map(own_interrupt, interrupts) if said is not None]
+            return
+        own = own_event(data)
+        if own is None:
+            self.lose(event)
+        else:
+            self.ensure_started()
+            self._write_bounded(event, own)
+
+    # --- bytes
+
+    def _seal(self, subtype: str, entity: str, echo: Echo) -> None:
+        own = echo.data.get("encryptedValue") if echo.provider == self.dialect else None
+        value = own if isinstance(own, str) else pack(echo)
+        self._write("REASONING_ENCRYPTED_VALUE", subtype=subtype, entityId=entity, encryptedValue=value)
+
+    def _mint(self, kind: str) -> str:
+        number = self._minted[kind] = self._minted.get(kind, 0) + 1
+        return f"{self.run_id}-{kind}-{number}"
+
+    def _prefix(self, kind: str, field: str, value: str) -> bytes:
+        return b'data: {"type":"%b","%b":%b,"delta":' % (kind.encode(), field.encode(), encode(value))
+
+    def _delta(self, text: str) -> None:
+        if self._snapshot is not None:
+            self._snapshot.add(text)
+        if len(text) <= MAX_DELTA_CHARS:
+            self.pieces.append(b"%b%b}\n\n" % (self._content, encode(text)))
+            return
+        for start in range(0, len(text), MAX_DELTA_CHARS):
+            self.pieces.append(b"%b%b}\n\n" % (self._content, encode(text[start : start + MAX_DELTA_CHARS])))
+
+    def _write(self, kind: str, **fields: Any) -> None:
+        """Empty metadata is left out: an optional field is absent or says something."""
+        if not fields.get("metadata", True):
+            del fields["metadata"]
+        if self._snapshot is not None:
+            self._snapshot.apply(kind, fields)
+        self.pieces.append(b"data: %b\n\n" % encode({"type": kind, **fields}))
+
+    def _write_bounded(self, event: Citation | Media | Extra, body: dict[str, Any]) -> None:
+        encoded = encode(body)
+        if len(encoded) > MAX_EVENT_BYTES:
+            self.lose(event)
+        else:
+            self.pieces.append(b"data: %b\n\n" % encoded)

@@ -1,0 +1,131 @@
+"""The messages that a client of this dialect sends: blocks to parts."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import msgspec
+
+from ...events import Echo
+from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from ..fields import Fields
+from .state import LATE_TEXT, beside, own_id, unpacked
+from .wire import DIALECT, is_failure, read_citation, result_text
+
+
+def parse_system(fields: Fields) -> list[Message]:
+    parts = _parse_content(fields, "system")
+    return [Message("system", parts)] if parts else []
+
+
+def parse_messages(messages: list[Fields]) -> list[Message]:
+    parsed: list[Message] = []
+    for fields in messages:
+        role = fields.need("role", str)
+        if role not in ("user", "assistant", "system"):
+            raise fields.wrong("role", "user or assistant or system", role)
+        parts = _parse_content(fields, "content")
+        if role == "user":
+            results: list[Part] = [part for part in parts if isinstance(part, ToolResultPart)]
+            parts = [part for part in parts if not isinstance(part, ToolResultPart)]
+            if results:
+                parsed.append(Message("tool", results))
+            if results and not parts:
+                continue
+        parsed.append(Message(role, parts))  # type: ignore[arg-type]  # one of the three above
+    return parsed
+
+
+def _parse_content(fields: Fields, name: str) -> list[Part]:
+    content = fields.any(name)
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [TextPart(content)] if content else []
+    if not isinstance(content, list):
+        raise fields.wrong(name, "a string or a list of blocks", content)
+    parts: list[Part] = []
+    for number, block in enumerate(content):
+        part = parse_block(Fields(block, f"{fields.where(name)}[{number}]"), parts)
+        if part is not None:
+            parts.append(part)
+    return parts
+
+
+def parse_block(block: Fields, before: list[Part]) -> Part | None:
+    """The part of this block; None where it only holds state of the part before it, or nothing."""
+    body = dict(block.rest)
+    kind = block.need("type", str)
+    cache = parse_cache(block)
+    match kind:
+        case "text":
+            text = block.need("text", str)
+            citations = [read_citation(citation.rest) for citation in block.objects("citations")]
+            return TextPart(text, citations, cache=cache) if text else None
+        case "thinking":
+            echo = unpacked(block.take("signature", str, ""), "signature")
+            thought = block.take("thinking", str, "")
+            return TextPart(thought) if echo == LATE_TEXT else ReasoningPart(thought, echo=echo)
+        case "redacted_thinking":
+            return _parse_redacted(block.need("data", str), before)
+        case "image" | "document":
+            return _parse_media(kind, block, body, cache)
+        case "tool_use":
+            arguments = msgspec.json.encode(block.take("input", dict, {})).decode()
+            part = ToolCallPart(own_id(block.need("id", str)), block.need("name", str), arguments, cache=cache)
+            part.native = Echo(DIALECT, block.rest) if block.rest else None
+            return part
+        case "tool_result":
+            call_id, failed = own_id(block.need("tool_use_id", str)), block.take("is_error", bool, False)
+            content = [part for part in _parse_content(block, "content") if isinstance(part, (TextPart, MediaPart, NativePart))]
+            native = Echo(DIALECT, block.rest) if block.rest else None
+            return ToolResultPart(call_id, content, failed, native=native, cache=cache)
+    if kind.endswith("_tool_use"):
+        arguments = msgspec.json.encode(block.any("input") or {}).decode()
+        call_id, name = block.need("id", str), block.need("name", str)
+        native = Echo(DIALECT, {"type": kind, **block.rest})
+        return ToolCallPart(call_id, name, arguments, "server", native=native, cache=cache)
+    if kind.endswith("_tool_result"):
+        said = TextPart(result_text(body.get("content")))
+        call_id = block.need("tool_use_id", str)
+        return ToolResultPart(call_id, [said], is_failure(body), kind="server", native=Echo(DIALECT, body))
+    return NativePart(DIALECT, body)
+
+
+def parse_cache(fields: Fields) -> str | None:
+    cache = fields.inner("cache_control")
+    return None if cache is None else cache.take("ttl", str, "")
+
+
+def _parse_redacted(data: str, before: list[Part]) -> Part | None:
+    echo = unpacked(data, "data")
+    state = beside(echo)
+    if state is None:
+        return ReasoningPart("", redacted=True, echo=echo)
+    if before and isinstance(before[-1], (TextPart, ToolCallPart)):
+        before[-1].echo = state
+    return None
+
+
+def _parse_media(kind: str, block: Fields, body: dict[str, Any], cache: str | None) -> Part:
+    """A picture or a document; one that asks for more than to be read (citations, a context) only this dialect knows."""
+    source = block.inner("source")
+    title = block.take("title", str, "")
+    citations = block.take("citations", dict, {})
+    if source is None or block.rest or citations.get("enabled"):
+        return NativePart(DIALECT, body)
+    mime = "image/*" if kind == "image" else "application/pdf"
+    part = MediaPart(mime, filename=title, cache=cache)
+    match source.need("type", str):
+        case "base64":
+            part.mime, part.data = source.take("media_type", str, mime), source.need("data", str)
+        case "text":
+            part.mime, part.data = "text/plain", b64encode(source.need("data", str).encode("utf-8", "replace")).decode()
+        case "url":
+            part.url = source.need("url", str)
+        case "file":
+            part.file_id = source.need("file_id", str)
+        case _:
+            return NativePart(DIALECT, body)
+    return part

@@ -1,0 +1,272 @@
+"""Message events to events of ours, for every server that speaks them, in any order of its blocks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
+from ...events import BareEvent, Echo, Extra, KeepAlive, ReasoningStart, StopReason, TextStart, ToolResult
+from ...framing import Frame
+from .. import faults
+from ..blocks import Block
+from ..lenient import fit, loads
+from ..reader import Reader
+from .wire import REASONS, WireDelta, WireEvent, WireMessage, event_decoder, is_failure, read_citation, read_usage, result_text
+
+_TEXT, _THINKING, _INPUT = "text_delta", "thinking_delta", "input_json_delta"
+_SHOWN: Final = frozenset(("type", "id", "name", "input"))
+
+
+class _Live:
+    """A block between its start and its stop. ``takes`` is the kind of delta that carries its pieces."""
+
+    __slots__ = ("block", "body", "takes")
+
+    def __init__(self, block: Block | None, takes: str, body: dict[str, Any]) -> None:
+        self.block = block
+        self.takes = takes
+        self.body = body
+
+
+class AnthropicReader(Reader):
+    dialect = "anthropic"
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._live: dict[int, _Live] = {}
+        self._latest = -1
+        self._opened = 0
+        self._waiting: list[BareEvent] = []
+        self._usage: dict[str, Any] = {}
+        self._id = ""
+        self._stop: str | None = None
+        self._sequence: str | None = None
+
+    def read(self, frame: Frame) -> None:
+        if frame.data[:1] != b"{" and frame.data.strip() == b"[DONE]":
+            if self._stop is not None:
+                self._finish()
+            return
+        event = self.decode(event_decoder, frame.data)
+        kind = event.type or frame.event
+        if kind == "content_block_delta":
+            if event.delta is not None:
+                self._read_delta(self._latest if event.index is None else event.index, event.delta, frame.data)
+        elif kind == "error" or faults.is_error(event.error):
+            raise faults.refusal(loads(frame.data)[0])
+        elif kind == "ping":
+            self.emit(KeepAlive())
+        elif kind == "content_block_start":
+            if event.content_block is not None:
+                self._open(self._latest + 1 if event.index is None else event.index, event.content_block)
+        elif kind == "content_block_stop":
+            self._close(self._latest if event.index is None else event.index)
+        elif kind == "message_start":
+            self._read_message(event.message or WireMessage())
+        elif kind == "message_delta":
+            self._read_ending(event)
+        elif kind == "message_stop":
+            self._finish()
+
+    def whole(self, body: dict[str, Any]) -> None:
+        message: WireMessage = fit(WireMessage, body)
+        if message.content is None:
+            raise UpstreamProtocolError(f"a JSON body without content came in place of a stream: {excerpt(body)}")
+        self._read_message(message)
+        self._finish()
+
+    # --- the message
+
+    def _read_message(self, message: WireMessage) -> None:
+        if self._opened and message.id != self._id:
+            raise UpstreamProtocolError(
+                f"a second message ({excerpt(message.id)}) began inside the first ({excerpt(self._id)}): the upstream, or a "
+                "proxy before it, tried again after it had begun to answer",
+                code="second_message",
+            )
+        self._id = message.id or ""
+        self.start(self._id, message.model or "")
+        self._read_usage(message.usage)
+        for block in message.content or ():
+            self._open(self._latest + 1, block)
+            self._close(self._latest)
+        self._read_extras(message)
+        self._stop = message.stop_reason or self._stop
+        self._sequence = message.stop_sequence or self._sequence
+
+    def _read_ending(self, event: WireEvent) -> None:
+        self._read_usage(event.usage)
+        delta = event.delta or WireDelta()
+        self._stop = delta.stop_reason or self._stop
+        self._sequence = delta.stop_sequence or self._sequence
+        self._read_extras(delta)
+        if event.context_management:
+            self._extra({"context_management": event.context_management})
+
+    def _read_extras(self, source: WireDelta | WireMessage) -> None:
+        if source.stop_details:
+            self._extra({"stop_details": source.stop_details})
+        if source.container:
+            self._extra({"container": source.container})
+        if isinstance(source, WireMessage) and source.context_management:
+            self._extra({"context_management": source.context_management})
+
+    def _extra(self, data: dict[str, Any]) -> None:
+        self.start()
+        self.emit(Extra(self.dialect, data))
+
+    def _read_usage(self, usage: dict[str, Any] | None) -> None:
+        """Counts are totals: what a later event does not say stays as it was."""
+        said = {name: value for name, value in (usage or {}).items() if value is not None}
+        if said and said != self._usage:
+            self.start()
+            self._usage = {**self._usage, **said}
+            self.emit(read_usage(self._usage))
+
+    # --- blocks
+
+    def _open(self, index: int, body: dict[str, Any]) -> None:
+        if index in self._live:
+            self._close(index)
+        self._latest = index
+        self._opened += 1
+        blocks = self.blocks()
+        kind = body.get("type")
+        if not isinstance(kind, str):
+            kind = ""
+        if kind == "text":
+            block = blocks.open(TextStart())
+            self._live[index] = _Live(block, _TEXT, body)
+            for citation in _dicts(body.get("citations")):
+                blocks.put(read_citation(citation))
+            blocks.add(block, _word(body, "text"))
+        elif kind in ("thinking", "redacted_thinking"):
+            block = blocks.open(ReasoningStart())
+            block.redacted = kind == "redacted_thinking"
+            self._live[index] = _Live(block, _THINKING, body)
+            blocks.add(block, _word(body, "thinking"))
+        elif kind.endswith("tool_use"):
+            self._live[index] = _Live(self._open_call(kind, body), _INPUT, body)
+        elif kind.endswith("_tool_result"):
+            native = Echo(self.dialect, body)
+            self._loose(ToolResult(_word(body, "tool_use_id"), result_text(body.get("content")), is_failure(body), native))
+            self._live[index] = _Live(None, "", {})
+        else:
+            self._live[index] = _Live(None, "", body)
+
+    def _open_call(self, kind: str, body: dict[str, Any]) -> Block:
+        call_id, name = _word(body, "id"), _word(body, "name")
+        more = {field: value for field, value in body.items() if field not in _SHOWN}
+        if kind != "tool_use":
+            return self.blocks().open_call(call_id, name or kind, "server", Echo(self.dialect, {"type": kind, **more}))
+        if not name:
+            raise UpstreamProtocolError(f"a tool call came without a name (id {excerpt(call_id)})", code="tool_call_without_name")
+        return self.blocks().open_call(call_id, name, native=Echo(self.dialect, more) if more else None)
+
+    def _read_delta(self, index: int, delta: WireDelta, data: bytes) -> None:
+        kind = delta.type
+        if kind == _TEXT:
+            piece = delta.text
+        elif kind == _INPUT:
+            piece = delta.partial_json
+        elif kind == _THINKING:
+            piece = delta.thinking
+        else:
+            self._read_state(index, delta, data)
+            return
+        if not piece:
+            return
+        live = self._live.get(index)
+        if live is None and kind != _INPUT:
+            self._open(index, {"type": "text" if kind == _TEXT else "thinking"})
+            live = self._live[index]
+        if live is not None and live.takes == kind and live.block is not None:
+            self._blocks[0].add(live.block, piece)
+        else:
+            self._extra({"delta": {"type": kind, "piece": piece}})
+
+    def _read_state(self, index: int, delta: WireDelta, data: bytes) -> None:
+        """A delta that carries no piece of the block: a signature, a citation, or one of a kind that is not known here."""
+        live = self._live.get(index)
+        if live is None:
+            return
+        if delta.signature is not None:
+            live.body["signature"] = delta.signature
+        elif delta.citation is not None and live.takes == _TEXT:
+            self.blocks().put(read_citation(delta.citation))
+        elif live.block is None and live.body:
+            raw = loads(data)[0]["delta"]
+            live.body.update({name: value for name, value in raw.items() if name != "type" and value is not None})
+
+    def _close(self, index: int) -> None:
+        live = self._live.pop(index, None)
+        if live is None:
+            return
+        body, block = live.body, live.block
+        if block is None:
+            if body:
+                self._loose(Extra(self.dialect, {"content_block": body}))
+        elif live.takes == _THINKING:
+            field = "data" if block.redacted else "signature"
+            opaque = _word(body, field)
+            self.blocks().end(block, Echo(self.provider, {field: opaque}) if opaque else None)
+        else:
+            if live.takes == _INPUT:
+                given = body.get("input")
+                if given and not block.size:
+                    self.blocks().add(block, msgspec.json.encode(given).decode())
+                block.complete = _is_whole(block)
+            self.blocks().end(block)
+        self._let_go()
+
+    def _loose(self, event: BareEvent) -> None:
+        """An event that stands between blocks: it waits where blocks overlap."""
+        self._waiting.append(event)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._waiting and not any(live.block is not None for live in self._live.values()):
+            for event in self._waiting:
+                self.emit(event)
+            self._waiting.clear()
+
+    # --- the end
+
+    def _finish(self) -> None:
+        if not self.started:
+            raise UpstreamTruncated("the stream said that it was over and nothing else", code="upstream_empty")
+        for index in sorted(self._live):
+            self._close(index)
+        blocks = self.blocks()
+        blocks.finish()
+        reason: StopReason = REASONS.get(self._stop, "other") if self._stop else "other"
+        if reason in ("end", "other") and blocks.calls:
+            reason = "tool_calls"
+        elif reason == "tool_calls" and not blocks.calls:
+            reason = "end"
+        self.end(reason, self._stop, self._sequence)
+
+
+def _word(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _is_whole(block: Block) -> bool:
+    """Are the arguments whole? The model may be stopped inside them, and the wire ends the block all the same."""
+    if not block.size:
+        return True
+    if block.depth is None:
+        try:
+            msgspec.json.decode("".join(block.pieces), type=msgspec.Raw)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return True
+    return block.whole()

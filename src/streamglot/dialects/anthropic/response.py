@@ -1,0 +1,110 @@
+"""Messages that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...messages import (
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    Response,
+    ResponseChoice,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from ...stages.collect import collect
+from .error import error_body
+from .reader import AnthropicReader
+from .state import is_redacted, packed, packed_beside, wire_id
+from .wire import DIALECT, stop_word, write_citation, write_usage
+from .writer import arguments_object
+
+
+def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
+    """The reader knows a message at rest: its blocks have the fields of those in a stream."""
+    return collect(AnthropicReader(provider=provider).read_whole(body))
+
+
+def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+    """Calls come last, as the API wants them back; a call that broke off is left out, so that nobody runs it."""
+    if response.error is not None and not any(choice.parts for choice in response.choices):
+        return error_body(response.error)
+    choice = next((choice for choice in response.choices if choice.index == 0), None) or ResponseChoice(0, stop_reason="other")
+    extras = [extra.data for extra in response.extras if extra.dialect == DIALECT]
+    content = [data["content_block"] for data in extras if isinstance(data.get("content_block"), dict)]
+    calls: list[dict[str, Any]] = []
+    for part in choice.parts:
+        client_runs_it = isinstance(part, ToolCallPart) and part.kind != "server"
+        (calls if client_runs_it else content).extend(_blocks(part))
+    stop = None if choice.stop_reason is None else stop_word(choice.stop_reason, choice.raw_stop_reason, bool(calls))
+    body: dict[str, Any] = {
+        "id": response.id,
+        "type": "message",
+        "role": "assistant",
+        "model": response.model,
+        "content": content + calls,
+        "stop_reason": stop,
+        "stop_sequence": choice.stop_sequence if stop == "stop_sequence" else None,
+        "usage": write_usage(response.usage),
+    }
+    for data in extras:
+        names = ("stop_details", "container") if strict else ("stop_details", "container", "context_management")
+        body.update({name: data[name] for name in names if name in data})
+    if response.extensions is not None and not strict:
+        body["extensions"] = response.extensions
+    if response.error is not None:
+        body.update(error_body(response.error))
+    return body
+
+
+def _blocks(part: Part) -> list[dict[str, Any]]:
+    match part:
+        case TextPart() | RefusalPart():
+            return _text_blocks(part)
+        case ReasoningPart():
+            return _reasoning_blocks(part)
+        case ToolCallPart():
+            return _call_blocks(part)
+        case ToolResultPart() if part.native is not None and part.native.provider == DIALECT:
+            return [part.native.data]
+    return []
+
+
+def _text_blocks(part: TextPart | RefusalPart) -> list[dict[str, Any]]:
+    if not part.text.strip():
+        return []
+    body: dict[str, Any] = {"type": "text", "text": part.text}
+    if isinstance(part, RefusalPart):
+        return [body]
+    citations = [citation for citation in map(write_citation, part.citations) if citation is not None]
+    if citations:
+        body["citations"] = citations
+    if part.echo is not None:
+        return [body, {"type": "redacted_thinking", "data": packed_beside(part.echo)}]
+    return [body]
+
+
+def _reasoning_blocks(part: ReasoningPart) -> list[dict[str, Any]]:
+    echo = part.echo
+    if echo is not None and (is_redacted(echo) or not (part.text or "signature" in echo.data)):
+        return [{"type": "redacted_thinking", "data": packed(echo)}]
+    if echo is None and not part.text:
+        return []
+    return [{"type": "thinking", "thinking": part.text, "signature": "" if echo is None else packed(echo)}]
+
+
+def _call_blocks(part: ToolCallPart) -> list[dict[str, Any]]:
+    own = part.native.data if part.native is not None and part.native.provider == DIALECT else None
+    if part.kind == "server":
+        if own is None:
+            return []
+        return [{**own, "id": part.call_id, "name": part.name, "input": arguments_object(part.arguments)}]
+    if not part.complete:
+        return []
+    given = {"input": part.arguments} if part.kind == "custom" else arguments_object(part.arguments)
+    body = {"type": "tool_use", "id": wire_id(part.call_id), "name": part.name, "input": given, **(own or {})}
+    if part.echo is not None:
+        return [body, {"type": "redacted_thinking", "data": packed_beside(part.echo)}]
+    return [body]

@@ -1,0 +1,74 @@
+"""Opaque state and foreign ids inside this dialect's own fields.
+
+A client of this dialect keeps and returns the signature of a ``thinking`` block and the data of a ``redacted_thinking``
+block. The state of the provider whose name is the dialect's travels in them as it is; that of any other is packed, so that
+it comes back with the name of its provider. The state of a text or of a call, for which the wire has no field, follows its
+block in a ``redacted_thinking`` block of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
+
+from ...events import Echo
+from ..echo import pack, unpack
+from .wire import DIALECT
+
+_VALID_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_ID_MARK = "toolu_sg1_"
+_BEFORE = "block_before"
+
+LATE_TEXT: Final = Echo("streamglot", {"late_text": True})
+"""Signs a thinking block that is really text: text that came after a call (see ``writer.py``)."""
+
+
+def packed(echo: Echo) -> str:
+    """The signature of a thinking block, or the data of a redacted one."""
+    if echo.provider == DIALECT:
+        for name in ("signature", "data"):
+            if isinstance(echo.data.get(name), str):
+                own: str = echo.data[name]
+                return own
+    return pack(echo)
+
+
+def unpacked(text: str, field: str) -> Echo | None:
+    """The echo in a client's ``signature`` or ``data``; an empty one is none."""
+    return unpack(text) or (Echo(DIALECT, {field: text}) if text else None)
+
+
+def packed_beside(echo: Echo) -> str:
+    """The state of the block before, for a redacted block."""
+    return pack(Echo(echo.provider, {_BEFORE: echo.data}))
+
+
+def beside(echo: Echo | None) -> Echo | None:
+    """The state that ``packed_beside`` packed, or None if this echo is a block's own."""
+    if echo is not None and set(echo.data) == {_BEFORE} and isinstance(echo.data[_BEFORE], dict):
+        return Echo(echo.provider, echo.data[_BEFORE])
+    return None
+
+
+def is_redacted(echo: Echo) -> bool:
+    """Is this the state of a redacted block of this dialect?"""
+    return echo.provider == DIALECT and "data" in echo.data
+
+
+def wire_id(call_id: str) -> str:
+    """The id as this dialect takes it. One with other characters is wrapped whole, so that it can be had back."""
+    if _VALID_ID.fullmatch(call_id):
+        return call_id
+    return _ID_MARK + urlsafe_b64encode(call_id.encode("utf-8", "replace")).decode().rstrip("=")
+
+
+def own_id(wire: str) -> str:
+    """The id that ``wire_id`` wrapped, or the id itself."""
+    if wire.startswith(_ID_MARK):
+        inner = wire[len(_ID_MARK) :]
+        try:
+            return urlsafe_b64decode(inner + "=" * (-len(inner) % 4)).decode()
+        except ValueError:
+            return wire
+    return wire

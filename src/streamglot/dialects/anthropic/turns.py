@@ -1,0 +1,191 @@
+"""The messages for an upstream of this dialect: parts to blocks, under its rules for turns.
+
+Turns of one role are merged; results of tools come first in a user's turn; calls come last in the assistant's; blank text
+is left out. Reasoning goes back to the provider that signed it and to no other.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any, Final
+
+from ...errors import Unsupported
+from ...messages import (
+    Built,
+    MediaPart,
+    Message,
+    NativePart,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from .state import wire_id
+from .wire import DIALECT, write_citation
+from .writer import arguments_object
+
+_IMAGES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
+_RESULT, _CALL = "tool_result", "tool_use"
+
+
+class Turns:
+    """Builds ``system`` and ``messages``. ``refusing``: the upstream speaks a version that refuses some old blocks.
+    ``system_inside``: it takes system messages among the others."""
+
+    def __init__(self, built: Built, provider: str, refusing: bool, system_inside: bool) -> None:
+        self._built = built
+        self._provider = provider
+        self._refusing = refusing
+        self._system_inside = system_inside
+
+    def add(self, messages: list[Message]) -> None:
+        system: list[dict[str, Any]] = []
+        turns: list[tuple[str, list[dict[str, Any]]]] = []
+        for message in messages:
+            role = {"developer": "system", "tool": "user"}.get(message.role, message.role)
+            if message.name:
+                self._drop("messages.name")
+            blocks = [block for part in message.parts for block in self._build(part, role)]
+            if role == "system" and not (turns and self._system_inside):
+                system += blocks
+            elif not blocks:
+                continue
+            elif turns and turns[-1][0] == role:
+                turns[-1][1].extend(blocks)
+            else:
+                turns.append((role, blocks))
+        if system:
+            self._built.body["system"] = _plain(system)
+        self._built.body["messages"] = [{"role": role, "content": _plain(_in_order(blocks))} for role, blocks in turns]
+        if turns and turns[-1][0] == "assistant":
+            self._trim(self._built.body["messages"][-1])
+
+    def _trim(self, last: dict[str, Any]) -> None:
+        """A turn that the model is to continue may not end in white space."""
+        if isinstance(last["content"], str):
+            last["content"] = last["content"].rstrip()
+        elif last["content"][-1]["type"] == "text":
+            last["content"][-1]["text"] = last["content"][-1]["text"].rstrip()
+
+    def _drop(self, name: str) -> None:
+        if name not in self._built.dropped:
+            self._built.dropped.append(name)
+
+    # --- one part
+
+    def _build(self, part: Part, role: str) -> list[dict[str, Any]]:
+        body: dict[str, Any] | None = None
+        match part:
+            case TextPart() | RefusalPart():
+                body = self._build_text(part, role)
+            case ReasoningPart():
+                body = self._build_reasoning(part)
+            case ToolCallPart():
+                body = self._build_call(part)
+            case ToolResultPart():
+                body = self._build_result(part)
+            case MediaPart():
+                body = self._build_media(part)
+            case NativePart(dialect="anthropic"):
+                body = dict(part.data)
+            case NativePart():
+                raise Unsupported(f"a part that only {part.dialect} knows cannot be sent to an upstream of another dialect")
+        if body is None:
+            return []
+        if role == "assistant" and (body["type"] == "image" or (body["type"] == "document" and self._refusing)):
+            self._drop(f"messages.assistant.{body['type']}")
+            return []
+        cache = getattr(part, "cache", None)
+        if cache is not None:
+            body["cache_control"] = build_cache(cache)
+        return [body]
+
+    def _build_text(self, part: TextPart | RefusalPart, role: str) -> dict[str, Any] | None:
+        if not part.text.strip():
+            return None
+        body: dict[str, Any] = {"type": "text", "text": part.text}
+        written = [write_citation(citation) for citation in part.citations] if isinstance(part, TextPart) else []
+        citations = [citation for citation in written if citation and citation.get("encrypted_index") != ""]
+        if citations and role == "user" and self._refusing:
+            self._drop("messages.user.citations")
+        elif citations:
+            body["citations"] = citations
+        return body
+
+    def _build_reasoning(self, part: ReasoningPart) -> dict[str, Any] | None:
+        if part.echo is None or part.echo.provider != self._provider:
+            return None
+        if "data" in part.echo.data:
+            return {"type": "redacted_thinking", "data": part.echo.data["data"]}
+        if "signature" in part.echo.data:
+            return {"type": "thinking", "thinking": part.text, "signature": part.echo.data["signature"]}
+        return None
+
+    def _build_call(self, part: ToolCallPart) -> dict[str, Any] | None:
+        own = part.native.data if part.native is not None and part.native.provider == DIALECT else None
+        if part.kind == "server":
+            if own is None:
+                return None
+            return {**own, "id": part.call_id, "name": part.name, "input": arguments_object(part.arguments)}
+        given = {"input": part.arguments} if part.kind == "custom" else arguments_object(part.arguments)
+        return {"type": _CALL, "id": wire_id(part.call_id), "name": part.name, "input": given, **(own or {})}
+
+    def _build_result(self, part: ToolResultPart) -> dict[str, Any] | None:
+        own = part.native.data if part.native is not None and part.native.provider == DIALECT else None
+        if part.kind == "server":
+            return None if own is None else dict(own)
+        body: dict[str, Any] = {"type": _RESULT, "tool_use_id": wire_id(part.call_id), **(own or {})}
+        content = [block for inner in part.content for block in self._build(inner, "user")]
+        if content:
+            body["content"] = _plain(content)
+        if part.is_error:
+            body["is_error"] = True
+        return body
+
+    def _build_media(self, part: MediaPart) -> dict[str, Any]:
+        if part.detail and part.detail != "auto":
+            self._drop("image.detail")
+        if part.mime.startswith("image/"):
+            return {"type": "image", "source": _source(part, _IMAGES)}
+        body = {"type": "document", "source": _source(part, ("application/pdf", "text/plain"))}
+        if part.filename:
+            body["title"] = part.filename
+        return body
+
+
+def _source(part: MediaPart, mimes: tuple[str, ...]) -> dict[str, Any]:
+    mime = part.mime
+    if mime == "application/octet-stream" and part.filename.lower().endswith(".pdf"):
+        mime = "application/pdf"
+    elif mime.startswith("text/"):
+        mime = "text/plain"
+    if part.file_id:
+        return {"type": "file", "file_id": part.file_id}
+    if part.url and not mime.startswith(("audio/", "video/")):
+        return {"type": "url", "url": part.url}
+    if mime not in mimes or not part.data:
+        raise Unsupported(f"a file of the type {part.mime!r} cannot be sent to the chosen upstream; it takes {', '.join(mimes)}")
+    if mime == "text/plain":
+        try:
+            text = b64decode(part.data).decode("utf-8", "replace")
+        except ValueError:
+            raise Unsupported("the data of a text file is not base64") from None
+        return {"type": "text", "media_type": mime, "data": text}
+    return {"type": "base64", "media_type": mime, "data": part.data}
+
+
+def build_cache(ttl: str) -> dict[str, Any]:
+    return {"type": "ephemeral", **({"ttl": ttl} if ttl else {})}
+
+
+def _in_order(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Results first, calls last, the rest as it came."""
+    place = {_RESULT: 0, _CALL: 2}
+    return sorted(blocks, key=lambda block: place.get(block["type"], 1))
+
+
+def _plain(blocks: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    """One text without more to say is a string."""
+    return blocks[0]["text"] if len(blocks) == 1 and set(blocks[0]) == {"type", "text"} else blocks

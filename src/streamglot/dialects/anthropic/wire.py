@@ -1,0 +1,178 @@
+"""The fields of a stream event that are read, the words for an ending, usage and citations, both ways."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...events import Citation, Echo, StopReason, Usage
+from ...messages import TokenCounts
+
+DIALECT: Final = "anthropic"
+
+
+class WireDelta(Struct, gc=False):
+    """The delta of a block, and that of the whole message: one struct, because their fields do not overlap."""
+
+    type: str | None = None
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    citation: dict[str, Any] | None = None
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    stop_details: dict[str, Any] | None = None
+    container: dict[str, Any] | None = None
+
+
+class WireMessage(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    content: list[dict[str, Any]] | None = None
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    stop_details: dict[str, Any] | None = None
+    container: dict[str, Any] | None = None
+    context_management: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+
+
+class WireEvent(Struct, gc=False):
+    type: str | None = None
+    index: int | None = None
+    delta: WireDelta | None = None
+    content_block: dict[str, Any] | None = None
+    message: WireMessage | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+    context_management: dict[str, Any] | None = None
+
+
+event_decoder: Final = msgspec.json.Decoder(WireEvent)
+
+REASONS: Final[dict[str, StopReason]] = {
+    "end_turn": "end",
+    "stop_sequence": "stop_sequence",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "pause_turn": "pause",
+    "refusal": "refusal",
+}
+
+STOP_OF: Final[dict[StopReason, str]] = {
+    "end": "end_turn",
+    "stop_sequence": "stop_sequence",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+    "pause": "pause_turn",
+    "cancelled": "end_turn",
+    "other": "end_turn",
+}
+
+
+def stop_word(reason: StopReason, raw: str | None, calls: bool) -> str:
+    """The ``stop_reason`` to write: the provider's own word where it fits, and ``tool_use`` exactly where a call stands."""
+    if calls and reason in ("end", "stop_sequence", "tool_calls", "other"):
+        return "tool_use"
+    if reason == "tool_calls":
+        return "end_turn"
+    return raw if raw is not None and REASONS.get(raw) == reason else STOP_OF[reason]
+
+
+# --- usage: the wire counts what came from the cache apart from the input, the events count it in
+
+
+def read_usage(raw: dict[str, Any]) -> Usage:
+    fresh, output = _count(raw, "input_tokens"), _count(raw, "output_tokens")
+    cached, written = _count(raw, "cache_read_input_tokens"), _count(raw, "cache_creation_input_tokens")
+    parts = [part for part in (fresh, cached, written) if part is not None]
+    details = raw.get("output_tokens_details")
+    reasoning = _count(details, "thinking_tokens") if isinstance(details, dict) else None
+    return Usage(sum(parts) if parts else None, output, cached, written, reasoning, raw)
+
+
+def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:
+    """A usage object. It is the provider's own where that was one of this dialect, so that its details survive."""
+    if usage is None:
+        return {"input_tokens": 0, "output_tokens": 0}
+    raw = usage.raw
+    if raw and "output_tokens" in raw and "total_tokens" not in raw and "input_tokens_details" not in raw:
+        read = read_usage(raw)
+        if "input_tokens" in raw and (read.input_tokens, read.output_tokens) == (usage.input_tokens, usage.output_tokens):
+            return raw
+    cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
+    total = cached + written if usage.input_tokens is None else usage.input_tokens
+    cached = min(cached, total)
+    written = min(written, total - cached)
+    body: dict[str, Any] = {"input_tokens": total - cached - written}
+    if usage.cache_write_tokens is not None:
+        body["cache_creation_input_tokens"] = written
+    if usage.cached_tokens is not None:
+        body["cache_read_input_tokens"] = cached
+    body["output_tokens"] = usage.output_tokens or 0
+    if usage.reasoning_tokens is not None:
+        body["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    return body
+
+
+def _count(raw: dict[str, Any], name: str) -> int | None:
+    value = raw.get(name)
+    return int(value) if isinstance(value, (int, float)) else None
+
+
+# --- citations
+
+
+def read_citation(raw: dict[str, Any]) -> Citation:
+    """Its places are places in the source, not in the answer: they stay in ``native``."""
+    words = {name: value for name, value in raw.items() if isinstance(value, str)}
+    url = words.get("url", "")
+    source = words.get("source", "")
+    if not url and source.startswith(("https://", "http://")):
+        url = source
+    title = words.get("title") or words.get("document_title", "")
+    return Citation(url, title, words.get("cited_text", ""), native=Echo(DIALECT, raw))
+
+
+def write_citation(citation: Citation) -> dict[str, Any] | None:
+    """The citation in this dialect's own form, or as a web page where its address is known, or None."""
+    if citation.native is not None and citation.native.provider == DIALECT:
+        return citation.native.data
+    if not citation.url:
+        return None
+    return {
+        "type": "web_search_result_location",
+        "url": citation.url,
+        "title": citation.title or None,
+        "cited_text": citation.cited_text,
+        "encrypted_index": "",
+    }
+
+
+# --- results of tools that the provider ran
+
+
+def result_text(content: Any) -> str:
+    """What a result says, for those who cannot read its native form."""
+    match content:
+        case str():
+            return content
+        case {"text": str(text)}:
+            return text
+        case {"url": str(url), "title": str(title)}:
+            return f"{title} {url}"
+        case [*entries]:
+            return "\n".join(result_text(entry) for entry in entries)
+    return msgspec.json.encode(content).decode()
+
+
+def is_failure(block: dict[str, Any]) -> bool:
+    content = block.get("content")
+    kind = content.get("type") if isinstance(content, dict) else None
+    return block.get("is_error") is True or (isinstance(kind, str) and kind.endswith("_error"))

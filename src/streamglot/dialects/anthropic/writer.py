@@ -1,0 +1,352 @@
+"""Events to message events that every client takes: named, dense, one block at a time, and never a block that the API
+would refuse when the client sends it back.
+
+Three things that a client may not get, because its next request would be refused for ever:
+
+* An empty or blank text block. Text begins its block with its first visible character; blank text waits for it.
+* Text after a ``tool_use`` block. Calls are written live and cannot be moved behind it, so such text is folded into a
+  ``thinking`` block with a signature of ours, by which ``history.py`` knows it for text when it comes back; ``turns.py``
+  puts calls last in all it builds. Where such text must stay text, the calls have to be held back before this writer.
+* ``stop_reason: tool_use`` without a ``tool_use`` block.
+
+A call that broke off is left open when an error follows: a client that runs calls when their block stops never runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ...events import (
+    Citation,
+    Echo,
+    Extra,
+    KeepAlive,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    Usage,
+)
+from ...framing import sse
+from ..writer import Writer, encode
+from .error import error_body
+from .state import LATE_TEXT, is_redacted, packed, packed_beside, wire_id
+from .wire import stop_word, write_citation, write_usage
+
+_PING: Final = sse.event(b'{"type":"ping"}', b"ping")
+_END_OF_DELTA: Final = b"}}\n\n"
+_MESSAGE_FIELDS: Final = ("stop_details", "container")
+"""What an Extra of this dialect adds to the last delta of the message."""
+
+
+class AnthropicWriter(Writer):
+    dialect = "anthropic"
+    folded = {
+        "TextEnd": "an echo goes into a redacted_thinking block behind the text",
+        "ReasoningEnd": "the echo of another provider is packed into the signature, or into redacted_thinking",
+        "ToolCallEnd": "an echo goes into a redacted_thinking block behind the call",
+        "StepEnd": "nothing: the steps run into each other",
+    }
+
+    def __init__(self, **more: Any) -> None:
+        self._begun = False
+        self._index = -1
+        self._open = b""
+        """The kind of delta that the open block takes; empty where none is open."""
+        self._head = b""
+        self._calls = 0
+        self._blank: list[str] = []
+        self._citations: list[Citation] = []
+        self._call: ToolCallStart | None = None
+        self._odd: list[str] | None = None
+        self._said = False
+        self._half = False
+        self._waiting: list[dict[str, Any]] = []
+        self._message_delta: dict[str, Any] = {}
+        self._context: dict[str, Any] = {}
+        super().__init__(**more)
+
+    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+        return {
+            TextDelta: self._text,
+            ReasoningDelta: self._reasoning,
+            ToolCallDelta: self._arguments,
+            StreamStart: self._begin,
+            TextStart: self._settle,
+            TextEnd: self._text_end,
+            ReasoningStart: self._settle,
+            ReasoningEnd: self._reasoning_end,
+            ToolCallStart: self._call_start,
+            ToolCallEnd: self._call_end,
+            ToolResult: self._result,
+            Citation: self._citation,
+            StepEnd: lambda event: None,
+            Usage: self.keep_usage,
+            KeepAlive: lambda event: self.pieces.append(_PING),
+            Extra: self._extra,
+            StreamEnd: self.feed_end,
+            StreamError: self.feed_end,
+        }
+
+    # --- the message
+
+    def _begin(self, event: StreamStart) -> None:
+        """Not yet written: usage that comes in the same read is part of the first event."""
+        self.id, self.model = event.id or self.id, event.model or self.model
+        self._begun = True
+
+    def _taken(self) -> bytes:
+        if self._begun and not self.done:
+            self.ensure_started()
+        return super()._taken()
+
+    def write_start(self) -> None:
+        message: dict[str, Any] = {
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": write_usage(self.usage),
+        }
+        self._event(b"message_start", {"message": message})
+
+    def write_end(self, event: StreamEnd) -> None:
+        self._close()
+        if self._blank:
+            self.lose(TextDelta(""))
+        for citation in self._citations:
+            self.lose(citation)
+        stop = stop_word(event.reason, event.raw_reason, self._calls > 0)
+        delta = {"stop_reason": stop, "stop_sequence": event.sequence if stop == "stop_sequence" else None}
+        body = {"delta": {**delta, **self._message_delta}, "usage": write_usage(self.usage), **self._context}
+        self._event(b"message_delta", body)
+        self._event(b"message_stop", {})
+
+    def write_error(self, event: StreamError) -> None:
+        if self._begun:
+            self.ensure_started()
+        if not self._half and self._call is None:
+            self._close()
+        self.pieces.append(sse.event(encode(error_body(event)), b"error"))
+
+    def _event(self, kind: bytes, body: dict[str, Any]) -> None:
+        self.pieces.append(sse.event(encode({"type": kind.decode(), **body}), kind))
+
+    # --- blocks
+
+    def _start(self, body: dict[str, Any], delta: bytes = b"", field: bytes = b"") -> None:
+        """Opens a block whose pieces go into this field of this kind of delta."""
+        self.ensure_started()
+        self._close()
+        self._index += 1
+        self._event(b"content_block_start", {"index": self._index, "content_block": body})
+        self._open = delta or b"none"
+        self._head = b"event: content_block_delta\ndata: " + (
+            b'{"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":' % (self._index, delta, field)
+        )
+
+    def _delta(self, kind: str, field: str, value: Any) -> None:
+        self._event(b"content_block_delta", {"index": self._index, "delta": {"type": kind, field: value}})
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = b""
+            self._half = False
+            self._event(b"content_block_stop", {"index": self._index})
+        while self._waiting:
+            self._whole(self._waiting.pop(0))
+
+    def _settle(self, _: TextStart | ReasoningStart) -> None:
+        """The stream goes on after a call that broke off: its block is closed as the API itself does it."""
+        if self._half:
+            self._close()
+
+    def _whole(self, body: dict[str, Any]) -> None:
+        """A block that has no deltas."""
+        self._start(body)
+        self._close()
+
+    # --- text
+
+    def _text(self, event: TextDelta) -> None:
+        if self._open:
+            self.pieces.append(self._head + encode(event.text) + _END_OF_DELTA)
+            return
+        text = event.text
+        self._blank.append(text)
+        if text.isspace():
+            return
+        if self._calls:
+            self._start_thinking()
+        else:
+            self._start({"type": "text", "text": ""}, b"text_delta", b"text")
+            for citation in self._citations:
+                self._cite(citation)
+            self._citations.clear()
+        self.pieces.append(self._head + encode("".join(self._blank)) + _END_OF_DELTA)
+        self._blank.clear()
+
+    def _text_end(self, event: TextEnd) -> None:
+        if self._open == b"thinking_delta":
+            self._delta("signature_delta", "signature", packed(LATE_TEXT))
+        self._close()
+        for citation in self._citations:
+            self.lose(citation)
+        self._citations.clear()
+        self._beside(event.echo)
+
+    def _citation(self, event: Citation) -> None:
+        if self._open == b"text_delta":
+            self._cite(event)
+        else:
+            self._citations.append(event)
+
+    def _cite(self, citation: Citation) -> None:
+        body = write_citation(citation)
+        if body is None:
+            self.lose(citation)
+        else:
+            self._delta("citations_delta", "citation", body)
+
+    # --- reasoning
+
+    def _start_thinking(self) -> None:
+        self._start({"type": "thinking", "thinking": "", "signature": ""}, b"thinking_delta", b"thinking")
+
+    def _reasoning(self, event: ReasoningDelta) -> None:
+        if not self._open:
+            self._start_thinking()
+        self.pieces.append(self._head + encode(event.text) + _END_OF_DELTA)
+
+    def _reasoning_end(self, event: ReasoningEnd) -> None:
+        echo = event.echo
+        if echo is None:
+            if event.redacted and not self._open:
+                self.lose(event)
+        elif not is_redacted(echo) and (self._open or self._is_signed(echo)):
+            if not self._open:
+                self._start_thinking()
+            self._delta("signature_delta", "signature", packed(echo))
+        else:
+            self._whole({"type": "redacted_thinking", "data": packed(echo)})
+        self._close()
+
+    def _is_signed(self, echo: Echo) -> bool:
+        return echo.provider == self.dialect and "signature" in echo.data
+
+    def _beside(self, echo: Echo | None) -> None:
+        if echo is not None:
+            self._whole({"type": "redacted_thinking", "data": packed_beside(echo)})
+
+    # --- calls
+
+    def _call_start(self, event: ToolCallStart) -> None:
+        own = event.native.data if event.native is not None and event.native.provider == self.dialect else None
+        if event.kind == "server":
+            if own is None:
+                self.lose(event)
+                return
+            body = {**own, "id": event.call_id, "name": event.name, "input": {}}
+        else:
+            self._calls += 1
+            body = {"type": "tool_use", "id": wire_id(event.call_id), "name": event.name, "input": {}, **(own or {})}
+        self._call, self._said, self._odd = event, False, None
+        self._start(body, b"input_json_delta", b"partial_json")
+
+    def _arguments(self, event: ToolCallDelta) -> None:
+        if self._said:
+            args = event.args
+        elif self._call is None:
+            return
+        elif self._call.kind == "custom":
+            self._said = True
+            args = event.args
+            self.pieces.append(self._head + b'"{\\"input\\":\\""' + _END_OF_DELTA)
+        else:
+            args = self._first_arguments(event.args)
+            if not args:
+                return
+        if self._call is not None and self._call.kind == "custom":
+            args = encode(args)[1:-1].decode()
+        self.pieces.append(self._head + encode(args) + _END_OF_DELTA)
+
+    def _first_arguments(self, args: str) -> str:
+        """Clients parse as they read, and want an object: white space before it is left out, anything else waits."""
+        if self._odd is not None:
+            self._odd.append(args)
+            return ""
+        args = args.lstrip()
+        if args and args[0] != "{":
+            self._odd = [args]
+            return ""
+        self._said = bool(args)
+        return args
+
+    def _call_end(self, event: ToolCallEnd) -> None:
+        call, self._call = self._call, None
+        said, self._said = self._said, False
+        if call is None:
+            return
+        if not event.complete:
+            self._half = True
+        elif call.kind == "custom":
+            self.pieces.append(self._head + (b'"\\"}"' if said else b'"{\\"input\\":\\"\\"}"') + _END_OF_DELTA)
+        elif not said:
+            self.pieces.append(self._head + encode(encode(arguments_object("".join(self._odd or ()))).decode()) + _END_OF_DELTA)
+        if event.complete:
+            self._close()
+            self._beside(event.echo)
+
+    def _result(self, event: ToolResult) -> None:
+        if event.native is not None and event.native.provider == self.dialect:
+            self._whole(event.native.data)
+        else:
+            self.lose(event)
+
+    # --- what only this dialect says
+
+    def _extra(self, event: Extra) -> None:
+        data = event.data if event.dialect == self.dialect else {}
+        block = data.get("content_block")
+        if isinstance(block, dict):
+            if self._open:
+                self._waiting.append(block)
+            else:
+                self._whole(block)
+        elif any(name in data for name in _MESSAGE_FIELDS):
+            self._message_delta.update({name: value for name, value in data.items() if name in _MESSAGE_FIELDS})
+        elif "context_management" in data:
+            self._context = {} if self.strict else data
+        else:
+            self.lose(event)
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """Arguments as the object that this dialect wants: nothing is an empty one, and what is no object becomes ``input``."""
+    if not text.strip():
+        return {}
+    try:
+        value = msgspec.json.decode(text)
+        if isinstance(value, str):
+            value = msgspec.json.decode(value)
+    except (ValueError, RecursionError):
+        return {"input": text}
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else {"input": value}

@@ -1,0 +1,227 @@
+"""The messages of a Converse request, both ways."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import Unsupported
+from ...events import Echo
+from ...messages import (
+    MediaPart,
+    Message,
+    NativePart,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    Role,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from ..echo import unpack
+from ..fields import Fields
+from .media import KINDS, build_media, parse_media
+from .reader import read_citation, result_text
+from .wire import DIALECT, unblob
+
+_ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
+_ID_SIGNS: Final = re.compile(r"[^A-Za-z0-9_.:-]")
+_ID_CHARS: Final = 64
+NO_OUTPUT: Final = "(the tool gave no output)"
+"""The service refuses blank text, and a model that gets nothing asks again."""
+
+
+# --- the client's messages
+
+
+def parse_messages(messages: list[Fields]) -> list[Message]:
+    parsed: list[Message] = []
+    for fields in messages:
+        role = _ROLES.get(fields.need("role", str))
+        if role is None:
+            raise fields.wrong("role", " or ".join(_ROLES), role)
+        parts = parse_content(fields.objects("content"))
+        results: list[Part] = [part for part in parts if isinstance(part, ToolResultPart)]
+        if role == "user" and results:
+            parsed.append(Message("tool", results))
+            parts = [part for part in parts if not isinstance(part, ToolResultPart)]
+        if parts or not results:
+            parsed.append(Message(role, parts))
+    return parsed
+
+
+def parse_content(blocks: list[Fields]) -> list[Part]:
+    parts: list[Part] = []
+    for block in blocks:
+        point = block.inner("cachePoint")
+        if point is None:
+            parts.append(_parse_block(block))
+            continue
+        marked = parts[-1] if parts else None
+        if isinstance(marked, (TextPart, MediaPart, ToolCallPart, ToolResultPart)):
+            marked.cache = point.take("ttl", str, "")
+        else:
+            parts.append(NativePart(DIALECT, {"cachePoint": point.rest}))
+    return parts
+
+
+def _parse_block(block: Fields) -> Part:
+    text = block.take("text", str)
+    if text is not None:
+        return TextPart(text)
+    for kind in KINDS:
+        media = block.inner(kind)
+        if media is not None:
+            return parse_media(kind, media)
+    call = block.inner("toolUse")
+    if call is not None:
+        return _parse_call(call)
+    result = block.inner("toolResult")
+    if result is not None:
+        return _parse_result(result)
+    reasoning = block.inner("reasoningContent")
+    if reasoning is not None:
+        return _parse_reasoning(reasoning)
+    cited = block.inner("citationsContent")
+    if cited is not None:
+        said = "".join(piece.take("text", str, "") for piece in cited.objects("content"))
+        return TextPart(said, [read_citation(citation.rest) for citation in cited.objects("citations")])
+    return NativePart(DIALECT, block.rest)
+
+
+def _parse_call(call: Fields) -> ToolCallPart:
+    arguments = msgspec.json.encode(call.any("input") or {}).decode()
+    part = ToolCallPart(call.need("toolUseId", str), call.need("name", str), arguments)
+    kind = call.take("type", str)
+    if kind == "server_tool_use":
+        part.kind, part.native = "server", Echo(DIALECT, {"type": kind})
+    return part
+
+
+def _parse_result(result: Fields) -> ToolResultPart:
+    content: list[TextPart | MediaPart | NativePart] = []
+    native = dict(result.rest)
+    for piece in result.objects("content"):
+        media = next((kind for kind in KINDS if kind in piece.rest), None)
+        if media is not None:
+            content.append(parse_media(media, Fields(piece.any(media), piece.where(media))))
+        elif isinstance(piece.rest.get("text"), str) or "json" in piece.rest:
+            content.append(TextPart(result_text(piece.rest)))
+        else:
+            content.append(NativePart(DIALECT, piece.rest))
+    part = ToolResultPart(result.need("toolUseId", str), content, result.take("status", str) == "error")
+    if result.take("type", str) is not None:
+        part.kind, part.native = "server", Echo(DIALECT, {"toolResult": native})
+    return part
+
+
+def _parse_reasoning(reasoning: Fields) -> ReasoningPart:
+    inner = reasoning.inner("reasoningText")
+    redacted = reasoning.take("redactedContent", str)
+    if inner is None:
+        return ReasoningPart("", redacted=True, echo=_echo("redactedContent", redacted))
+    return ReasoningPart(inner.take("text", str, ""), echo=_echo("signature", inner.take("signature", str)))
+
+
+def _echo(name: str, value: str | None) -> Echo | None:
+    if not value:
+        return None
+    return unpack(unblob(value) if name == "redactedContent" else value) or Echo(DIALECT, {name: value})
+
+
+# --- the upstream's messages
+
+
+class History:
+    """Messages for the upstream: turns alternate, so neighbours of one role become one message."""
+
+    def __init__(self, provider: str) -> None:
+        self.system: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
+        self.called: dict[str, None] = {}
+        """The tools that were called so far, which the service wants to know about."""
+        self._provider = provider
+        self._documents = 0
+
+    def add(self, message: Message) -> None:
+        blocks = [block for part in message.parts for block in self._part(part)]
+        if message.role in ("system", "developer"):
+            self.system += blocks
+            return
+        role = "assistant" if message.role == "assistant" else "user"
+        if not blocks:
+            return
+        if self.messages and self.messages[-1]["role"] == role:
+            self.messages[-1]["content"] += blocks
+        else:
+            self.messages.append({"role": role, "content": blocks})
+
+    def _part(self, part: Part) -> list[dict[str, Any]]:
+        block = self._block(part)
+        if block is None:
+            return []
+        cache = getattr(part, "cache", None)
+        if cache is None:
+            return [block]
+        return [block, {"cachePoint": {"type": "default", **({"ttl": cache} if cache else {})}}]
+
+    def _block(self, part: Part) -> dict[str, Any] | None:
+        match part:
+            case TextPart() | RefusalPart():
+                return {"text": part.text} if part.text.strip() else None
+            case MediaPart():
+                self._documents += 1
+                return build_media(part, self._documents)
+            case ReasoningPart():
+                return self._reasoning(part)
+            case ToolCallPart():
+                return self._call(part)
+            case ToolResultPart():
+                return self._result(part)
+            case NativePart(dialect="bedrock_converse"):
+                return part.data
+        raise Unsupported(f"a part that only the dialect {part.dialect!r} knows cannot be sent to Converse")
+
+    def _reasoning(self, part: ReasoningPart) -> dict[str, Any] | None:
+        """Reasoning goes back to the provider that wrote it, with what proves that it did."""
+        if part.echo is None or part.echo.provider != self._provider:
+            return None
+        data = part.echo.data
+        if part.redacted and "redactedContent" in data:
+            return {"reasoningContent": {"redactedContent": data["redactedContent"]}}
+        return {"reasoningContent": {"reasoningText": {"text": part.text, **data}}}
+
+    def _call(self, part: ToolCallPart) -> dict[str, Any] | None:
+        call = {"toolUseId": tool_use_id(part.call_id), "name": part.name, "input": arguments_object(part)}
+        if part.kind == "server":
+            if part.native is None or part.native.provider != self._provider:
+                return None
+            return {"toolUse": {**call, **part.native.data}}
+        self.called[part.name] = None
+        return {"toolUse": call}
+
+    def _result(self, part: ToolResultPart) -> dict[str, Any] | None:
+        if part.native is not None:
+            return part.native.data if part.native.provider == self._provider else None
+        content = [block for piece in part.content for block in self._part(piece)]
+        body: dict[str, Any] = {"toolUseId": tool_use_id(part.call_id), "content": content or [{"text": NO_OUTPUT}]}
+        if part.is_error:
+            body["status"] = "error"
+        return {"toolResult": body}
+
+
+def tool_use_id(call_id: str) -> str:
+    """The id in the letters and the length that the service takes; call and result change alike."""
+    return _ID_SIGNS.sub("_", call_id)[-_ID_CHARS:]
+
+
+def arguments_object(part: ToolCallPart) -> dict[str, Any]:
+    """The arguments as the object that the wire wants; text that is none is wrapped."""
+    try:
+        value = msgspec.json.decode(part.arguments or "{}")
+    except ValueError:
+        value = part.arguments
+    return value if isinstance(value, dict) and part.kind != "custom" else {"input": value}

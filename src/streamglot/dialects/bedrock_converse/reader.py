@@ -1,0 +1,319 @@
+"""Converse events to events, and a whole Converse response the same way."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import UpstreamError, UpstreamProtocolError, excerpt
+from ...events import Citation, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
+from ...framing import AwsEventStream, Frame
+from .. import faults
+from ..blocks import Block
+from ..lenient import fit, loads
+from ..reader import Reader
+from .wire import (
+    DIALECT,
+    EXTRAS,
+    MALFORMED,
+    REASONS,
+    BlockStart,
+    Delta,
+    Payload,
+    ReasoningContent,
+    join_blobs,
+    payload_decoder,
+    read_usage,
+)
+
+_SILENT: Final = ("messageStart", "initial-response")
+
+
+class _Open:
+    """A content block under way, by its index on the wire. Results and images have no block of their own in the events:
+    what they hold is kept in ``native`` and ``pieces`` until they stop."""
+
+    __slots__ = ("block", "kind", "native", "pieces")
+
+    def __init__(self, kind: str, block: Block | None = None, native: dict[str, Any] | None = None) -> None:
+        self.kind = kind
+        self.block = block
+        self.native = native or {}
+        self.pieces: list[Any] = []
+
+
+class BedrockConverseReader(Reader):
+    dialect = DIALECT
+    framing = AwsEventStream
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._open: dict[int, _Open] = {}
+        self._results: list[ToolResult] = []
+        self._stop: str | None = None
+        self._sequence: str | None = None
+        self._metadata = False
+
+    def read(self, frame: Frame) -> None:
+        payload = self.decode(payload_decoder, frame.data)
+        match frame.event:
+            case "contentBlockDelta":
+                if payload.delta is not None:
+                    self._read_delta(payload.index or 0, payload.delta)
+            case "contentBlockStart":
+                self._read_start(payload.index or 0, payload.start or BlockStart())
+            case "contentBlockStop":
+                self._read_stop(payload.index or 0)
+            case "messageStop":
+                self._read_message_stop(payload)
+            case "metadata":
+                self._read_metadata(payload)
+            case event if event in _SILENT:
+                self.start()
+            case _:
+                self.start()
+                self.emit(Extra(self.dialect, {frame.event or "event": loads(frame.data)[0]}))
+
+    def eof(self) -> None:
+        if self._stop is not None:
+            self._finish()
+
+    def whole(self, body: dict[str, Any]) -> None:
+        output = body.get("output")
+        message = output.get("message") if isinstance(output, dict) else None
+        if not isinstance(message, dict):
+            if isinstance(body.get("message"), str) or "__type" in body:
+                raise faults.refusal(body)
+            raise UpstreamProtocolError(f"a JSON body without a message came in place of a stream: {excerpt(body)}")
+        self.start()
+        content = message.get("content")
+        for index, block in enumerate(content if isinstance(content, list) else ()):
+            if isinstance(block, dict):
+                self._read_whole_block(index, block)
+        payload = fit(Payload, body)
+        self._read_message_stop(payload)
+        self._read_metadata(payload)
+        if not self._done:
+            raise UpstreamProtocolError(f"a response came without a stop reason: {excerpt(body)}")
+
+    # --- blocks
+
+    def _read_start(self, index: int, start: BlockStart) -> None:
+        blocks = self.blocks()
+        self._read_stop(index)
+        if start.tool_use is not None:
+            call = start.tool_use
+            if not call.name:
+                raise UpstreamProtocolError(
+                    f"a tool call came without a name (id {excerpt(call.tool_use_id)})", code="tool_call_without_name"
+                )
+            server = call.type == "server_tool_use"
+            native = Echo(self.provider, {"type": call.type}) if server else None
+            kind = "server" if server else "function"
+            block = blocks.open_call(call.tool_use_id or "", call.name, kind, native)  # type: ignore[arg-type]
+            self._open[index] = _Open("call", block)
+        elif start.tool_result is not None:
+            result = start.tool_result
+            native_result = {"toolUseId": result.tool_use_id or "", "status": result.status, "type": result.type}
+            self._open[index] = _Open("result", native={name: said for name, said in native_result.items() if said is not None})
+        elif start.image is not None:
+            self._open[index] = _Open("image", native={"format": start.image.format or "*"})
+
+    def _read_delta(self, index: int, delta: Delta) -> None:
+        if delta.text is not None:
+            if delta.text:
+                self._add(self._block(index, "text"), delta.text)
+        elif delta.tool_use is not None:
+            said = delta.tool_use.input
+            piece = said if isinstance(said, str) else "" if said is None else msgspec.json.encode(said).decode()
+            self._add(self._block(index, "call"), piece)
+        elif delta.reasoning is not None:
+            self._read_reasoning(index, delta.reasoning)
+        elif isinstance(delta.citation, dict):
+            self._block(index, "text")
+            self.blocks().put(read_citation(delta.citation))
+        elif isinstance(delta.tool_result, list):
+            self._block(index, "result").pieces += [piece for piece in delta.tool_result if isinstance(piece, dict)]
+        elif isinstance(delta.image, dict):
+            self._read_image(index, delta.image)
+
+    def _read_reasoning(self, index: int, delta: ReasoningContent) -> None:
+        opened = self._block(index, "reasoning")
+        if delta.text:
+            self._add(opened, delta.text)
+        for name, said in (("signature", delta.signature), ("redactedContent", delta.redacted)):
+            if said:
+                opened.native.setdefault(name, []).append(said)
+
+    def _read_image(self, index: int, delta: dict[str, Any]) -> None:
+        opened = self._block(index, "image")
+        source = delta.get("source")
+        if isinstance(source, dict):
+            place = source.get("s3Location")
+            if isinstance(place, dict) and isinstance(place.get("uri"), str):
+                opened.native["uri"] = place["uri"]
+            if isinstance(source.get("bytes"), str):
+                opened.pieces.append(source["bytes"])
+        else:
+            self.emit(Extra(self.dialect, {"image": delta}))
+
+    def _block(self, index: int, kind: str) -> _Open:
+        """The block of this index; text and reasoning begin without being announced."""
+        opened = self._open.get(index)
+        if opened is not None and opened.kind == kind:
+            return opened
+        self._read_stop(index)
+        blocks = self.blocks()
+        match kind:
+            case "text":
+                opened = _Open(kind, blocks.open(TextStart()))
+            case "reasoning":
+                opened = _Open(kind, blocks.open(ReasoningStart()))
+            case "call":
+                raise UpstreamProtocolError(
+                    f"arguments came for the block {index}, which is no tool call", code="tool_call_without_name"
+                )
+            case _:
+                opened = _Open(kind)
+        self._open[index] = opened
+        return opened
+
+    def _add(self, opened: _Open, piece: str) -> None:
+        if opened.block is not None:
+            self.blocks().add(opened.block, piece)
+
+    def _read_stop(self, index: int) -> None:
+        opened = self._open.pop(index, None)
+        if opened is None:
+            return
+        match opened.kind:
+            case "result":
+                self._results.append(self._result(opened))
+            case "image":
+                name = opened.native.get("format", "*")
+                self.blocks().put(Media(f"image/{name}", join_blobs(opened.pieces or [""]), opened.native.get("uri", "")))
+            case _:
+                if opened.block is not None:
+                    self._end(opened, opened.block)
+        self._release()
+
+    def _end(self, opened: _Open, block: Block) -> None:
+        """A call that stops inside its arguments was cut off, though the word for it comes later."""
+        echo = self._echo(opened)
+        block.redacted = echo is not None and "redactedContent" in echo.data and not block.size
+        if block.kind is not None:
+            block.complete = block.blank() or block.whole()
+        self.blocks().end(block, echo)
+
+    def _release(self) -> None:
+        """Results stand between blocks: they wait while one is open."""
+        if self._results and not any(opened.block is not None for opened in self._open.values()):
+            for result in self._results:
+                self.emit(result)
+            self._results.clear()
+
+    def _echo(self, opened: _Open) -> Echo | None:
+        if not opened.native:
+            return None
+        data: dict[str, Any] = {}
+        if "signature" in opened.native:
+            data["signature"] = "".join(opened.native["signature"])
+        if "redactedContent" in opened.native:
+            data["redactedContent"] = join_blobs(opened.native["redactedContent"])
+        return Echo(self.provider, data)
+
+    def _result(self, opened: _Open) -> ToolResult:
+        native = {**opened.native, "content": opened.pieces}
+        said = [result_text(piece) for piece in opened.pieces]
+        failed = native.get("status") == "error"
+        return ToolResult(native.get("toolUseId", ""), "".join(said), failed, Echo(self.provider, {"toolResult": native}))
+
+    # --- a response that is no stream
+
+    def _read_whole_block(self, index: int, block: dict[str, Any]) -> None:
+        cited, reasoning = block.get("citationsContent"), block.get("reasoningContent")
+        call, result = block.get("toolUse"), block.get("toolResult")
+        if isinstance(cited, dict):
+            for citation in _objects(cited.get("citations")):
+                self._read_delta(index, Delta(citation=citation))
+            for piece in _objects(cited.get("content")):
+                self._read_delta(index, fit(Delta, piece))
+        elif isinstance(reasoning, dict):
+            inner = reasoning.get("reasoningText")
+            self._read_reasoning(index, fit(ReasoningContent, {**reasoning, **(inner if isinstance(inner, dict) else {})}))
+        elif isinstance(call, dict):
+            self._read_start(index, fit(BlockStart, block))
+            self._read_delta(index, Delta(tool_use=fit(Delta, block).tool_use))
+        elif isinstance(result, dict):
+            self._read_start(index, fit(BlockStart, block))
+            self._read_delta(index, Delta(tool_result=result.get("content")))
+        elif isinstance(block.get("image"), dict):
+            self._read_start(index, fit(BlockStart, block))
+            self._read_delta(index, Delta(image=block["image"]))
+        elif isinstance(block.get("text"), str):
+            self._read_delta(index, Delta(text=block["text"]))
+        else:
+            self.emit(Extra(self.dialect, {"content": block}))
+        self._read_stop(index)
+
+    # --- the end
+
+    def _read_message_stop(self, payload: Payload) -> None:
+        self.start()
+        if payload.stop_reason:
+            self._stop = payload.stop_reason
+        for index in list(self._open):
+            self._read_stop(index)
+        if isinstance(payload.response_fields, dict) and payload.response_fields:
+            sequence = payload.response_fields.get("stop_sequence")
+            self._sequence = sequence if isinstance(sequence, str) else None
+            self.emit(Extra(self.dialect, {"additionalModelResponseFields": payload.response_fields}))
+        if self._metadata:
+            self.eof()
+
+    def _read_metadata(self, payload: Payload) -> None:
+        self.start()
+        self._metadata = True
+        for name, wire in EXTRAS.items():
+            value = getattr(payload, name)
+            if value:
+                self.emit(Extra(self.dialect, {wire: value}))
+        if payload.usage:
+            self.emit(read_usage(payload.usage))
+        self.eof()
+
+    def _finish(self) -> None:
+        raw = self._stop
+        if raw in MALFORMED:
+            raise UpstreamError(f"the model's output could not be read by the service that runs it ({raw})", code=raw)
+        reason = REASONS.get(raw or "", "other")
+        if reason in ("end", "other") and self.blocks().calls:
+            reason = "tool_calls"
+        self.end(reason, raw, self._sequence)
+
+
+def result_text(piece: dict[str, Any]) -> str:
+    """What a piece of a tool's result says: its text, or its JSON as text."""
+    text = piece.get("text")
+    if isinstance(text, str):
+        return text
+    return msgspec.json.encode(piece["json"]).decode() if "json" in piece else ""
+
+
+def read_citation(citation: dict[str, Any]) -> Citation:
+    """Its location is one in the source, not in the answer, and stays in ``native``."""
+    title, source, location = citation.get("title"), citation.get("source"), citation.get("location")
+    web = location.get("web") if isinstance(location, dict) else None
+    url = web.get("url") if isinstance(web, dict) else source
+    said = [piece["text"] for piece in _objects(citation.get("sourceContent")) if isinstance(piece.get("text"), str)]
+    return Citation(
+        url if isinstance(url, str) else "",
+        title if isinstance(title, str) else "",
+        "".join(said),
+        native=Echo(DIALECT, citation),
+    )
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []

@@ -1,0 +1,81 @@
+"""Converse responses that are no stream, both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...messages import (
+    MediaPart,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    Response,
+    ResponseChoice,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from ...stages.collect import collect
+from ..echo import pack
+from .error import error_body
+from .history import arguments_object
+from .media import build_media
+from .reader import BedrockConverseReader
+from .wire import DIALECT, REASON_OF, REASONS, blob, write_usage
+
+
+def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
+    return collect(BedrockConverseReader(provider=provider).read_whole(body))
+
+
+def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+    """The first answer: this dialect has no others. ``strict``: no opaque state of other providers."""
+    choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))
+    if response.error is not None and not choice.parts:
+        return error_body(response.error)
+    content = [block for part in choice.parts if (block := _block(part, strict)) is not None]
+    raw = choice.raw_stop_reason
+    reason = raw if raw in REASONS else REASON_OF[choice.stop_reason or "other"]
+    body: dict[str, Any] = {
+        "output": {"message": {"role": "assistant", "content": content}},
+        "stopReason": reason,
+        "usage": write_usage(response.usage),
+        "metrics": {"latencyMs": 0},
+    }
+    for extra in response.extras:
+        if extra.dialect == DIALECT:
+            body.update({name: value for name, value in extra.data.items() if name != "content"})
+    if response.error is not None:
+        body.update(error_body(response.error))
+    return body
+
+
+def _block(part: Part, strict: bool) -> dict[str, Any] | None:
+    match part:
+        case TextPart() if own := [
+            source.native.data for source in part.citations if source.native and source.native.provider == DIALECT
+        ]:
+            return {"citationsContent": {"content": [{"text": part.text}], "citations": own}}
+        case TextPart() | RefusalPart():
+            return {"text": part.text}
+        case ReasoningPart():
+            return _reasoning(part, strict)
+        case ToolCallPart():
+            call = {"toolUseId": part.call_id, "name": part.name, "input": arguments_object(part)}
+            return {"toolUse": {**call, "type": "server_tool_use"} if part.kind == "server" else call}
+        case ToolResultPart():
+            return part.native.data if part.native is not None and "toolResult" in part.native.data else None
+        case MediaPart() if part.data and part.mime.startswith("image/"):
+            return build_media(part, 0)
+    return None
+
+
+def _reasoning(part: ReasoningPart, strict: bool) -> dict[str, Any] | None:
+    data = {} if part.echo is None else part.echo.data
+    if part.echo is not None and part.echo.provider != DIALECT:
+        packed = pack(part.echo)
+        data = {"redactedContent": blob(packed)} if part.redacted else {"signature": packed}
+        data = {} if strict else data
+    if part.redacted:
+        return {"reasoningContent": data} if data else None
+    return {"reasoningContent": {"reasoningText": {"text": part.text, **data}}}

@@ -1,0 +1,153 @@
+"""The fields of a Converse event that are read, the words for why it stopped, and usage both ways."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...events import StopReason, Usage
+from ...messages import TokenCounts
+
+DIALECT: Final = "bedrock_converse"
+
+
+class ToolUseStart(Struct, gc=False):
+    tool_use_id: str | None = msgspec.field(default=None, name="toolUseId")
+    name: str | None = None
+    type: str | None = None
+
+
+class ToolResultStart(Struct, gc=False):
+    tool_use_id: str | None = msgspec.field(default=None, name="toolUseId")
+    type: str | None = None
+    status: str | None = None
+
+
+class ImageStart(Struct, gc=False):
+    format: str | None = None
+
+
+class BlockStart(Struct, gc=False):
+    tool_use: ToolUseStart | None = msgspec.field(default=None, name="toolUse")
+    tool_result: ToolResultStart | None = msgspec.field(default=None, name="toolResult")
+    image: ImageStart | None = None
+
+
+class ToolUseDelta(Struct, gc=False):
+    input: Any = None
+
+
+class ReasoningContent(Struct, gc=False):
+    text: str | None = None
+    signature: str | None = None
+    redacted: str | None = msgspec.field(default=None, name="redactedContent")
+
+
+class Delta(Struct, gc=False):
+    text: str | None = None
+    tool_use: ToolUseDelta | None = msgspec.field(default=None, name="toolUse")
+    tool_result: Any = msgspec.field(default=None, name="toolResult")
+    reasoning: ReasoningContent | None = msgspec.field(default=None, name="reasoningContent")
+    citation: Any = None
+    image: Any = None
+
+
+class Payload(Struct, gc=False):
+    """What any event of the stream may hold; the header names the event."""
+
+    index: int | None = msgspec.field(default=None, name="contentBlockIndex")
+    start: BlockStart | None = None
+    delta: Delta | None = None
+    stop_reason: str | None = msgspec.field(default=None, name="stopReason")
+    response_fields: Any = msgspec.field(default=None, name="additionalModelResponseFields")
+    usage: dict[str, Any] | None = None
+    metrics: Any = None
+    trace: Any = None
+    performance: Any = msgspec.field(default=None, name="performanceConfig")
+    tier: Any = msgspec.field(default=None, name="serviceTier")
+    message: Any = None
+
+
+payload_decoder: Final = msgspec.json.Decoder(Payload)
+
+EXTRAS: Final = {"metrics": "metrics", "trace": "trace", "performance": "performanceConfig", "tier": "serviceTier"}
+"""What the last event tells beside usage, for this dialect alone."""
+
+REASONS: Final[dict[str, StopReason]] = {
+    "end_turn": "end",
+    "stop_sequence": "stop_sequence",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+}
+MALFORMED: Final = ("malformed_model_output", "malformed_tool_use")
+"""The model wrote what the service could not read: an error, not an end."""
+
+REASON_OF: Final[dict[StopReason, str]] = {
+    "end": "end_turn",
+    "stop_sequence": "stop_sequence",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "content_filtered",
+    "refusal": "content_filtered",
+    "pause": "end_turn",
+    "cancelled": "end_turn",
+    "other": "end_turn",
+}
+
+
+def read_usage(raw: dict[str, Any]) -> Usage:
+    """``inputTokens`` leaves out what the cache read or wrote: the whole input is the sum of the three."""
+    read = _count(raw, "cacheReadInputTokens", "cacheReadInputTokenCount")
+    written = _count(raw, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
+    fresh = _count(raw, "inputTokens")
+    total = None if fresh is None else fresh + (read or 0) + (written or 0)
+    return Usage(total, _count(raw, "outputTokens"), read, written, raw=raw)
+
+
+def write_usage(usage: TokenCounts) -> dict[str, Any]:
+    """The provider's own object where that was one of this dialect."""
+    if usage.raw and "inputTokens" in usage.raw and "totalTokens" in usage.raw:
+        return usage.raw
+    total, written = usage.input_tokens or 0, usage.output_tokens or 0
+    fresh = total - (usage.cached_tokens or 0) - (usage.cache_write_tokens or 0)
+    body = {"inputTokens": max(fresh, 0), "outputTokens": written, "totalTokens": total + written}
+    if usage.cached_tokens is not None:
+        body["cacheReadInputTokens"] = usage.cached_tokens
+    if usage.cache_write_tokens is not None:
+        body["cacheWriteInputTokens"] = usage.cache_write_tokens
+    return body
+
+
+def join_blobs(pieces: list[str]) -> str:
+    """One base64 text of several, each of which may have its own padding."""
+    if len(pieces) == 1:
+        return pieces[0]
+    try:
+        return base64.b64encode(b"".join(base64.b64decode(piece, validate=True) for piece in pieces)).decode()
+    except ValueError:
+        return "".join(pieces)
+
+
+def blob(text: str) -> str:
+    """Text where the wire has bytes."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def unblob(data: str) -> str:
+    """The text that ``blob`` packed; empty where the bytes are none."""
+    try:
+        return base64.b64decode(data, validate=True).decode()
+    except ValueError:
+        return ""
+
+
+def _count(raw: dict[str, Any], *names: str) -> int | None:
+    return next((int(raw[name]) for name in names if isinstance(raw.get(name), (int, float))), None)

@@ -1,0 +1,1 @@
+"""Amazon Bedrock InvokeModel: AWS event-stream frames around whatever the model's own family writes."""

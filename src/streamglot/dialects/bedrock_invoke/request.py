@@ -1,0 +1,193 @@
+"""InvokeModel requests: the body is the one of the model's own family, and the family is read off the model's id.
+
+Families with a dialect of their own are built and parsed by it; the rest take one prompt as text, in the notation that
+their models were trained on. The model is part of the address and not of the body, and so is whether to stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ...errors import RequestError, Unsupported
+from ...messages import Built, Message, Request, TextPart
+from .. import dialect
+from ..fields import Fields
+from ..parameters import give, give_extra, take
+from .wire import DIALECT
+
+ANTHROPIC_VERSION: Final = "bedrock-2023-05-31"
+NOVA_SCHEMA: Final = "messages-v1"
+_IN_THE_ADDRESS: Final = ("model", "modelId", "stream", "stream_options")
+
+
+class Prompt(Struct, frozen=True):
+    """How one family writes a conversation as one text, and what its body calls things."""
+
+    field: str
+    parameters: dict[str, str]
+    system: str
+    user: str
+    assistant: str
+    begin: str = ""
+    finish: str = ""
+    config: str = ""
+    """Where the parameters sit, if not beside the prompt."""
+
+
+PROMPTS: Final[dict[str, Prompt]] = {
+    "titan": Prompt(
+        "inputText",
+        {"maxTokenCount": "max_tokens", "temperature": "temperature", "topP": "top_p", "stopSequences": "stop"},
+        "{text}\n\n",
+        "User: {text}\n",
+        "Bot: {text}\n",
+        finish="Bot:",
+        config="textGenerationConfig",
+    ),
+    "llama": Prompt(
+        "prompt",
+        {"max_gen_len": "max_tokens", "temperature": "temperature", "top_p": "top_p"},
+        "<|start_header_id|>system<|end_header_id|>\n\n{text}<|eot_id|>",
+        "<|start_header_id|>user<|end_header_id|>\n\n{text}<|eot_id|>",
+        "<|start_header_id|>assistant<|end_header_id|>\n\n{text}<|eot_id|>",
+        begin="<|begin_of_text|>",
+        finish="<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    "mistral": Prompt(
+        "prompt",
+        {"max_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop"},
+        "[INST] {text} [/INST]",
+        "[INST] {text} [/INST]",
+        " {text}</s>",
+        begin="<s>",
+    ),
+    "completion": Prompt(
+        "prompt",
+        {
+            "max_tokens_to_sample": "max_tokens",
+            "temperature": "temperature",
+            "top_p": "top_p",
+            "top_k": "top_k",
+            "stop_sequences": "stop",
+        },
+        "{text}",
+        "\n\nHuman: {text}",
+        "\n\nAssistant: {text}",
+        finish="\n\nAssistant:",
+    ),
+    "text": Prompt(
+        "prompt",
+        {"max_tokens": "max_tokens", "temperature": "temperature", "p": "top_p", "k": "top_k", "stop_sequences": "stop"},
+        "{text}\n\n",
+        "User: {text}\n",
+        "Assistant: {text}\n",
+        finish="Assistant:",
+    ),
+}
+"""``text`` is for whatever is not named: a prompt in plain words."""
+
+FAMILIES: Final = (
+    ("anthropic.claude-v2", "completion"),
+    ("anthropic.claude-instant", "completion"),
+    ("anthropic", "anthropic"),
+    ("claude", "anthropic"),
+    ("nova", "nova"),
+    ("titan", "titan"),
+    ("llama", "llama"),
+    ("mistral-7b", "mistral"),
+    ("mixtral", "mistral"),
+    ("mistral-small-2402", "mistral"),
+    ("cohere.command-text", "text"),
+    ("cohere.command-light", "text"),
+    *((name, "openai") for name in ("openai", "mistral", "jamba", "qwen", "deepseek", "gemma", "kimi", "minimax", "glm")),
+)
+"""A piece of a model's id, and its family: the first that fits counts."""
+
+
+def family_for(model: str) -> str:
+    return next((family for piece, family in FAMILIES if piece in model), "text")
+
+
+def parse(body: dict[str, Any]) -> Request:
+    """The family shows in the fields: there is no model's id in a body."""
+    fields = Fields(body)
+    model = fields.take("modelId", str, "")
+    if "anthropic_version" in fields.rest or "anthropic_beta" in fields.rest:
+        fields.any("anthropic_version")
+        request = dialect("anthropic").parse_request({"model": model, **fields.rest})
+    elif "schemaVersion" in fields.rest or "inferenceConfig" in fields.rest:
+        fields.any("schemaVersion")
+        request = dialect("bedrock_converse").parse_request(fields.rest)
+    elif "messages" in fields.rest:
+        request = dialect("openai_chat").parse_request({"model": model, **fields.rest})
+    else:
+        request = _parse_prompt(fields)
+    request.model = model
+    return request
+
+
+def build(request: Request, *, provider: str = DIALECT, family: str = "") -> Built:
+    """``family`` where the model's id does not show it (a profile's or an import's address)."""
+    family = family or family_for(request.model)
+    match family:
+        case "anthropic":
+            built = dialect("anthropic").build_request(request, provider=provider)
+            built.body["anthropic_version"] = ANTHROPIC_VERSION
+        case "nova":
+            built = dialect("bedrock_converse").build_request(request, provider=provider)
+            built.body["schemaVersion"] = NOVA_SCHEMA
+        case "openai":
+            built = dialect("openai_chat").build_request(request, provider=provider)
+        case _ if family in PROMPTS:
+            built = _build_prompt(request, PROMPTS[family])
+        case _:
+            known = ("anthropic", "nova", "openai", *PROMPTS)
+            raise RequestError(f"there is no family {family!r} of models; there are {', '.join(known)}")
+    for name in _IN_THE_ADDRESS:
+        built.body.pop(name, None)
+    return built
+
+
+def _parse_prompt(fields: Fields) -> Request:
+    request = Request(dialect=DIALECT)
+    for prompt in PROMPTS.values():
+        text = fields.take(prompt.field, str)
+        if text is None:
+            continue
+        request.messages = [Message("user", [TextPart(text)])]
+        config = fields.inner(prompt.config) if prompt.config else None
+        names = prompt.parameters if prompt.config else _ALL_NAMES
+        take(config or fields, names, request)
+        request.extra = fields.rest
+        return request
+    raise RequestError("the body has neither messages nor a prompt", detail={"param": "messages"})
+
+
+_ALL_NAMES: Final = {name: field for prompt in PROMPTS.values() if not prompt.config for name, field in prompt.parameters.items()}
+
+
+def _build_prompt(request: Request, prompt: Prompt) -> Built:
+    if request.tools:
+        raise Unsupported("a model that takes one prompt has no tools; choose another model")
+    pieces = [prompt.begin]
+    for message in request.messages:
+        form = {"assistant": prompt.assistant, "system": prompt.system, "developer": prompt.system}.get(message.role, prompt.user)
+        for part in message.parts:
+            if not isinstance(part, TextPart):
+                raise Unsupported(f"a model that takes one prompt takes text, and no {type(part).__name__}")
+        pieces.append(form.replace("{text}", message.text))
+    built = Built({prompt.field: "".join((*pieces, prompt.finish))})
+    given = Built({}, built.dropped)
+    give(request, prompt.parameters, given)
+    if prompt.config and given.body:
+        built.body[prompt.config] = given.body
+    else:
+        built.body.update(given.body)
+    if request.output is not None and request.output.kind != "text":
+        raise Unsupported("a model that takes one prompt cannot be held to a form of output", detail={"param": "output"})
+    if request.reasoning is not None:
+        built.dropped.append("reasoning")
+    give_extra(request, DIALECT, built)
+    return built

@@ -1,0 +1,160 @@
+"""What comes inside an InvokeModel chunk: which family of models wrote it, and the fields of the plain ones.
+
+Families with a dialect of their own are read by that dialect. The plain ones write text, a reason and counts under
+names of their own; one struct has them all, because no name means two things.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...events import StopReason, Usage
+
+DIALECT: Final = "bedrock_invoke"
+PLAIN: Final = "plain"
+METRICS: Final = "amazon-bedrock-invocationMetrics"
+_MESSAGE_EVENTS: Final = ("message", "message_start", "message_delta", "message_stop", "ping", "error")
+
+
+class Part(Struct, gc=False):
+    """A chunk on the wire: the model's own words in base64 (and padding, which says nothing)."""
+
+    bytes: str | None = None
+
+
+class Service(Struct, gc=False):
+    """What the service adds to the model's words."""
+
+    metrics: dict[str, Any] | None = msgspec.field(default=None, name=METRICS)
+    action: str | None = msgspec.field(default=None, name="amazon-bedrock-guardrailAction")
+    trace: Any = msgspec.field(default=None, name="amazon-bedrock-trace")
+
+
+class Output(Struct, gc=False):
+    """One of several answers of a plain family."""
+
+    text: str | None = None
+    index: float | None = None
+    stop_reason: str | None = None
+    finish_reason: str | None = None
+    output_text: str | None = msgspec.field(default=None, name="outputText")
+    completion_reason: str | None = msgspec.field(default=None, name="completionReason")
+    token_count: float | None = msgspec.field(default=None, name="tokenCount")
+
+
+class Plain(Struct, gc=False):
+    output_text: str | None = msgspec.field(default=None, name="outputText")
+    generation: str | None = None
+    completion: str | None = None
+    text: str | None = None
+    stop_reason: str | None = None
+    finish_reason: str | None = None
+    completion_reason: str | None = msgspec.field(default=None, name="completionReason")
+    stop: str | None = None
+    index: float | None = None
+    event_type: str | None = None
+    response: Any = None
+    tool_calls: list[Any] | None = None
+    citations: list[Any] | None = None
+    outputs: list[Output] | None = None
+    choices: list[Output] | None = None
+    results: list[Output] | None = None
+    generations: list[Output] | None = None
+    input_count: float | None = msgspec.field(default=None, name="inputTextTokenCount")
+    output_count: float | None = msgspec.field(default=None, name="totalOutputTextTokenCount")
+    prompt_token_count: float | None = None
+    generation_token_count: float | None = None
+
+
+class ConverseChunk(Struct, gc=False, rename="camel"):
+    """One event, named by the field that holds it."""
+
+    message_start: msgspec.Raw = msgspec.Raw()
+    content_block_start: msgspec.Raw = msgspec.Raw()
+    content_block_delta: msgspec.Raw = msgspec.Raw()
+    content_block_stop: msgspec.Raw = msgspec.Raw()
+    message_stop: msgspec.Raw = msgspec.Raw()
+    metadata: msgspec.Raw = msgspec.Raw()
+
+    def event(self) -> tuple[bytes, str] | None:
+        for field, wire in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
+            raw = bytes(getattr(self, field))
+            if raw:
+                return raw, wire
+        return None
+
+
+converse_decoder: Final = msgspec.json.Decoder(ConverseChunk)
+part_decoder: Final = msgspec.json.Decoder(Part)
+service_decoder: Final = msgspec.json.Decoder(Service)
+plain_decoder: Final = msgspec.json.Decoder(Plain)
+
+REASONS: Final[dict[str, StopReason]] = {
+    "stop": "end",
+    "finish": "end",
+    "finished": "end",
+    "complete": "end",
+    "end_turn": "end",
+    "endoftext": "end",
+    "stop_sequence": "stop_sequence",
+    "length": "length",
+    "max_tokens": "length",
+    "error_limit": "length",
+    "tool_calls": "tool_calls",
+    "tool_call": "tool_calls",
+    "content_filter": "content_filter",
+    "content_filtered": "content_filter",
+    "error_toxic": "content_filter",
+    "user_cancel": "cancelled",
+}
+"""The words of the plain families, in lower case."""
+MAX_CHOICES: Final = 1000
+"""More answers than this at once are no answers but a broken index."""
+TURN_END: Final = "\n\nHuman:"
+"""The sequence at which the oldest models end every turn: no stop sequence that somebody asked for."""
+
+
+def family_of(body: dict[str, Any]) -> str:
+    """The dialect that reads this, or ``PLAIN``; empty where these are no words of a model."""
+    kind = body.get("type")
+    choices = body.get("choices")
+    if isinstance(choices, list):
+        first = choices[0] if choices and isinstance(choices[0], dict) else {}
+        return PLAIN if "text" in first else "openai_chat"
+    if isinstance(kind, str):
+        if kind in _MESSAGE_EVENTS or kind.startswith("content_block_"):
+            return "anthropic"
+        if kind.startswith(("message-", "content-", "tool-call-", "tool-plan-", "citation-")):
+            return "cohere"
+    if any(name in body for name in ConverseChunk.__struct_encode_fields__) or isinstance(body.get("output"), dict):
+        return "bedrock_converse"
+    return PLAIN if any(name in body for name in _PLAIN_FIELDS) else ""
+
+
+_PLAIN_FIELDS: Final = frozenset(
+    (
+        *("outputText", "results", "generation", "generations", "completion", "outputs"),
+        *("text", "event_type", "is_finished", "finish_reason"),
+    )
+)
+
+
+def read_metrics(raw: dict[str, Any]) -> Usage:
+    """The service's own count. What the cache read or wrote is not in ``inputTokenCount``."""
+    read, written = _count(raw, "cacheReadInputTokenCount"), _count(raw, "cacheWriteInputTokenCount")
+    fresh = _count(raw, "inputTokenCount")
+    total = None if fresh is None else fresh + (read or 0) + (written or 0)
+    return Usage(total, _count(raw, "outputTokenCount"), read, written, raw=raw)
+
+
+def place_of(index: float | None, number: int = 0) -> int:
+    """The choice that an index stands for; ``number`` where it is none."""
+    return int(index) if index is not None and 0 <= index < MAX_CHOICES else number
+
+
+def _count(raw: dict[str, Any], name: str) -> int | None:
+    value = raw.get(name)
+    return int(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,1 @@
+"""Cohere chat, version 2 of its API."""

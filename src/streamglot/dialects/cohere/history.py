@@ -1,0 +1,197 @@
+"""The messages of a Cohere chat request, both ways."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import RequestError, Unsupported
+from ...events import Echo
+from ...messages import (
+    MediaPart,
+    Message,
+    NativePart,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from ..echo import unpack
+from ..fields import Fields
+from ..media import data_url, media_from_url
+from .wire import DIALECT, read_citation
+
+_ROLES: Final = ("system", "user", "assistant", "tool")
+NO_OUTPUT: Final = "(the tool gave no output)"
+
+
+# --- the client's messages
+
+
+def parse_messages(messages: list[Fields]) -> list[Message]:
+    parsed: list[Message] = []
+    for fields in messages:
+        role = fields.need("role", str)
+        match role:
+            case "system" | "user":
+                parsed.append(Message(role, _parse_content(fields)))
+            case "assistant":
+                parsed.append(_parse_assistant(fields))
+            case "tool":
+                content = [part for part in _parse_content(fields) if isinstance(part, (TextPart, MediaPart, NativePart))]
+                result = ToolResultPart(fields.need("tool_call_id", str), content)
+                if parsed and parsed[-1].role == "tool":
+                    parsed[-1].parts.append(result)
+                else:
+                    parsed.append(Message("tool", [result]))
+            case _:
+                raise fields.wrong("role", " or ".join(_ROLES), role)
+    return parsed
+
+
+def _parse_assistant(fields: Fields) -> Message:
+    parts: list[Part] = []
+    plan = fields.take("tool_plan", str)
+    if plan:
+        parts.append(ReasoningPart(plan, echo=Echo(DIALECT, {"field": "tool_plan"})))
+    parts += _parse_content(fields)
+    cited = [read_citation(citation.rest) for citation in fields.objects("citations")]
+    text = next((part for part in reversed(parts) if isinstance(part, TextPart)), None)
+    if cited and text is not None:
+        text.citations = cited
+    for call in fields.objects("tool_calls"):
+        function = call.inner("function")
+        if function is None:
+            raise RequestError(f"{call.where('function')} is required", detail={"param": call.where("function")})
+        arguments = function.take("arguments", str, "")
+        parts.append(ToolCallPart(call.need("id", str), function.need("name", str), arguments if arguments.strip() else "{}"))
+    return Message("assistant", parts)
+
+
+def _parse_content(fields: Fields) -> list[Part]:
+    content = fields.any("content")
+    if content is None or content == "":
+        return []
+    if isinstance(content, str):
+        return [TextPart(content)]
+    if not isinstance(content, list):
+        raise fields.wrong("content", "a string or a list of parts", content)
+    return [_parse_part(Fields(part, f"{fields.where('content')}[{number}]")) for number, part in enumerate(content)]
+
+
+def _parse_part(part: Fields) -> Part:
+    kind = part.need("type", str)
+    match kind:
+        case "text":
+            return TextPart(part.need("text", str))
+        case "thinking":
+            packed = unpack(part.take("signature", str, ""))
+            return ReasoningPart(part.need("thinking", str), echo=packed or Echo(DIALECT, {"field": "thinking"}))
+        case "image_url":
+            image = Fields(part.any("image_url"), part.where("image_url"))
+            media = media_from_url(image.need("url", str), "image/*")
+            media.detail = image.take("detail", str, "")
+            return media
+    return NativePart(DIALECT, {"type": kind, **part.rest})
+
+
+# --- the upstream's messages
+
+
+def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dict[str, Any]]:
+    built: list[dict[str, Any]] = []
+    for message in messages:
+        results = [part for part in message.parts if isinstance(part, ToolResultPart) and part.native is None]
+        rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
+        shown: list[Part] = []
+        for result in results:
+            built.append(_build_result(result, shown))
+        if message.role == "assistant":
+            built.append(_build_assistant(rest, provider))
+        elif rest or not results:
+            role = "system" if message.role in ("system", "developer") else "user"
+            built.append({"role": role, "content": _build_content([*shown, *rest])})
+        elif shown:
+            built.append({"role": "user", "content": _build_content(shown)})
+    return built
+
+
+def _build_result(result: ToolResultPart, shown: list[Part]) -> dict[str, Any]:
+    """A message for one result. Pictures, which it cannot hold, are ``shown`` in a user's message after it."""
+    content: list[dict[str, Any]] = []
+    for part in result.content:
+        match part:
+            case TextPart():
+                text = f"Error: {part.text}" if result.is_error and not content else part.text
+                content.append({"type": "text", "text": text})
+            case MediaPart():
+                shown += [TextPart(f"The tool call {result.call_id} returned:"), part]
+                content.append({"type": "text", "text": "(see the next message)"})
+            case NativePart():
+                content.append(_build_part(part))
+    if len(content) <= 1 and all(piece["type"] == "text" for piece in content):
+        return {
+            "role": "tool",
+            "tool_call_id": result.call_id,
+            "content": (content[0]["text"] if content else "") or NO_OUTPUT,
+        }
+    return {"role": "tool", "tool_call_id": result.call_id, "content": content}
+
+
+def _build_assistant(parts: list[Part], provider: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"role": "assistant"}
+    content: list[Part] = []
+    calls: list[dict[str, Any]] = []
+    for part in parts:
+        match part:
+            case ReasoningPart():
+                field = part.echo.data.get("field") if part.echo is not None and part.echo.provider == provider else None
+                if field == "tool_plan":
+                    body["tool_plan"] = body.get("tool_plan", "") + part.text
+                elif field == "thinking":
+                    content.append(NativePart(DIALECT, {"type": "thinking", "thinking": part.text}))
+            case ToolCallPart(kind="server"):
+                pass
+            case ToolCallPart():
+                calls.append({"id": part.call_id, "type": "function", "function": _function(part)})
+            case _:
+                content.append(part)
+    if content:
+        body["content"] = _build_content(content)
+    if calls:
+        body["tool_calls"] = calls
+    elif "content" not in body:
+        body["content"] = ""
+    return body
+
+
+def _function(part: ToolCallPart) -> dict[str, Any]:
+    arguments = part.arguments if part.arguments.strip() else "{}"
+    if part.kind == "custom":
+        arguments = msgspec.json.encode({"input": part.arguments}).decode()
+    return {"name": part.name, "arguments": arguments}
+
+
+def _build_content(parts: list[Part]) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, (TextPart, RefusalPart)) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, (TextPart, RefusalPart)))
+    return [_build_part(part) for part in parts]
+
+
+def _build_part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart() | RefusalPart():
+            return {"type": "text", "text": part.text}
+        case MediaPart() if part.mime.startswith("image/") and not part.file_id:
+            image = {"url": part.url or data_url(part)}
+            if part.detail:
+                image["detail"] = part.detail
+            return {"type": "image_url", "image_url": image}
+        case MediaPart():
+            raise Unsupported(f"media of the type {part.mime!r} cannot be sent to this upstream; it takes images and text")
+        case NativePart(dialect="cohere"):
+            return part.data
+    raise Unsupported(f"a part of the kind {type(part).__name__} cannot be said in a message to this upstream")

@@ -1,0 +1,69 @@
+"""Cohere chat responses that are no stream, both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...messages import ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
+from ...stages.collect import collect
+from ..echo import pack
+from .error import error_body
+from .reader import CohereReader
+from .wire import DIALECT, FINISH_OF, REASONS, write_usage
+
+
+def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
+    return collect(CohereReader(provider=provider).read_whole(body))
+
+
+def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+    """The first answer: this dialect has no others. ``strict``: no opaque state of other providers."""
+    choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))
+    if response.error is not None and not choice.parts:
+        return error_body(response.error)
+    raw = choice.raw_stop_reason
+    body: dict[str, Any] = {
+        "id": response.id,
+        "finish_reason": raw if raw in REASONS else FINISH_OF[choice.stop_reason or "other"],
+        "message": _build_message(choice, strict),
+    }
+    if response.error is not None:
+        body["finish_reason"] = "ERROR"
+    usage = write_usage(response.usage)
+    if usage is not None:
+        body["usage"] = usage
+    for extra in response.extras:
+        if extra.dialect == DIALECT and "logprobs" in extra.data:
+            body["logprobs"] = extra.data["logprobs"]
+    return body
+
+
+def _build_message(choice: ResponseChoice, strict: bool) -> dict[str, Any]:
+    content: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    citations: list[dict[str, Any]] = []
+    plan = ""
+    for part in choice.parts:
+        match part:
+            case ReasoningPart():
+                field = None if part.echo is None else part.echo.data.get("field")
+                if field == "tool_plan":
+                    plan += part.text
+                    continue
+                block = {"type": "thinking", "thinking": part.text}
+                if part.echo is not None and field != "thinking" and not strict:
+                    block["signature"] = pack(part.echo)
+                content.append(block)
+            case TextPart():
+                content.append({"type": "text", "text": part.text})
+                citations += [one.native.data for one in part.citations if one.native and one.native.provider == DIALECT]
+            case RefusalPart():
+                content.append({"type": "text", "text": part.text})
+            case ToolCallPart(kind="function" | "custom"):
+                function = {"name": part.name, "arguments": part.arguments}
+                calls.append({"id": part.call_id, "type": "function", "function": function})
+    message: dict[str, Any] = {"role": "assistant"}
+    for name, value in (("content", content), ("tool_plan", plan), ("tool_calls", calls), ("citations", citations)):
+        if value:
+            message[name] = value
+    return message

@@ -1,0 +1,137 @@
+"""The fields of a Cohere chat event that are read, the words for why it stopped, and usage both ways."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...events import Citation, Echo, StopReason, Usage
+from ...messages import TokenCounts
+
+DIALECT: Final = "cohere"
+
+
+class Function(Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class Call(Struct, gc=False):
+    id: str | None = None
+    function: Function | None = None
+
+
+class Content(Struct, gc=False):
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+
+
+class DeltaMessage(Struct, gc=False):
+    """In a delta, ``content`` and ``tool_calls`` hold one element; at rest, a list of them."""
+
+    content: Content | list[Any] | None = None
+    tool_plan: str | None = None
+    tool_calls: Call | list[Any] | None = None
+    citations: Any = None
+
+
+class Delta(Struct, gc=False):
+    message: DeltaMessage | None = None
+    finish_reason: str | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+
+
+class WireEvent(Struct, gc=False):
+    type: str | None = None
+    id: str | None = None
+    index: int | None = None
+    delta: Delta | None = None
+    logprobs: Any = None
+    message: Any = None
+    error: Any = None
+
+
+event_decoder: Final = msgspec.json.Decoder(WireEvent)
+
+REASONS: Final[dict[str, StopReason]] = {
+    "COMPLETE": "end",
+    "STOP_SEQUENCE": "stop_sequence",
+    "MAX_TOKENS": "length",
+    "TOOL_CALL": "tool_calls",
+    "ERROR_LIMIT": "length",
+    "ERROR_TOXIC": "content_filter",
+    "USER_CANCEL": "cancelled",
+}
+FAILURES: Final = {"ERROR": 500, "TIMEOUT": 504}
+"""Words that stand where a reason should, and mean that it failed."""
+
+FINISH_OF: Final[dict[StopReason, str]] = {
+    "end": "COMPLETE",
+    "stop_sequence": "STOP_SEQUENCE",
+    "length": "MAX_TOKENS",
+    "tool_calls": "TOOL_CALL",
+    "content_filter": "COMPLETE",
+    "refusal": "COMPLETE",
+    "pause": "COMPLETE",
+    "cancelled": "COMPLETE",
+    "other": "COMPLETE",
+}
+
+
+def read_usage(raw: dict[str, Any]) -> Usage:
+    """``tokens`` is what went through the model, ``billed_units`` what is paid for; the first is a count of tokens."""
+    counts, billed = _object(raw, "tokens"), _object(raw, "billed_units")
+    return Usage(
+        _first(_count(counts, "input_tokens"), _count(billed, "input_tokens")),
+        _first(_count(counts, "output_tokens"), _count(billed, "output_tokens")),
+        _count(raw, "cached_tokens"),
+        None,
+        _count(counts, "reasoning_tokens"),
+        raw,
+    )
+
+
+def write_usage(usage: TokenCounts) -> dict[str, Any] | None:
+    """The provider's own object where that was one of this dialect."""
+    if usage.raw and "tokens" in usage.raw:
+        return usage.raw
+    if usage.input_tokens is None and usage.output_tokens is None:
+        return None
+    counts = {"input_tokens": usage.input_tokens or 0, "output_tokens": usage.output_tokens or 0}
+    body: dict[str, Any] = {"billed_units": dict(counts), "tokens": counts}
+    if usage.cached_tokens is not None:
+        body["cached_tokens"] = usage.cached_tokens
+    return body
+
+
+def read_citation(citation: dict[str, Any]) -> Citation:
+    """The offsets are those of the answer; the title and the words are those of its first source."""
+    sources = citation.get("sources")
+    first = sources[0] if isinstance(sources, list) and sources and isinstance(sources[0], dict) else {}
+    document = {**_object(first, "tool_output"), **_object(first, "document")}
+    said = next((document[name] for name in ("text", "snippet", "content") if isinstance(document.get(name), str)), "")
+    start, end = (value if isinstance(value := citation.get(name), int) else None for name in ("start", "end"))
+    return Citation(_text(document, "url"), _text(document, "title"), said, start, end, Echo(DIALECT, citation))
+
+
+def _object(raw: dict[str, Any], name: str) -> dict[str, Any]:
+    value = raw.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(raw: dict[str, Any], name: str) -> str:
+    value = raw.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _count(raw: dict[str, Any], name: str) -> int | None:
+    value = raw.get(name)
+    return int(value) if isinstance(value, (int, float)) else None
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,1 @@
+"""Gemini's generateContent, as Google's AI Studio and Vertex AI speak it."""

@@ -1,0 +1,276 @@
+"""One candidate on its way: the parts of its chunks to blocks, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import UpstreamProtocolError, excerpt
+from ...events import BareEvent, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
+from ...limits import Limits
+from ..blocks import Block, Blocks
+from ..lenient import loads
+from .citations import CitationReader
+from .partial_args import PartialArgs, parse_path
+from .signature import DIALECT, FIELD
+from .wire import CANDIDATE_EXTRAS, PART_MODIFIERS, Blob, Candidate, FunctionCall, Part, PartialArg
+
+_SERVER_PARTS: Final = {"executable_code": "executableCode", "tool_call": "toolCall"}
+_RESULT_PARTS: Final = {
+    "code_execution_result": "codeExecutionResult",
+    "tool_response": "toolResponse",
+    "function_response": "functionResponse",
+}
+
+
+class Answer:
+    """``finish`` is the provider's word for its end, once it came. ``raw_part`` finds a part that no struct knows."""
+
+    def __init__(
+        self,
+        index: int,
+        blocks: Blocks,
+        emit: Callable[[BareEvent, int], None],
+        provider: str,
+        prefix: str,
+        limits: Limits,
+    ) -> None:
+        self.index = index
+        self.blocks = blocks
+        self.finish: str | None = None
+        self._emit = emit
+        self._provider = provider
+        self._prefix = prefix
+        self._limits = limits
+        self._block: Block | None = None
+        self._partial: PartialArgs | None = None
+        self._waiting = False
+        self._ids: set[str] = set()
+        self._server_calls = 0
+        self._server_id = ""
+        self._chars = 0
+        self._citations = CitationReader()
+        self._said: dict[str, Any] = {}
+
+    def read(self, candidate: Candidate, raw_part: Callable[[int], Any]) -> None:
+        content = candidate.content
+        if content is not None and content.parts:
+            for position, part in enumerate(content.parts):
+                if not self._read_part(part):
+                    self._read_unknown(raw_part(position))
+        if candidate.citation_metadata is not None or candidate.grounding_metadata is not None:
+            for citation in self._citations.read(candidate.citation_metadata, candidate.grounding_metadata):
+                self.blocks.put(citation)
+        if (
+            candidate.safety_ratings is not None
+            or candidate.finish_message is not None
+            or candidate.citation_metadata is not None
+            or candidate.grounding_metadata is not None
+            or candidate.url_context_metadata is not None
+            or candidate.logprobs_result is not None
+            or candidate.avg_logprobs is not None
+            or candidate.token_count is not None
+            or candidate.continuation_token is not None
+        ):
+            self._read_extras(candidate)
+
+    def close(self) -> None:
+        """The wire is over, properly."""
+        self._end()
+
+    # --- parts
+
+    def _read_part(self, part: Part) -> bool:
+        """What this part says; False for a kind that is not known."""
+        text, signature, known = part.text, part.thought_signature, False
+        if text is not None:
+            known = True
+            if text:
+                block = self._open(part.thought is True)
+                offset = block.size
+                if not part.thought:
+                    self._citations.text.add(text)
+                    self._chars += len(text)
+                self.blocks.add(block, text)
+                if signature:
+                    self._end(self._echo(signature, **({"offset": offset} if offset else {})))
+                    signature = None
+        if part.function_call is not None:
+            known, signature = True, self._read_call(part.function_call, signature)
+        for medium in (part.inline_data, part.file_data):
+            if medium is not None:
+                known, signature = True, self._read_media(medium, part.thought is True, signature)
+        for field, name in _SERVER_PARTS.items():
+            if (data := getattr(part, field)) is not None:
+                known, signature = True, self._read_server_call(name, data, signature)
+        for field, name in _RESULT_PARTS.items():
+            if (data := getattr(part, field)) is not None:
+                known, signature = True, self._read_result(name, data, signature)
+        for field, name in PART_MODIFIERS.items():
+            if (data := getattr(part, field)) is not None:
+                known = True
+                self._emit(Extra(DIALECT, {"part": {name: data}}), self.index)
+        if signature:
+            self._read_lone_signature(signature, part.thought is True)
+        return known or bool(signature)
+
+    def _open(self, thought: bool) -> Block:
+        block, kind = self._block, ReasoningStart if thought else TextStart
+        if block is not None and type(block.start) is kind and not block.ended:
+            return block
+        self._end()
+        if not thought:
+            self._citations.base = self._chars
+        self._block = block = self.blocks.open(ReasoningStart(summary=True) if thought else TextStart())
+        return block
+
+    def _end(self, echo: Echo | None = None) -> None:
+        """Ends the open block. A call whose last fragment promised more that never came was cut off."""
+        block, self._block = self._block, None
+        if block is None:
+            return
+        if self._waiting:
+            block.complete = False
+        elif self._partial is not None and not block.ended:
+            self.blocks.add(block, self._partial.close())
+        self._partial, self._waiting = None, False
+        self.blocks.end(block, echo)
+
+    def _echo(self, signature: str, **place: Any) -> Echo:
+        return Echo(self._provider, {FIELD: signature, **place})
+
+    def _read_lone_signature(self, signature: str, thought: bool) -> None:
+        """A signature on an empty part: the state of the open text or thought, or a thought of which nothing is shown."""
+        block = self._block
+        if block is not None and not block.ended and block.kind is None:
+            place: dict[str, Any] = {"offset": block.size}
+            if thought is not (type(block.start) is ReasoningStart):
+                place["thought"] = thought
+            self._end(self._echo(signature, **place))
+        else:
+            self._redacted(self._echo(signature, **({} if thought else {"thought": False})))
+
+    def _redacted(self, echo: Echo) -> None:
+        self._end()
+        block = self.blocks.open(ReasoningStart(summary=True))
+        block.redacted = True
+        self.blocks.end(block, echo)
+
+    # --- calls that the client runs
+
+    def _read_call(self, call: FunctionCall, signature: str | None) -> None:
+        name, call_id = call.name or "", call.id or ""
+        block = self._block if self._block is not None and self._block.kind is not None and not self._block.ended else None
+        if block is not None and name and call_id != block.call_id and (call_id or name != block.name or not call.partial_args):
+            block = None
+        arguments = _arguments(call)
+        if block is None:
+            if not name:
+                if arguments or call.partial_args:
+                    raise UpstreamProtocolError(
+                        f"a tool call came without a name (id {excerpt(call_id)})", code="tool_call_without_name"
+                    )
+                return
+            self._end()
+            block = self._block = self.blocks.open_call("" if call_id in self._ids else call_id, name)
+            self._ids.add(block.call_id)
+        if signature:
+            block.echo = self._echo(signature)
+        self._waiting = bool(call.will_continue)
+        if call.partial_args:
+            self._partial = self._partial or PartialArgs(self._limits)
+            for piece in call.partial_args:
+                self._read_partial(block, self._partial, piece)
+        elif arguments and not block.size:
+            self.blocks.add(block, arguments)
+        if not self._waiting:
+            self._end()
+
+    def _read_partial(self, block: Block, partial: PartialArgs, piece: PartialArg) -> None:
+        self._waiting = self._waiting or bool(piece.will_continue)
+        value: Any = None
+        if piece.string_value is not None:
+            value = piece.string_value
+        elif piece.number_value is not None:
+            value = piece.number_value
+        elif piece.bool_value is not None:
+            value = piece.bool_value
+        elif not bytes(piece.null_value):
+            return
+        written = partial.add(parse_path(piece.json_path or ""), value)
+        if written:
+            self.blocks.add(block, written)
+
+    # --- what the provider ran
+
+    def _read_server_call(self, name: str, data: dict[str, Any], signature: str | None) -> None:
+        self._end()
+        self._server_calls += 1
+        self._server_id = _word(data, "id") or f"{self._prefix}_server_{self._server_calls}"
+        if name == "executableCode":
+            tool, arguments = "code_execution", {key: data[key] for key in ("language", "code") if key in data}
+        else:
+            tool, arguments = str(data.get("toolType") or "tool"), data.get("args") or {}
+        block = self.blocks.open_call(self._server_id, tool, "server", self._native(name, data, signature))
+        self.blocks.add(block, _json(arguments))
+        self.blocks.end(block)
+
+    def _read_result(self, name: str, data: dict[str, Any], signature: str | None) -> None:
+        self._end()
+        call_id = _word(data, "id") or (_word(data, "name") if name == "functionResponse" else self._server_id)
+        failed = False
+        if name == "codeExecutionResult":
+            content = _word(data, "output")
+            failed = data.get("outcome") not in (None, "OUTCOME_OK", "OUTCOME_UNSPECIFIED", 0, 1)
+        else:
+            content = _json(data["response"]) if data.get("response") else ""
+        self._emit(ToolResult(call_id, content, failed, self._native(name, data, signature)), self.index)
+
+    def _native(self, name: str, data: dict[str, Any], signature: str | None) -> Echo:
+        return Echo(self._provider, {name: data, **({FIELD: signature} if signature else {})})
+
+    # --- what stands beside the text
+
+    def _read_media(self, medium: Blob, thought: bool, signature: str | None) -> None:
+        """A picture among the thoughts is a draft and no part of the answer."""
+        self._end()
+        mime = medium.mime_type or "application/octet-stream"
+        if thought:
+            if medium.data:
+                self._emit(Extra(DIALECT, {"part": {"thought": True, "inlineData": {"mimeType": mime, "data": medium.data}}}), self.index)
+            return
+        if signature:
+            self._redacted(self._echo(signature, next=True))
+        if medium.data or medium.file_uri:
+            self.blocks.put(Media(mime, medium.data or "", medium.file_uri or ""))
+
+    def _read_unknown(self, part: Any) -> None:
+        if isinstance(part, dict) and part:
+            self._emit(Extra(DIALECT, {"part": part}), self.index)
+
+    def _read_extras(self, candidate: Candidate) -> None:
+        for field, name in CANDIDATE_EXTRAS.items():
+            value = getattr(candidate, field)
+            if value is not None and (name == "logprobsResult" or self._said.get(name) != value):
+                self._said[name] = value
+                self._emit(Extra(DIALECT, {"candidate": {name: value}}), self.index)
+
+
+def _arguments(call: FunctionCall) -> str:
+    """The arguments as they were written; those that a relay put into a string, out of it again."""
+    text = bytes(call.args).decode("utf-8", "replace").strip()
+    if text.startswith('"'):
+        value = loads(text.encode())[0]
+        text = value.strip() if isinstance(value, str) else ""
+    return "" if text == "null" else text
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _word(data: dict[str, Any], name: str) -> str:
+    value = data.get(name)
+    return value if isinstance(value, str) else ""

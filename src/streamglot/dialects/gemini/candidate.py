@@ -1,0 +1,209 @@
+"""The chunks of one candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ...events import (
+    Citation,
+    Echo,
+    Media,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+)
+from ...messages import MediaPart
+from ..writer import encode
+from .citations import write_citation
+from .offsets import Offsets
+from .parts import arguments_object, build_media, is_native
+from .signature import FIELD, own_place, sign
+from .wire import MALFORMED_CALL, write_reason
+
+if TYPE_CHECKING:
+    from .writer import GeminiWriter
+
+_GROWING: Final = ("citationMetadata", "logprobsResult")
+"""Metadata of which every chunk brings the next piece: the lists in it are joined."""
+
+
+class CandidateWriter:
+    """Calls are held until they are whole, because this wire has arguments as objects. A call that was cut off, or whose
+    arguments are no object, is not written at all: the finish reason says that it was malformed, so that no client runs it.
+    """
+
+    def __init__(self, writer: GeminiWriter, index: int) -> None:
+        self.index = index
+        self.said = False
+        self._writer = writer
+        self._head = b'"candidates":[{"index":%d,"content":{"role":"model","parts":[' % index
+        self._text_head = self._head + b'{"text":'
+        self._ended = False
+        self._text = Offsets()
+        self._chars = 0
+        self._base = 0
+        self._call: ToolCallStart | None = None
+        self._arguments: list[str] = []
+        self._malformed: list[str] = []
+        self._fields: dict[str, Any] = {}
+        self._citations: list[dict[str, Any]] = []
+        self._media_rest: dict[str, str] = {}
+        self._next: str | None = None
+        self.rules: dict[type, Callable[[Any], None]] = {
+            TextDelta: self.text,
+            ReasoningDelta: self.reasoning,
+            ToolCallDelta: self.arguments,
+            TextStart: self.text_start,
+            TextEnd: self.text_end,
+            ReasoningStart: lambda event: None,
+            ReasoningEnd: self.reasoning_end,
+            ToolCallStart: self.call_start,
+            ToolCallEnd: self.call_end,
+            ToolResult: self.result,
+            Citation: self.citation,
+            Media: self.media,
+            StepEnd: lambda event: None,
+        }
+
+    def part(self, part: bytes) -> None:
+        self.said = True
+        self._writer.write_chunk(self._head + part + b"]}}]")
+
+    def end(self, event: StreamEnd | None, more: bytes = b"") -> None:
+        """The last chunk, with all that was kept for it. ``more`` are fields of the whole answer."""
+        if self._ended:
+            return
+        self._ended = True
+        finish = write_reason(event.reason, event.raw_reason) if event is not None else "OTHER"
+        fields = dict(self._fields)
+        if self._malformed and finish != "MAX_TOKENS":
+            finish = MALFORMED_CALL
+            fields["finishMessage"] = f"Malformed function call: {', '.join(self._malformed)}"
+        if self._citations:
+            fields = _joined(fields, {"citationMetadata": {"citationSources": self._citations}})
+        last = {"finishReason": finish, **fields}
+        self._writer.write_chunk(self._head + b'{"text":""}]},' + encode(last)[1:] + b"]" + more)
+
+    def keep(self, fields: dict[str, Any]) -> None:
+        self._fields = _joined(self._fields, fields)
+
+    # --- text
+
+    def text_start(self, event: TextStart) -> None:
+        self._base = self._chars
+
+    def text(self, event: TextDelta) -> None:
+        self.said = True
+        self._text.add(event.text)
+        self._chars += len(event.text)
+        self._writer.write_chunk(self._text_head + encode(event.text) + b"}]}}]")
+
+    def text_end(self, event: TextEnd) -> None:
+        if event.echo is not None:
+            self._sign(event.echo, False)
+
+    def reasoning(self, event: ReasoningDelta) -> None:
+        self.said = True
+        self._writer.write_chunk(self._text_head + encode(event.text) + b',"thought":true}]}}]')
+
+    def reasoning_end(self, event: ReasoningEnd) -> None:
+        if event.echo is not None:
+            self._sign(event.echo, True)
+        elif event.redacted:
+            self._writer.lose(event)
+
+    def _sign(self, echo: Echo, thought: bool) -> None:
+        place = own_place(echo)
+        if place.get("next"):
+            self._next = sign(echo)
+            return
+        part: dict[str, Any] = {"text": "", "thought": True} if place.get("thought", thought) is True else {"text": ""}
+        self.part(encode({**part, FIELD: sign(echo)}))
+
+    # --- calls
+
+    def call_start(self, event: ToolCallStart) -> None:
+        self._call = event
+        self._arguments.clear()
+        if event.kind == "server":
+            self._call = None
+            if event.native is not None and is_native(event.native):
+                self.part(encode(event.native.data))
+            else:
+                self._writer.lose(event)
+
+    def arguments(self, event: ToolCallDelta) -> None:
+        if self._call is not None:
+            self._arguments.append(event.args)
+
+    def call_end(self, event: ToolCallEnd) -> None:
+        call, self._call = self._call, None
+        if call is None:
+            return
+        text = "".join(self._arguments)
+        arguments = {"input": text} if call.kind == "custom" else arguments_object(text)
+        if arguments is None or not event.complete:
+            self._malformed.append(call.name)
+            self._writer.lose(call)
+            return
+        # JSON allows line ends only between its tokens, where a space is as good; numbers stay as they were written.
+        written = encode(arguments) if call.kind == "custom" or not arguments else _one_line(text)
+        signature = b',"%b":%b' % (FIELD.encode(), encode(sign(event.echo))) if event.echo is not None else b""
+        head = encode({"id": call.call_id, "name": call.name})[:-1]
+        self.part(b'{"functionCall":%b,"args":%b}%b}' % (head, written, signature))
+
+    def result(self, event: ToolResult) -> None:
+        if event.native is not None and is_native(event.native):
+            self.part(encode(event.native.data))
+        else:
+            self._writer.lose(event)
+
+    # --- what stands beside the text
+
+    def citation(self, event: Citation) -> None:
+        entry = write_citation(event, self._text, self._base)
+        if entry is not None:
+            self._citations.append(entry)
+        elif event.native is None or event.native.provider != self._writer.dialect:
+            self._writer.lose(event)
+
+    def media(self, event: Media) -> None:
+        data = self._media_rest.pop(event.id, "") + event.data
+        if event.id and len(data) % 4:
+            cut = len(data) // 4 * 4
+            data, self._media_rest[event.id] = data[:cut], data[cut:]
+        if not data and not event.url:
+            if not event.data:
+                self._writer.lose(event)
+            return
+        part = build_media(MediaPart(event.mime, data, event.url))
+        if self._next is not None:
+            part[FIELD], self._next = self._next, None
+        self.part(encode(part))
+
+
+def _one_line(text: str) -> bytes:
+    return text.strip().replace("\r", " ").replace("\n", " ").encode("utf-8", "replace")
+
+
+def _joined(before: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a candidate: the last value counts, except where each chunk brings more of a list."""
+    joined = {**before, **fields}
+    for name in _GROWING:
+        old, new = before.get(name), fields.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            joined[name] = {**old, **new}
+            for key in old.keys() & new.keys():
+                if isinstance(old[key], list) and isinstance(new[key], list):
+                    joined[name][key] = [*old[key], *new[key]]
+    return joined

@@ -1,0 +1,96 @@
+"""Citations: what citationMetadata and groundingMetadata say of the text, as events, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ...events import Citation, Echo
+from .offsets import Offsets
+from .signature import DIALECT
+
+_SOURCES: Final = ("web", "retrievedContext", "maps", "image")
+
+
+class CitationReader:
+    """The citations of one candidate. Metadata may come again, longer each time: what was said is not said twice."""
+
+    def __init__(self) -> None:
+        self.text = Offsets()
+        self.base = 0
+        """Where the newest text block begins in the whole text of the candidate."""
+        self._said: set[tuple[str, str, int | None, int | None]] = set()
+
+    def read(self, citation_metadata: Any, grounding_metadata: Any) -> Iterator[Citation]:
+        for citation in (*self._cited(citation_metadata), *self._grounded(grounding_metadata)):
+            key = (citation.url, citation.title, citation.start, citation.end)
+            if key not in self._said:
+                self._said.add(key)
+                yield citation
+
+    def _cited(self, metadata: Any) -> Iterator[Citation]:
+        for entry in _objects(metadata, "citations") + _objects(metadata, "citationSources"):
+            start, end = self._place(entry)
+            yield Citation(_word(entry, "uri"), _word(entry, "title"), "", start, end, Echo(DIALECT, {"citation": entry}))
+
+    def _grounded(self, metadata: Any) -> Iterator[Citation]:
+        chunks = metadata.get("groundingChunks") if isinstance(metadata, dict) else None
+        if not isinstance(chunks, list):
+            return
+        used: set[int] = set()
+        for support in _objects(metadata, "groundingSupports"):
+            segment = support.get("segment")
+            start, end = self._place(segment) if isinstance(segment, dict) else (None, None)
+            indices = support.get("groundingChunkIndices")
+            for number in indices if isinstance(indices, list) else ():
+                if isinstance(number, int) and 0 <= number < len(chunks):
+                    used.add(number)
+                    yield from _source(chunks[number], start, end)
+        for number, chunk in enumerate(chunks):
+            if number not in used:
+                yield from _source(chunk)
+
+    def _place(self, entry: dict[str, Any]) -> tuple[int | None, int | None]:
+        """From bytes to characters. A start of 0 is left out on the wire."""
+        end = entry.get("endIndex")
+        start = entry.get("startIndex", 0)
+        if not _is_place(end) or not _is_place(start):
+            return None, None
+        first, last = self.text.characters(start) - self.base, self.text.characters(end) - self.base
+        return (first, last) if 0 <= first <= last else (None, None)
+
+
+def _source(chunk: Any, start: int | None = None, end: int | None = None) -> Iterator[Citation]:
+    for kind in _SOURCES:
+        source = chunk.get(kind) if isinstance(chunk, dict) else None
+        if isinstance(source, dict):
+            url = _word(source, "uri") or _word(source, "sourceUri")
+            native = Echo(DIALECT, {"groundingChunk": chunk})
+            yield Citation(url, _word(source, "title"), _word(source, "text"), start, end, native)
+
+
+def write_citation(citation: Citation, text: Offsets, base: int = 0) -> dict[str, Any] | None:
+    """An entry of ``citationSources``, the name that every client reads. None: the metadata itself says it already, or
+    there is no source to name."""
+    if citation.native is not None and citation.native.provider == DIALECT:
+        return None
+    entry: dict[str, Any] = {"uri": citation.url} if citation.url else {}
+    if citation.title:
+        entry["title"] = citation.title
+    if entry and citation.start is not None and citation.end is not None:
+        entry["startIndex"], entry["endIndex"] = text.bytes(base + citation.start), text.bytes(base + citation.end)
+    return entry or None
+
+
+def _objects(metadata: Any, name: str) -> list[dict[str, Any]]:
+    entries = metadata.get(name) if isinstance(metadata, dict) else None
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def _word(entry: dict[str, Any], name: str) -> str:
+    value = entry.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,173 @@
+"""The parts of a message at rest as the parts of this wire, for answers to clients and for history to upstreams alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import RequestError, Unsupported
+from ...events import Echo
+from ...messages import (
+    MediaPart,
+    NativePart,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from ..lenient import clean
+from .signature import DIALECT, FIELD, own_place
+
+Sign = Callable[[Echo], str | None]
+"""The signature to write for an echo, if it may be written where these parts go."""
+
+NATIVE_PARTS: Final = frozenset(("executableCode", "codeExecutionResult", "toolCall", "toolResponse", "functionResponse"))
+_RESOLUTIONS: Final = {"low": "MEDIA_RESOLUTION_LOW", "medium": "MEDIA_RESOLUTION_MEDIUM", "high": "MEDIA_RESOLUTION_HIGH"}
+_BEGINNINGS: Final = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+"""How the base64 of pictures begins: this wire wants the exact type where a client only said that it is a picture."""
+
+
+def arguments_object(text: str) -> dict[str, Any] | None:
+    """The arguments of a call as the object that this wire wants; None if they are none."""
+    if not text.strip():
+        return {}
+    try:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        try:
+            value = clean(json.loads(text))
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def is_native(native: Echo | None) -> bool:
+    """Is this how this dialect itself frames what a provider ran?"""
+    return native is not None and not NATIVE_PARTS.isdisjoint(native.data)
+
+
+def signed_text(text: str, thought: bool, echo: Echo | None, sign: Sign) -> list[dict[str, Any]]:
+    """A text as one part, or as two where only its end was signed: a signature stays on the part on which it came."""
+    signature = sign(echo) if echo is not None else None
+    if echo is None or signature is None:
+        return [_text(text, thought)] if text else []
+    place = own_place(echo)
+    offset = place.get("offset", 0)
+    head, tail = (text[:offset], text[offset:]) if isinstance(offset, int) and offset > 0 else ("", text)
+    signed = {**_text(tail, place.get("thought", thought) is True), FIELD: signature}
+    return [_text(head, thought), signed] if head else [signed]
+
+
+class PartBuilder:
+    """``calls`` names the calls of the conversation, because results are matched by name. ``malformed``, where it is given,
+    takes the names of calls whose arguments are no object, and which are then left out."""
+
+    def __init__(self, sign: Sign, *, provider: str = DIALECT, ids: bool = True, malformed: list[str] | None = None) -> None:
+        self._sign = sign
+        self._provider = provider
+        self._ids = ids
+        self._malformed = malformed
+        self._names: dict[str, str] = {}
+
+    def build(self, parts: list[Part]) -> list[dict[str, Any]]:
+        built: list[dict[str, Any]] = []
+        following: str | None = None
+        for part in parts:
+            if isinstance(part, ReasoningPart) and part.echo is not None and own_place(part.echo).get("next"):
+                following = self._sign(part.echo)
+                continue
+            made = self._build(part)
+            if following is not None and made:
+                made[0][FIELD] = following
+                following = None
+            built += made
+        return built
+
+    def _build(self, part: Part) -> list[dict[str, Any]]:
+        match part:
+            case TextPart():
+                return signed_text(part.text, False, part.echo, self._sign)
+            case RefusalPart():
+                return [_text(part.text, False)] if part.text else []
+            case ReasoningPart():
+                return signed_text(part.text, True, part.echo, self._sign)
+            case ToolCallPart():
+                return self._call(part)
+            case ToolResultPart():
+                return self._result(part)
+            case MediaPart():
+                return [build_media(part)]
+            case NativePart(dialect="gemini"):
+                return [dict(part.data)]
+        raise Unsupported(f"a part of the dialect {part.dialect} cannot be said in this one")
+
+    def _call(self, part: ToolCallPart) -> list[dict[str, Any]]:
+        if part.kind == "server":
+            return self._native(part.native)
+        self._names[part.call_id] = part.name
+        arguments = {"input": part.arguments} if part.kind == "custom" else arguments_object(part.arguments)
+        if arguments is None or (not part.complete and self._malformed is not None):
+            if self._malformed is not None:
+                self._malformed.append(part.name)
+                return []
+            arguments = {"input": part.arguments}
+        call: dict[str, Any] = {"name": part.name, "args": arguments}
+        if self._ids:
+            call = {"id": part.call_id, **call}
+        signature = self._sign(part.echo) if part.echo is not None else None
+        return [{"functionCall": call, **({FIELD: signature} if signature is not None else {})}]
+
+    def _native(self, native: Echo | None) -> list[dict[str, Any]]:
+        return [dict(native.data)] if native is not None and is_native(native) and self._knows(native) else []
+
+    def _knows(self, native: Echo) -> bool:
+        return native.provider in (self._provider, DIALECT)
+
+    def _result(self, part: ToolResultPart) -> list[dict[str, Any]]:
+        if part.native is not None or part.kind == "server":
+            return self._native(part.native)
+        name = part.name or self._names.get(part.call_id)
+        if not name:
+            raise RequestError(f"the result of the call {part.call_id!r} names no tool, and the call is not in the conversation")
+        response: dict[str, Any] = {"name": name, "response": _response(part)}
+        media = [build_media(inner) for inner in part.content if isinstance(inner, MediaPart)]
+        if media:
+            response["parts"] = media
+        if self._ids:
+            response = {"id": part.call_id, **response}
+        return [{"functionResponse": response}]
+
+
+def _response(part: ToolResultPart) -> dict[str, Any]:
+    """The object of a result: the tool's own, or its text under the key that the API gives a meaning to."""
+    if part.is_error:
+        return {"error": part.text}
+    value = arguments_object(part.text) if part.text.lstrip().startswith("{") else None
+    return {"output": part.text} if value is None else value
+
+
+def build_media(part: MediaPart) -> dict[str, Any]:
+    body: dict[str, Any]
+    if part.data:
+        mime = part.mime
+        if not mime or mime.endswith("/*"):
+            begins = (kind for start, kind in _BEGINNINGS.items() if part.data.startswith(start))
+            mime = next(begins, mime.replace("image/*", "image/png").replace("audio/*", "audio/wav") or "application/octet-stream")
+        body = {"inlineData": {"mimeType": mime, "data": part.data}}
+    elif part.url or "/" in part.file_id:
+        known = {} if not part.mime or part.mime.endswith("/*") else {"mimeType": part.mime}
+        body = {"fileData": {**known, "fileUri": part.url or part.file_id}}
+    else:
+        raise Unsupported(f"the file {part.file_id!r} is one of another provider; send its bytes or its address")
+    if part.detail in _RESOLUTIONS:
+        body["mediaResolution"] = {"level": _RESOLUTIONS[part.detail]}
+    return body
+
+
+def _text(text: str, thought: bool) -> dict[str, Any]:
+    return {"text": text, "thought": True} if thought else {"text": text}

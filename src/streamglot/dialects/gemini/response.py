@@ -1,0 +1,72 @@
+"""Answers that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...messages import Response, ResponseChoice, TextPart
+from ...stages.collect import collect
+from .citations import write_citation
+from .error import error_body
+from .offsets import Offsets
+from .parts import PartBuilder
+from .reader import GeminiReader
+from .signature import DIALECT, sign
+from .wire import MALFORMED_CALL, write_reason, write_usage
+
+
+def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
+    """An answer at rest is one chunk, so the reader reads it as a stream of one."""
+    return collect(GeminiReader(provider=provider).read_whole(body))
+
+
+def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+    """Every field is one of the specification, so ``strict`` changes nothing."""
+    if response.error is not None and not any(choice.parts for choice in response.choices):
+        return error_body(response.error)
+    body: dict[str, Any] = {"candidates": [_build_candidate(choice) for choice in response.choices]}
+    for extra in response.extras:
+        match extra.data if extra.dialect == DIALECT else None:
+            case {"candidate": dict(fields)} if body["candidates"]:
+                body["candidates"][0].update(fields)
+            case {"promptFeedback": dict(feedback)}:
+                body["promptFeedback"] = feedback
+                if feedback.get("blockReason") and not any(choice.parts for choice in response.choices):
+                    body["candidates"] = []
+    if not body["candidates"]:
+        del body["candidates"]
+    usage = write_usage(response.usage)
+    if usage is not None:
+        body["usageMetadata"] = usage
+    for name, value in (("modelVersion", response.model), ("responseId", response.id)):
+        if value:
+            body[name] = value
+    if response.error is not None:
+        body.update(error_body(response.error))
+    return body
+
+
+def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
+    malformed: list[str] = []
+    parts = PartBuilder(sign, malformed=malformed).build([part for part in choice.parts if not _is_run(part)])
+    candidate: dict[str, Any] = {"index": choice.index, "content": {"role": "model", "parts": parts or [{"text": ""}]}}
+    finish = write_reason(choice.stop_reason, choice.raw_stop_reason) if choice.stop_reason is not None else None
+    if malformed and finish != "MAX_TOKENS":
+        finish = MALFORMED_CALL
+        candidate["finishMessage"] = f"Malformed function call: {', '.join(malformed)}"
+    if finish is not None:
+        candidate["finishReason"] = finish
+    text, sources, base = Offsets(), [], 0
+    for part in choice.parts:
+        if isinstance(part, TextPart):
+            text.add(part.text)
+            sources += [entry for citation in part.citations if (entry := write_citation(citation, text, base)) is not None]
+            base += len(part.text)
+    if sources:
+        candidate["citationMetadata"] = {"citationSources": sources}
+    return candidate
+
+
+def _is_run(part: Any) -> bool:
+    """The result of a tool that the gateway ran: an answer of this dialect has no word for it."""
+    return getattr(part, "type", "") == "tool_result"

@@ -1,0 +1,274 @@
+"""The fields of a GenerateContentResponse that are read, its words for endings, and its usage both ways."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...errors import UpstreamProtocolError
+from ...events import StopReason, Usage
+from ...messages import TokenCounts
+from ..lenient import loads
+
+NOTHING: Final = Raw(b"")
+
+
+class PartialArg(Struct, rename="camel", gc=False):
+    json_path: str | None = None
+    string_value: str | None = None
+    number_value: int | float | None = None
+    bool_value: bool | None = None
+    null_value: Raw = NOTHING
+    will_continue: bool | None = None
+
+
+class FunctionCall(Struct, rename="camel", gc=False):
+    """``args`` stay as they were written: numbers keep all their digits."""
+
+    id: str | None = None
+    name: str | None = None
+    args: Raw = NOTHING
+    partial_args: list[PartialArg] | None = None
+    will_continue: bool | None = None
+
+
+class Blob(Struct, rename="camel", gc=False):
+    mime_type: str | None = None
+    data: str | None = None
+    file_uri: str | None = None
+
+
+class Part(Struct, rename="camel", gc=False):
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: FunctionCall | None = None
+    inline_data: Blob | None = None
+    file_data: Blob | None = None
+    executable_code: dict[str, Any] | None = None
+    code_execution_result: dict[str, Any] | None = None
+    tool_call: dict[str, Any] | None = None
+    tool_response: dict[str, Any] | None = None
+    function_response: dict[str, Any] | None = None
+    part_metadata: Any = None
+    video_metadata: Any = None
+    media_resolution: Any = None
+    audio_transcription: Any = None
+
+
+PART_MODIFIERS: Final = {
+    "part_metadata": "partMetadata",
+    "video_metadata": "videoMetadata",
+    "media_resolution": "mediaResolution",
+    "audio_transcription": "audioTranscription",
+}
+
+
+class Content(Struct, gc=False):
+    parts: list[Part] | None = None
+
+
+class Candidate(Struct, rename="camel", gc=False):
+    index: int | None = None
+    content: Content | None = None
+    finish_reason: str | int | None = None
+    finish_message: Any = None
+    safety_ratings: Any = None
+    citation_metadata: Any = None
+    grounding_metadata: Any = None
+    url_context_metadata: Any = None
+    logprobs_result: Any = None
+    avg_logprobs: Any = None
+    token_count: Any = None
+    continuation_token: Any = None
+
+
+CANDIDATE_EXTRAS: Final = {
+    "finish_message": "finishMessage",
+    "safety_ratings": "safetyRatings",
+    "citation_metadata": "citationMetadata",
+    "grounding_metadata": "groundingMetadata",
+    "url_context_metadata": "urlContextMetadata",
+    "logprobs_result": "logprobsResult",
+    "avg_logprobs": "avgLogprobs",
+    "token_count": "tokenCount",
+    "continuation_token": "continuationToken",
+}
+
+
+class Chunk(Struct, rename="camel", gc=False):
+    candidates: list[Candidate] | None = None
+    prompt_feedback: dict[str, Any] | None = None
+    usage_metadata: dict[str, Any] | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+    create_time: str | None = None
+    error: Any = None
+
+
+chunk_decoder: Final = msgspec.json.Decoder(Chunk)
+
+# --- the two casings
+
+_SNAKE: Final = re.compile(rb'"[a-z]+(?:_[a-z]+)+"\s*:')
+_OPAQUE: Final = frozenset(("args", "response", "partMetadata", "customMetadata"))
+"""Objects whose keys are the client's own."""
+
+
+def camel_case(data: bytes) -> bytes:
+    """The frame with its keys in camelCase. Most frames have no underscore at all and cost one look."""
+    if b"_" not in data or not _SNAKE.search(data):
+        return data
+    try:
+        return json.dumps(camel_keys(loads(data)[0])).encode()
+    except (UpstreamProtocolError, RecursionError):
+        return data
+
+
+def camel_keys(value: Any) -> Any:
+    if isinstance(value, list):
+        return [camel_keys(element) for element in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: inner if (name := camel(key)) in _OPAQUE else camel_keys(inner) for key, inner in value.items()}
+
+
+def camel(key: str) -> str:
+    head, *tail = key.split("_")
+    return head + "".join(word[:1].upper() + word[1:] for word in tail) if head else key
+
+
+# --- how an answer ends
+
+REASONS: Final[dict[str, StopReason]] = {
+    "STOP": "end",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content_filter",
+    "RECITATION": "content_filter",
+    "LANGUAGE": "content_filter",
+    "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter",
+    "SPII": "content_filter",
+    "MODEL_ARMOR": "content_filter",
+    "IMAGE_SAFETY": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+    "IMAGE_OTHER": "content_filter",
+    "NO_IMAGE": "other",
+    "CONTINUATION": "pause",
+    "OTHER": "other",
+    "MALFORMED_FUNCTION_CALL": "other",
+    "UNEXPECTED_TOOL_CALL": "other",
+    "TOO_MANY_TOOL_CALLS": "other",
+    "MALFORMED_RESPONSE": "other",
+}
+UNSPECIFIED: Final = frozenset(("", "0", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"))
+"""The default of the enum, which the API never uses: no ending."""
+NUMBERED: Final[dict[str, str]] = {
+    "1": "STOP",
+    "2": "MAX_TOKENS",
+    "3": "SAFETY",
+    "4": "RECITATION",
+    "5": "OTHER",
+    "6": "LANGUAGE",
+    "7": "BLOCKLIST",
+    "8": "PROHIBITED_CONTENT",
+    "11": "IMAGE_SAFETY",
+    "12": "UNEXPECTED_TOOL_CALL",
+    "13": "TOO_MANY_TOOL_CALLS",
+}
+"""Enums that a client library wrote as numbers. AI Studio and Vertex AI agree up to 5, mean a filter by 6 to 8, and
+contradict each other at 9 and 10, which therefore count as unknown."""
+
+FINISH_OF: Final[dict[StopReason, str]] = {
+    "end": "STOP",
+    "stop_sequence": "STOP",
+    "length": "MAX_TOKENS",
+    "tool_calls": "STOP",
+    "content_filter": "SAFETY",
+    "refusal": "SAFETY",
+    "pause": "CONTINUATION",
+    "cancelled": "OTHER",
+    "other": "OTHER",
+}
+MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
+
+
+def read_reason(raw: str, calls: int) -> StopReason:
+    """What this word means. A call ends with STOP like everything else, so the blocks decide."""
+    reason = REASONS.get(NUMBERED.get(raw, raw).upper())
+    if reason is None or reason == "end":
+        return "tool_calls" if calls else reason or "other"
+    return reason
+
+
+def write_reason(reason: StopReason | None, raw: str | None) -> str:
+    """The provider's own word where it was one of this dialect, so that RECITATION does not become SAFETY."""
+    if raw is not None and reason is not None:
+        word = NUMBERED.get(raw, raw)
+        if word in REASONS and read_reason(word, reason == "tool_calls") == reason:
+            return word
+    return FINISH_OF[reason or "other"]
+
+
+# --- usage and time
+
+_COUNTS: Final = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "toolUsePromptTokenCount", "totalTokenCount")
+
+
+def merge_usage(before: dict[str, Any], raw: dict[str, Any]) -> dict[str, Any]:
+    """Usage comes again and again, not always with every field: the last value of each counts."""
+    return {**before, **{name: value for name, value in raw.items() if value is not None}}
+
+
+def read_usage(raw: dict[str, Any]) -> Usage | None:
+    if not any(_count(raw, name) is not None for name in _COUNTS):
+        return None
+    thoughts = _count(raw, "thoughtsTokenCount")
+    return Usage(
+        _sum(_count(raw, "promptTokenCount"), _count(raw, "toolUsePromptTokenCount")),
+        _sum(_count(raw, "candidatesTokenCount"), thoughts),
+        _count(raw, "cachedContentTokenCount"),
+        None,
+        thoughts,
+        raw,
+    )
+
+
+def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
+    """A usageMetadata object: the provider's own where it was one of this dialect."""
+    if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
+        return None
+    if usage.raw and any(name in usage.raw for name in _COUNTS):
+        return usage.raw
+    prompt, output = usage.input_tokens or 0, usage.output_tokens or 0
+    thoughts = min(usage.reasoning_tokens or 0, output)
+    body = {"promptTokenCount": prompt, "candidatesTokenCount": output - thoughts, "totalTokenCount": prompt + output}
+    if usage.reasoning_tokens is not None:
+        body["thoughtsTokenCount"] = thoughts
+    if usage.cached_tokens is not None:
+        body["cachedContentTokenCount"] = usage.cached_tokens
+    return body
+
+
+def _count(raw: dict[str, Any], name: str) -> int | None:
+    value = raw.get(name)
+    return int(value) if isinstance(value, (int, float)) and value == value and abs(value) < 2**63 else None
+
+
+def _sum(*values: int | None) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def read_time(text: str | None) -> int:
+    """``createTime`` as seconds; 0 where it says nothing."""
+    try:
+        return max(0, int(datetime.fromisoformat(text).timestamp())) if text else 0
+    except (ValueError, OverflowError, OSError):
+        return 0

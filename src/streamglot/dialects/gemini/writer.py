@@ -1,0 +1,165 @@
+"""Events to GenerateContentResponse chunks, as server-sent events or as a streamed JSON array.
+
+The official Python client dies on a comment, on ``data:`` without a space, and on U+2028, U+2029 or U+0085 inside a line:
+none of them is ever written. Its chat sessions throw away an answer that has a chunk without parts, so a chunk that has
+nothing to say holds an empty text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ...events import (
+    Choice,
+    Citation,
+    Extra,
+    KeepAlive,
+    Media,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    Usage,
+)
+from ..writer import Writer, encode
+from .candidate import CandidateWriter
+from .error import error_body
+from .wire import write_usage
+
+_LINE_ENDS: Final = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
+
+
+class GeminiWriter(Writer):
+    """``array``: write the JSON array that a client gets which does not ask for server-sent events."""
+
+    dialect = "gemini"
+    folded = {
+        "TextStart": "no word for it: the first part starts it; a refusal is text, and its end SAFETY",
+        "TextEnd": "its echo is the thoughtSignature of an empty part",
+        "ReasoningStart": "no word for it: the first part starts it",
+        "ReasoningEnd": "its echo is the thoughtSignature of an empty part",
+        "ToolCallStart": "held until the call is whole",
+        "ToolCallDelta": "held until the call is whole",
+        "Citation": "citationSources in the last chunk",
+        "KeepAlive": "a part with an empty text",
+        "StepEnd": "nothing: the steps run into each other",
+        "Usage": "usageMetadata in the last chunk",
+    }
+
+    def __init__(self, *, array: bool = False, **more: Any) -> None:
+        self._array = array
+        self._candidates: dict[int, CandidateWriter] = {}
+        self._feedback: dict[str, Any] | None = None
+        self._before = b"[{" if array else b"data: {"
+        self._after = b"}" if array else b"}\n\n"
+        super().__init__(**more)
+
+    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+        first = self._candidates[0] = CandidateWriter(self, 0)
+        return {
+            TextDelta: first.text,
+            ReasoningDelta: first.reasoning,
+            ToolCallDelta: first.arguments,
+            TextStart: first.text_start,
+            TextEnd: first.text_end,
+            ReasoningStart: lambda event: None,
+            ReasoningEnd: first.reasoning_end,
+            ToolCallStart: first.call_start,
+            ToolCallEnd: first.call_end,
+            ToolResult: first.result,
+            Citation: first.citation,
+            Media: first.media,
+            StepEnd: lambda event: None,
+            StreamStart: self.begin,
+            Choice: self._choice,
+            Usage: self.keep_usage,
+            Extra: lambda event: self._extra(event, first),
+            KeepAlive: self._keep_alive,
+            StreamEnd: self.feed_end,
+            StreamError: self.feed_end,
+        }
+
+    def write_start(self) -> None:
+        about = {name: value for name, value in (("modelVersion", self.model), ("responseId", self.id)) if value}
+        self._after = (b"," if about else b"") + encode(about)[1:] + self._after[1:]
+
+    def write_chunk(self, inside: bytes) -> None:
+        """One chunk; ``inside`` are the fields before the model and the id."""
+        data = inside + self._after
+        if b"\xe2\x80" in data or b"\xc2\x85" in data:
+            for raw, escaped in _LINE_ENDS:
+                data = data.replace(raw, escaped)
+        self.pieces.append(self._before)
+        self.pieces.append(data)
+        if self._array:
+            self._before = b",\r\n{"
+
+    def write_end(self, event: StreamEnd) -> None:
+        for index, candidate in self._candidates.items():
+            if index:
+                candidate.end(None)
+        fields = b""
+        first = self._candidates[0]
+        if self._feedback is not None:
+            fields = b',"promptFeedback":' + encode(self._feedback)
+        usage = write_usage(self.usage)
+        if usage is not None:
+            fields += b',"usageMetadata":' + encode(usage)
+        if self._feedback is not None and self._feedback.get("blockReason") and not first.said:
+            self.write_chunk(fields[1:])
+        else:
+            first.end(event, fields)
+        self._close_array()
+
+    def write_error(self, event: StreamError) -> None:
+        self._after = b"}" if self._array else b"}\n\n"
+        self.write_chunk(encode(error_body(event))[1:-1])
+        self._close_array()
+
+    def _close_array(self) -> None:
+        if self._array:
+            self.pieces.append(b"]")
+
+    def _keep_alive(self, event: KeepAlive) -> None:
+        if self.started:
+            self._candidates[0].part(b'{"text":""}')
+
+    def _choice(self, event: Choice) -> None:
+        self.ensure_started()
+        candidate = self._candidates.get(event.index)
+        if candidate is None:
+            candidate = self._candidates[event.index] = CandidateWriter(self, event.index)
+        inner = event.event
+        if isinstance(inner, StreamEnd):
+            candidate.end(inner)
+        elif isinstance(inner, Extra):
+            self._extra(inner, candidate)
+        else:
+            rule = candidate.rules.get(type(inner))
+            if rule is None:
+                self.lose(event)
+            else:
+                rule(inner)
+
+    def _extra(self, event: Extra, candidate: CandidateWriter) -> None:
+        match event.data if event.dialect == self.dialect else None:
+            case {"candidate": dict(fields)}:
+                candidate.keep(fields)
+            case {"part": dict(part)}:
+                candidate.part(encode(part))
+            case {"promptFeedback": dict(feedback)}:
+                self._feedback = feedback
+            case _:
+                self.lose(event)
+

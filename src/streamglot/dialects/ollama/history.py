@@ -1,0 +1,194 @@
+"""The messages of a chat request, both ways. Results are matched to calls by id, by the tool's name, or by order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...errors import RequestError, Unsupported
+from ...events import Echo
+from ...messages import (
+    Built,
+    MediaPart,
+    Message,
+    NativePart,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from ..fields import Fields
+from ..media import media_from_url
+from .wire import arguments_object, image_mime
+
+DIALECT = "ollama"
+
+
+# --- the client's messages
+
+
+class _Calls:
+    """The calls so far: they get ids where they have none, and results find the one that they answer."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._open: list[ToolCallPart] = []
+
+    def add(self, call: Fields) -> ToolCallPart:
+        self._count += 1
+        function = call.inner("function")
+        if function is None:
+            raise RequestError(f"{call.where('function')} is required", detail={"param": call.where("function")})
+        arguments = function.any("arguments")
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments or {}).decode()
+        part = ToolCallPart(
+            call.take("id", str) or f"call_{self._count}", function.need("name", str), (text.strip() and text) or "{}"
+        )
+        self._open.append(part)
+        return part
+
+    def answered(self, call_id: str, name: str) -> tuple[str, str]:
+        """The id and the name of the call that this result answers."""
+        for part in self._open:
+            if (part.call_id == call_id) if call_id else (part.name == name if name else True):
+                self._open.remove(part)
+                return part.call_id, name or part.name
+        return call_id or f"call_{name or self._count}", name
+
+
+def parse_messages(messages: list[Fields]) -> list[Message]:
+    parsed: list[Message] = []
+    calls = _Calls()
+    for fields in messages:
+        role = fields.need("role", str).lower()
+        match role:
+            case "system" | "user":
+                parsed.append(Message(role, parse_content(fields)))
+            case "assistant":
+                thinking = fields.take("thinking", str)
+                parts: list[Part] = [ReasoningPart(thinking, echo=Echo(DIALECT, {"field": "thinking"}))] if thinking else []
+                parts += parse_content(fields)
+                parts += [calls.add(call) for call in fields.objects("tool_calls")]
+                parsed.append(Message("assistant", parts))
+            case "tool":
+                name = fields.take("tool_name", str, "") or fields.take("name", str, "")
+                call_id, name = calls.answered(fields.take("tool_call_id", str, ""), name)
+                content = [part for part in parse_content(fields) if isinstance(part, (TextPart, MediaPart))]
+                result = ToolResultPart(call_id, [*content], name=name)
+                if parsed and parsed[-1].role == "tool":
+                    parsed[-1].parts.append(result)
+                else:
+                    parsed.append(Message("tool", [result]))
+            case _:
+                raise fields.wrong("role", "system or user or assistant or tool", role)
+    return parsed
+
+
+def parse_content(fields: Fields, name: str = "content") -> list[Part]:
+    text = fields.take(name, str, "")
+    parts: list[Part] = [TextPart(text)] if text else []
+    for image in fields.words("images"):
+        media = media_from_url(image, "image/png") if image.startswith("data:") else MediaPart(image_mime(image), image)
+        parts.append(media)
+    return parts
+
+
+# --- the upstream's messages
+
+
+def build_messages(messages: list[Message], provider: str, built: Built) -> list[dict[str, Any]]:
+    bodies: list[dict[str, Any]] = []
+    names = {part.call_id: part.name for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
+    for message in messages:
+        results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+        rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
+        bodies += _build_results(results, names, built)
+        if message.role == "assistant":
+            bodies.append(_build_assistant(rest, provider, built))
+        elif rest or not results:
+            role = "system" if message.role in ("system", "developer") else "user"
+            bodies.append({"role": role, **build_content(rest, built)})
+        if message.name:
+            note(built, "messages.name")
+    return bodies
+
+
+def _build_results(results: list[ToolResultPart], names: dict[str, str], built: Built) -> list[dict[str, Any]]:
+    """A message for each result. Its pictures follow as a user's message: models look for them nowhere else."""
+    bodies: list[dict[str, Any]] = []
+    shown: list[Part] = []
+    for result in results:
+        media = [part for part in result.content if not isinstance(part, TextPart)]
+        text = result.text
+        if media:
+            shown += [TextPart(f"The tool call {result.call_id} returned:"), *media]
+            text = text or "(see the next message)"
+        if result.is_error and not text.lower().startswith("error"):
+            text = f"Error: {text}"
+        body = {"role": "tool", "content": text, "tool_call_id": result.call_id}
+        name = result.name or names.get(result.call_id, "")
+        bodies.append({**body, "tool_name": name} if name else body)
+    if shown:
+        bodies.append({"role": "user", **build_content(shown, built)})
+    return bodies
+
+
+def _build_assistant(parts: list[Part], provider: str, built: Built) -> dict[str, Any]:
+    calls = [part for part in parts if isinstance(part, ToolCallPart) and part.kind != "server"]
+    thoughts = [part for part in parts if isinstance(part, ReasoningPart)]
+    said: list[Part] = [part for part in parts if not isinstance(part, (ToolCallPart, ReasoningPart))]
+    body: dict[str, Any] = {"role": "assistant", **build_content(said, built)}
+    thinking = "".join(part.text for part in thoughts if part.echo is not None and part.echo.provider == provider)
+    if thinking:
+        body["thinking"] = thinking
+    if calls:
+        body["tool_calls"] = [_build_call(part) for part in calls]
+    return body
+
+
+def _build_call(part: ToolCallPart) -> dict[str, Any]:
+    if part.kind == "custom":
+        arguments: Any = {"input": part.arguments}
+    else:
+        arguments = msgspec.json.decode(arguments_object(part.arguments))
+    return {"id": part.call_id, "function": {"name": part.name, "arguments": arguments}}
+
+
+def build_content(parts: list[Part], built: Built, name: str = "content") -> dict[str, Any]:
+    """The text as one string, and the images beside it as bare base64."""
+    texts: list[str] = []
+    images: list[str] = []
+    for part in parts:
+        match part:
+            case TextPart() | RefusalPart():
+                texts.append(part.text)
+            case MediaPart() if part.mime.startswith("image/") and part.data:
+                images.append(part.data)
+                if part.detail:
+                    note(built, "image.detail")
+            case MediaPart() if part.mime.startswith("image/"):
+                raise Unsupported(
+                    f"an image by its address ({part.url or part.file_id}) cannot be sent to this upstream; send its bytes",
+                    detail={"param": "images"},
+                )
+            case MediaPart():
+                raise Unsupported(f"a file of the type {part.mime!r} cannot be sent to this upstream, which takes images only")
+            case NativePart():
+                raise Unsupported(f"a part that only the dialect {part.dialect!r} knows cannot be sent to this upstream")
+            case _:
+                raise Unsupported(f"a part of the kind {type(part).__name__} cannot stand in such a message")
+        if getattr(part, "cache", None) is not None:
+            note(built, "cache")
+    body: dict[str, Any] = {name: "".join(texts)}
+    if images:
+        body["images"] = images
+    return body
+
+
+def note(built: Built, name: str) -> None:
+    """Reported as dropped, once."""
+    if name not in built.dropped:
+        built.dropped.append(name)

@@ -1,0 +1,127 @@
+"""Lines of /api/chat and /api/generate to events."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
+from ...events import Echo, Extra, KeepAlive, Media, StopReason
+from ...framing import Frame, Framing, JsonArray, NdJson
+from .. import faults
+from ..blocks import Blocks
+from ..lenient import fit
+from ..reader import Reader
+from .wire import COUNTERS, REASONS, Call, Line, arguments_text, image_mime, line_decoder, read_time, read_usage
+
+_EXTRAS: Final = (("remote_model", "remote_model"), ("remote_host", "remote_host"), ("debug", "_debug_info"))
+"""What lines may repeat; it is said again only when it changes."""
+_NO_DIGIT: Final = re.compile("[^0-9]")
+
+
+class OllamaReader(Reader):
+    dialect = "ollama"
+    framing = NdJson
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._said: dict[str, Any] = {}
+
+    def framing_for(self, first: bytes) -> Framing | None:
+        return JsonArray(self.limits) if first == b"[" else NdJson(self.limits)
+
+    def read(self, frame: Frame) -> None:
+        self._read_line(self.decode(line_decoder, frame.data))
+
+    def whole(self, body: dict[str, Any]) -> None:
+        line: Line = fit(Line, body)
+        if line.message is None and line.response is None:
+            raise UpstreamProtocolError(f"a JSON body without a message or a response came: {excerpt(body)}")
+        if line.done is False:
+            raise UpstreamTruncated(f"the upstream's answer says of itself that it is not done: {excerpt(body)}")
+        line.done = True
+        self._read_line(line)
+
+    # --- one line
+
+    def _read_line(self, line: Line) -> None:
+        if faults.is_error(line.error):
+            raise faults.refusal(line.error, line.status_code)
+        self._start(line)
+        blocks = self.blocks()
+        before = len(self._out)
+        self._read_extras(line)
+        message = line.message
+        if message is not None:
+            self._read_pieces(blocks, message.thinking, message.content, message.tool_calls)
+            for image in message.images or ():
+                blocks.put(Media(image_mime(image), image))
+        self._read_pieces(blocks, line.thinking, line.response, line.tool_calls)
+        if line.image:
+            blocks.put(Media(image_mime(line.image), line.image))
+        if line.done:
+            self._finish(line, blocks)
+        elif len(self._out) == before:
+            self.emit(KeepAlive())
+
+    def _start(self, line: Line) -> None:
+        if self.started:
+            return
+        self.start("", line.model or "", read_time(line.created_at))
+        moment = _NO_DIGIT.sub("", line.created_at or "")[:23]
+        if moment:
+            # No answer has an id here, and calls often have none: the time keeps those of two turns apart.
+            self._call_prefix = f"call_{moment}"
+
+    def _read_pieces(self, blocks: Blocks, thinking: str | None, text: str | None, calls: list[Call] | None) -> None:
+        if thinking:
+            block = blocks.reasoning(thinking)
+            block.echo = block.echo or Echo(self.provider, {"field": "thinking"})
+        if text:
+            blocks.text(text)
+        for call in calls or ():
+            self._read_call(blocks, call)
+
+    def _read_call(self, blocks: Blocks, call: Call) -> None:
+        """Calls come whole, so each is a block of its own."""
+        function = call.function
+        if function is None or not function.name:
+            raise UpstreamProtocolError(
+                f"a tool call came without a name: {excerpt(msgspec.json.encode(call))}", code="tool_call_without_name"
+            )
+        blocks.finish()
+        block = blocks.open_call(call.id or "", function.name)
+        blocks.add(block, arguments_text(function.arguments))
+        blocks.end(block)
+
+    def _read_extras(self, line: Line) -> None:
+        for field, name in _EXTRAS:
+            value = getattr(line, field)
+            if value and self._said.get(name) != value:
+                self._said[name] = value
+                self.emit(Extra(self.dialect, {name: value}))
+        if line.logprobs:
+            self.emit(Extra(self.dialect, {"logprobs": line.logprobs}))
+        if line.completed is not None or line.total is not None:
+            self.emit(Extra(self.dialect, {"completed": line.completed or 0, "total": line.total or 0}))
+
+    # --- the last line
+
+    def _finish(self, line: Line, blocks: Blocks) -> None:
+        blocks.finish()
+        usage = read_usage(line)
+        if usage is not None:
+            self.emit(usage)
+        more = {name: value for name in COUNTERS if "duration" in name and (value := getattr(line, name)) is not None}
+        if line.context:
+            more["context"] = line.context
+        if more:
+            self.emit(Extra(self.dialect, more))
+        self.end(self._reason(line, blocks), line.done_reason)
+
+    def _reason(self, line: Line, blocks: Blocks) -> StopReason:
+        """The word is ``stop`` after tool calls too; old servers give no word at all."""
+        reason: StopReason = "end" if line.done_reason is None else REASONS.get(line.done_reason.lower(), "other")
+        return "tool_calls" if blocks.calls and reason in ("end", "other") else reason

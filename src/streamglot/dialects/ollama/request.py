@@ -1,0 +1,192 @@
+"""Requests for /api/chat and /api/generate: a client's body to a Request, and a Request to the body for an upstream."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import RequestError, Unsupported
+from ...events import Echo
+from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..fields import Fields
+from ..parameters import give, give_extra, take
+from .history import build_content, build_messages, note, parse_content, parse_messages
+
+DIALECT: Final = "ollama"
+
+PARAMETERS: Final = {"logprobs": "logprobs", "top_logprobs": "top_logprobs"}
+OPTIONS: Final = {
+    "num_predict": "max_tokens",
+    "stop": "stop",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "seed": "seed",
+    "repeat_penalty": "repetition_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+}
+"""What stands inside the object ``options``; the rest of it (num_ctx, mirostat …) is this dialect's alone."""
+ESSENTIAL: Final = frozenset(("suffix", "template", "raw", "context"))
+LEVELS: Final = ("low", "medium", "high", "max")
+_LEVEL_OF: Final = {"minimal": "low", "xhigh": "high"}
+
+
+def parse(body: dict[str, Any]) -> Request:
+    """A body with ``messages`` is one of /api/chat, any other one of /api/generate. Streaming is the default of both."""
+    fields = Fields(body)
+    request = Request(dialect=DIALECT)
+    request.model = fields.take("model", str, "")
+    request.stream = fields.take("stream", bool, True)
+    if "messages" in fields.rest:
+        request.messages = parse_messages(fields.objects("messages"))
+    else:
+        request.messages = _parse_prompt(fields)
+    request.tools = [_parse_tool(tool) for tool in fields.objects("tools")]
+    request.reasoning = _parse_think(fields)
+    request.output = _parse_format(fields)
+    take(fields, PARAMETERS, request)
+    options = fields.inner("options")
+    if options is not None:
+        _parse_options(options, request)
+        if options.rest:
+            fields.rest["options"] = options.rest
+    request.extra = fields.rest
+    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    return request
+
+
+def build(request: Request, *, provider: str = DIALECT, generate: bool = False, think_levels: bool = True) -> Built:
+    """``provider`` gets its own thinking back. ``generate``: the body for /api/generate. ``think_levels``: the model
+    takes low, medium and high for ``think``; most take true and false only."""
+    built = Built({"model": request.model})
+    body = built.body
+    body.update(_build_prompt(request, built) if generate else _build_chat(request, provider, built))
+    body["stream"] = request.stream
+    _build_think(request.reasoning, think_levels, built)
+    if request.output is not None and request.output.kind != "text":
+        body["format"] = request.output.schema or "json"
+    give(request, {**OPTIONS, **PARAMETERS}, built)
+    options = {name: body.pop(name) for name in OPTIONS if name in body}
+    own = request.extra.get("options") if request.dialect == DIALECT else None
+    options = {**(own if isinstance(own, dict) else {}), **options}
+    if options:
+        body["options"] = options
+    give_extra(request, DIALECT, built)
+    return built
+
+
+# --- the two shapes
+
+
+def _parse_prompt(fields: Fields) -> list[Message]:
+    messages = []
+    system = fields.take("system", str, "")
+    if system:
+        messages += parse_messages([Fields({"role": "system", "content": system})])
+    said = parse_content(fields, "prompt")
+    if said:
+        messages.append(Message("user", said))
+    return messages
+
+
+def _build_prompt(request: Request, built: Built) -> dict[str, Any]:
+    system = [message for message in request.messages if message.role in ("system", "developer")]
+    rest = [message for message in request.messages if message not in system]
+    if len(rest) > 1 or any(message.role != "user" for message in rest):
+        raise Unsupported("/api/generate takes one prompt and no conversation; use /api/chat", detail={"param": "messages"})
+    if request.tools:
+        raise Unsupported("/api/generate takes no tools; use /api/chat", detail={"param": "tools"})
+    body = build_content([part for message in rest for part in message.parts], built, "prompt")
+    if system:
+        body["system"] = "\n\n".join(message.text for message in system)
+    return body
+
+
+def _build_chat(request: Request, provider: str, built: Built) -> dict[str, Any]:
+    body: dict[str, Any] = {"messages": build_messages(request.messages, provider, built)}
+    choice = request.tool_choice or ToolChoice()
+    if choice.mode == "required" or (choice.tools and choice.mode == "auto"):
+        raise Unsupported("the chosen upstream cannot be told which tool to call", detail={"param": "tool_choice"})
+    if request.tools and choice.mode != "none":
+        body["tools"] = [_build_tool(tool, built) for tool in request.tools]
+    return body
+
+
+# --- tools
+
+
+def _parse_tool(tool: Fields) -> ToolSpec:
+    kind = tool.take("type", str, "function")
+    if kind != "function":
+        return ToolSpec(kind, kind="server", native=Echo(DIALECT, {"type": kind, **tool.rest}))
+    function = tool.inner("function")
+    if function is None:
+        raise RequestError(f"{tool.where('function')} is required for a tool of type 'function'")
+    name, description = function.need("name", str), function.take("description", str, "")
+    return ToolSpec(name, description, function.take("parameters", dict))
+
+
+def _build_tool(tool: ToolSpec, built: Built) -> dict[str, Any]:
+    if tool.native is not None and tool.native.provider == DIALECT:
+        return tool.native.data
+    if tool.kind != "function":
+        raise Unsupported(f"the tool {tool.name!r} is of the kind {tool.kind!r}; the chosen upstream takes functions only")
+    if tool.strict is not None:
+        note(built, "tools.strict")
+    if tool.cache is not None:
+        note(built, "cache")
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+    return {"type": "function", "function": function}
+
+
+# --- think, format, options
+
+
+def _parse_think(fields: Fields) -> Reasoning | None:
+    think = fields.any("think")
+    if think is None or isinstance(think, bool):
+        return None if think is None else Reasoning(enabled=think)
+    if think not in LEVELS:
+        raise fields.wrong("think", f"true, false, {', '.join(LEVELS)}", think)
+    return Reasoning(effort=think)
+
+
+def _build_think(reasoning: Reasoning | None, levels: bool, built: Built) -> None:
+    if reasoning is None:
+        return
+    if reasoning.budget_tokens is not None:
+        note(built, "reasoning.budget_tokens")
+    if reasoning.summary is not None:
+        note(built, "reasoning.summary")
+    if reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0:
+        built.body["think"] = False
+    elif reasoning.effort is not None and levels:
+        built.body["think"] = _LEVEL_OF.get(reasoning.effort, reasoning.effort)
+    elif reasoning.effort or reasoning.enabled or reasoning.budget_tokens:
+        built.body["think"] = True
+
+
+def _parse_format(fields: Fields) -> OutputFormat | None:
+    form = fields.any("format")
+    if form is None or form == "":
+        return None
+    if form == "json":
+        return OutputFormat("json_object")
+    if not isinstance(form, dict):
+        raise fields.wrong("format", "'json' or a JSON schema", form)
+    return OutputFormat("json_schema", schema=form)
+
+
+def _parse_options(options: Fields, request: Request) -> None:
+    most = options.rest.get("num_predict")
+    endless = isinstance(most, int) and most < 0
+    if endless:
+        del options.rest["num_predict"]
+    take(options, OPTIONS, request)
+    if endless:
+        # -1 is "no limit", -2 "until the context is full": numbers that mean nothing to anybody else.
+        options.rest["num_predict"] = most

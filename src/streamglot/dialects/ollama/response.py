@@ -1,0 +1,77 @@
+"""Responses that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
+from ...stages.collect import collect
+from .error import error_body
+from .reader import OllamaReader
+from .wire import arguments_object, done_reason, write_time, write_usage
+
+
+def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
+    """The object of a response is the last line of a stream with the whole message in it."""
+    return collect(OllamaReader(provider=provider).read_whole(body))
+
+
+def build(response: Response, *, strict: bool = False, generate: bool = False) -> dict[str, Any]:
+    """``generate``: the object of /api/generate. An answer that broke off is an error here: nothing else can say so."""
+    if response.error is not None:
+        return error_body(response.error)
+    choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))
+    body: dict[str, Any] = {"model": response.model, "created_at": write_time(response.created)}
+    message, images = _message(choice, calls=not generate)
+    if generate:
+        body["response"] = message.pop("content")
+        if "thinking" in message:
+            body["thinking"] = message["thinking"]
+        if images:
+            body["image"] = images[-1]
+    else:
+        body["message"] = {"role": "assistant", **message}
+    body["done"] = True
+    body["done_reason"] = done_reason(choice.stop_reason or "other", choice.raw_stop_reason)
+    for extra in response.extras:
+        if extra.dialect == OllamaReader.dialect:
+            body.update({name: value for name, value in extra.data.items() if name not in ("logprobs", "completed", "total")})
+    logprobs = [token for extra in response.extras if extra.dialect == "ollama" for token in extra.data.get("logprobs", ())]
+    if logprobs:
+        body["logprobs"] = logprobs
+    if response.extensions is not None and not strict:
+        body["extensions"] = response.extensions
+    return {**body, **write_usage(response.usage)}
+
+
+def _message(choice: ResponseChoice, calls: bool) -> tuple[dict[str, Any], list[str]]:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    made: list[dict[str, Any]] = []
+    images: list[str] = []
+    for part in choice.parts:
+        match part:
+            case TextPart() | RefusalPart():
+                texts.append(part.text)
+            case ReasoningPart():
+                thoughts.append(part.text)
+            case ToolCallPart(kind="function" | "custom", complete=True) if calls:
+                made.append(_call(part, len(made)))
+            case MediaPart() if part.mime.startswith("image/") and part.data:
+                images.append(part.data)
+    message: dict[str, Any] = {"content": "".join(texts)}
+    if any(thoughts):
+        message["thinking"] = "".join(thoughts)
+    if made:
+        message["tool_calls"] = made
+    return message, images
+
+
+def _call(part: ToolCallPart, index: int) -> dict[str, Any]:
+    if part.kind == "custom":
+        arguments: Any = {"input": part.arguments}
+    else:
+        arguments = msgspec.json.decode(arguments_object(part.arguments))
+    return {"id": part.call_id, "function": {"index": index, "name": part.name, "arguments": arguments}}

@@ -1,0 +1,150 @@
+"""The fields of a line that are read, and nothing else: what is not named here is skipped by the decoder."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...events import StopReason, Usage
+from ...framing.utf8 import whole_characters
+from ...messages import TokenCounts
+from ..lenient import loads
+from ..writer import encode
+
+
+class Function(Struct, gc=False):
+    name: str | None = None
+    arguments: Raw = Raw()
+
+
+class Call(Struct, gc=False):
+    id: str | None = None
+    function: Function | None = None
+
+
+class LineMessage(Struct, gc=False):
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[Call] | None = None
+    images: list[str] | None = None
+
+
+class Line(Struct, gc=False):
+    """A line of either endpoint: ``message`` is chat's, ``response`` and ``thinking`` beside it are generate's."""
+
+    model: str | None = None
+    created_at: str | None = None
+    message: LineMessage | None = None
+    response: str | None = None
+    thinking: str | None = None
+    tool_calls: list[Call] | None = None
+    image: str | None = None
+    done: bool | None = None
+    done_reason: str | None = None
+    total_duration: int | None = None
+    load_duration: int | None = None
+    prompt_eval_count: int | None = None
+    prompt_eval_duration: int | None = None
+    eval_count: int | None = None
+    eval_duration: int | None = None
+    context: Any = None
+    logprobs: Any = None
+    remote_model: str | None = None
+    remote_host: str | None = None
+    completed: int | None = None
+    total: int | None = None
+    debug: Any = msgspec.field(default=None, name="_debug_info")
+    error: Any = None
+    status_code: int | None = None
+
+
+line_decoder: Final = msgspec.json.Decoder(Line)
+
+COUNTERS: Final = (
+    "total_duration",
+    "load_duration",
+    "prompt_eval_count",
+    "prompt_eval_duration",
+    "eval_count",
+    "eval_duration",
+)
+"""What the last line says of the work: durations in nanoseconds, counts in tokens. A zero is left out on the wire."""
+
+REASONS: Final[dict[str, StopReason]] = {"stop": "end", "length": "length"}
+LOADING: Final = frozenset(("load", "unload"))
+"""No answer at all: the model was loaded, or thrown out of memory, because the request said nothing."""
+
+
+def read_usage(line: Line) -> Usage | None:
+    raw = {name: value for name in COUNTERS if (value := getattr(line, name)) is not None}
+    if not raw:
+        return None
+    return Usage(line.prompt_eval_count, line.eval_count, raw=raw)
+
+
+def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:
+    """The counters of the last line; durations where the provider was one of this dialect."""
+    if usage is None:
+        return {}
+    own = usage.raw if usage.raw is not None and not usage.raw.keys() - set(COUNTERS) else {}
+    said = {**own, "prompt_eval_count": usage.input_tokens, "eval_count": usage.output_tokens}
+    return {name: said[name] for name in COUNTERS if said.get(name) is not None}
+
+
+def done_reason(reason: StopReason, raw: str | None) -> str:
+    if reason == "length":
+        return "length"
+    return raw if raw in LOADING else "stop"
+
+
+def read_time(text: str | None) -> int:
+    """Seconds since 1970 of an RFC 3339 time; 0 where it is none."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return 0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0, int(moment.timestamp()))
+
+
+def write_time(created: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(created, UTC)
+    except (ValueError, OverflowError, OSError):
+        moment = datetime.fromtimestamp(0, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_IMAGES: Final = (("iVBOR", "image/png"), ("/9j/", "image/jpeg"), ("UklGR", "image/webp"), ("R0lGOD", "image/gif"))
+
+
+def image_mime(data: str) -> str:
+    """Images are bare base64 here; the first bytes say what they are."""
+    return next((mime for start, mime in _IMAGES if data.startswith(start)), "image/png")
+
+
+def arguments_text(raw: Raw) -> str:
+    """The arguments as JSON text: digit for digit as they came, or what a string of them holds."""
+    text = bytes(raw).decode("utf-8", "replace").strip()
+    if text.startswith('"'):
+        value, _ = loads(text.encode())
+        text = whole_characters(value).strip()
+    return "{}" if text in ("", "null") else text
+
+
+def arguments_object(text: str) -> bytes:
+    """JSON text as one object on one line, numbers untouched. What is no object is put into one, under ``input``."""
+    data = text.encode("utf-8", "replace")
+    if not data.strip():
+        return b"{}"
+    try:
+        value = msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return encode({"input": text})
+    if not isinstance(value, dict):
+        return encode({"input": value})
+    return msgspec.json.format(data, indent=-1)

@@ -1,0 +1,145 @@
+"""Events to lines that every client takes: never an empty one, calls whole, counters on the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ...events import (
+    Extra,
+    KeepAlive,
+    Media,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from ...framing import ndjson
+from ..writer import Writer, encode
+from .error import error_body
+from .wire import COUNTERS, arguments_object, done_reason, write_time, write_usage
+
+_ON_THE_LAST: Final = frozenset((*COUNTERS, "context", "remote_model", "remote_host", "_debug_info"))
+_ON_A_LINE: Final = frozenset(("logprobs", "completed", "total"))
+
+
+class OllamaWriter(Writer):
+    """``generate``: lines of /api/generate (``response``, ``thinking``) in place of those of /api/chat (``message``)."""
+
+    dialect = "ollama"
+    folded = {
+        "TextStart": "no word for it: the first delta starts it; a refusal is text",
+        "TextEnd": "no word for it; an echo is lost",
+        "ReasoningStart": "no word for it: the first delta starts it",
+        "ReasoningEnd": "no word for it; an echo of another provider is lost",
+        "ToolCallStart": "waits for the arguments: a call is one line",
+        "ToolCallDelta": "waits for the rest: arguments are one object",
+        "StepEnd": "nothing: the steps run into each other",
+        "Media": "an image, on /api/generate only",
+        "KeepAlive": "a line with empty content",
+    }
+
+    def __init__(self, *, generate: bool = False, **more: Any) -> None:
+        self._generate = generate
+        self._head = b""
+        self._open, self._close = (b'"response":', b"") if generate else (b'"message":{"role":"assistant","content":', b"}")
+        self._call: ToolCallStart | None = None
+        self._arguments: list[str] = []
+        self._calls = 0
+        self._last: dict[str, Any] = {}
+        super().__init__(**more)
+
+    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+        return {
+            TextDelta: lambda event: self._write(encode(event.text)),
+            ReasoningDelta: lambda event: self._write(b'"","thinking":' + encode(event.text)),
+            ToolCallDelta: lambda event: self._arguments.append(event.args),
+            StreamStart: self.begin,
+            TextStart: lambda event: None,
+            TextEnd: self._block_end,
+            ReasoningStart: lambda event: None,
+            ReasoningEnd: self._block_end,
+            ToolCallStart: self._call_start,
+            ToolCallEnd: self._call_end,
+            Media: self._media,
+            StepEnd: lambda event: None,
+            Usage: self.keep_usage,
+            Extra: self._extra,
+            KeepAlive: lambda event: self._write(b'""'),
+            StreamEnd: self.feed_end,
+            StreamError: self.feed_end,
+        }
+
+    def write_start(self) -> None:
+        self._head = self._make_head()
+
+    def write_end(self, event: StreamEnd) -> None:
+        reason = {"done_reason": done_reason(event.reason, event.raw_reason)}
+        last = encode({**reason, **self._last, **write_usage(self.usage)})
+        self.pieces.append(
+            ndjson.line(b'%b%b""%b,"done":true,%b' % (self._head or self._make_head(), self._open, self._close, last[1:]))
+        )
+
+    def write_error(self, event: StreamError) -> None:
+        self.pieces.append(ndjson.line(encode(error_body(event))))
+
+    def _make_head(self) -> bytes:
+        return encode({"model": self.model, "created_at": write_time(self.created)})[:-1] + b","
+
+    def _write(self, content: bytes, beside: bytes = b"") -> None:
+        """One line. ``content`` may bring more fields of the message behind it; ``beside`` are fields of the line."""
+        head = self._head or self._make_head()
+        self.pieces.append(b'%b%b%b%b%b,"done":false}\n' % (head, self._open, content, self._close, beside))
+
+    def _block_end(self, event: TextEnd | ReasoningEnd) -> None:
+        own = event.echo is not None and event.echo.data == {"field": "thinking"}
+        if (event.echo is not None and not own) or (isinstance(event, ReasoningEnd) and event.redacted):
+            self.lose(event)
+
+    def _call_start(self, event: ToolCallStart) -> None:
+        self._arguments.clear()
+        self._call = event
+        if event.kind == "server" or self._generate:
+            self._call = None
+            self.lose(event)
+
+    def _call_end(self, event: ToolCallEnd) -> None:
+        call, self._call = self._call, None
+        text = "".join(self._arguments)
+        self._arguments.clear()
+        if call is None:
+            return
+        if not event.complete:
+            self.lose(event)
+            return
+        arguments = encode({"input": text}) if call.kind == "custom" else arguments_object(text)
+        self._write(
+            b'"","tool_calls":[{"id":%b,"function":{"index":%d,"name":%b,"arguments":%b}}]'
+            % (encode(call.call_id), self._calls, encode(call.name), arguments)
+        )
+        self._calls += 1
+
+    def _media(self, event: Media) -> None:
+        if self._generate and event.data and event.mime.startswith("image/"):
+            self._write(b'""', b',"image":' + encode(event.data))
+        else:
+            self.lose(event)
+
+    def _extra(self, event: Extra) -> None:
+        data = event.data if event.dialect == self.dialect else {}
+        self._last.update({name: value for name, value in data.items() if name in _ON_THE_LAST})
+        beside = {name: value for name, value in data.items() if name in _ON_A_LINE}
+        if beside:
+            self._write(b'""', b"," + encode(beside)[1:-1])
+        if not data:
+            self.lose(event)

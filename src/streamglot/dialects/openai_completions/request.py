@@ -1,0 +1,119 @@
+"""Requests for text completions: a client's body to a Request, and a Request to the body for an upstream."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import Unsupported
+from ...messages import Built, Message, NativePart, Part, Request, TextPart
+from ..fields import Fields
+from ..parameters import give, give_extra, take
+from .prompt import DIALECT, PromptTemplate, build_prompt
+
+PARAMETERS: Final = {
+    "max_tokens": "max_tokens",
+    "stop": "stop",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "repetition_penalty": "repetition_penalty",
+    "logit_bias": "logit_bias",
+    "seed": "seed",
+    "n": "n",
+    "user": "user",
+}
+"""``logprobs`` is missing because it is a number here: how many at each place."""
+ESSENTIAL: Final = frozenset(("echo", "suffix"))
+DEFAULT_TEMPLATE: Final = PromptTemplate()
+
+
+def parse(body: dict[str, Any]) -> Request:
+    """The prompt becomes one message of the user."""
+    fields = Fields(body)
+    request = Request(dialect=DIALECT)
+    request.model = fields.take("model", str, "")
+    request.stream = fields.take("stream", bool, False)
+    options = fields.inner("stream_options")
+    request.include_usage = bool(options and options.take("include_usage", bool, False)) or not request.stream
+    request.messages = [Message("user", [_parse_prompt(fields)])]
+    logprobs = fields.take("logprobs", int)
+    if logprobs is not None:
+        request.logprobs, request.top_logprobs = True, logprobs
+    take(fields, PARAMETERS, request)
+    request.extra = fields.rest
+    request.essential = [name for name in request.extra if name in ESSENTIAL and request.extra[name]]
+    return request
+
+
+def build(
+    request: Request,
+    *,
+    provider: str = DIALECT,  # noqa: ARG001  # there is no opaque state in a plain text
+    template: PromptTemplate = DEFAULT_TEMPLATE,
+    max_tokens: int | None = None,
+) -> Built:
+    """A prompt of this dialect goes on as it is; a conversation is written with the ``template``. ``max_tokens`` counts
+    where the request says nothing: servers of this kind stop after 16 tokens otherwise."""
+    built = Built({"model": request.model})
+    body = built.body
+    stop = list(request.stop)
+    if request.dialect == DIALECT:
+        body["prompt"] = _own_prompt(request)
+    else:
+        body["prompt"] = build_prompt(request.messages, template)
+        stop += [text for text in template.stop if text not in stop]
+    if request.stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    _refuse(request, built)
+    give(request, {**PARAMETERS, "logprobs": "logprobs", "top_logprobs": "top_logprobs"}, built)
+    if body.pop("logprobs", None):
+        body["logprobs"] = request.top_logprobs or 0
+    body.pop("top_logprobs", None)
+    if stop:
+        body["stop"] = stop
+    if max_tokens is not None:
+        body.setdefault("max_tokens", max_tokens)
+    give_extra(request, DIALECT, built)
+    return built
+
+
+def _parse_prompt(fields: Fields) -> Part:
+    prompt = fields.any("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return TextPart(prompt)
+    if isinstance(prompt, list) and prompt and all(isinstance(token, int) for token in prompt):
+        return NativePart(DIALECT, {"prompt": prompt})
+    if isinstance(prompt, list) and prompt and all(isinstance(piece, (str, list)) for piece in prompt):
+        raise Unsupported(f"prompt has {len(prompt)} prompts; send one in each request", detail={"param": "prompt"})
+    raise fields.wrong("prompt", "a string or a list of tokens", prompt)
+
+
+def _own_prompt(request: Request) -> str | list[int]:
+    """What ``parse`` made of it, unchanged; policies may have put more text around it."""
+    parts = [part for message in request.messages for part in message.parts]
+    if len(parts) == 1 and isinstance(parts[0], NativePart) and parts[0].dialect == DIALECT:
+        tokens: list[int] = parts[0].data["prompt"]
+        return tokens
+    if not all(isinstance(part, TextPart) for part in parts):
+        raise Unsupported("a prompt is one text, or one list of tokens", detail={"param": "prompt"})
+    return "".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def _refuse(request: Request, built: Built) -> None:
+    """What a plain text cannot ask for."""
+    if request.tools and (request.tool_choice is None or request.tool_choice.mode != "none"):
+        raise Unsupported("the chosen upstream continues plain text and cannot call tools", detail={"param": "tools"})
+    if request.output is not None and request.output.kind != "text":
+        raise Unsupported("the chosen upstream cannot be held to JSON", detail={"param": "response_format"})
+    if request.reasoning is not None:
+        built.dropped.append("reasoning")
+    if any(message.name for message in request.messages):
+        built.dropped.append("messages.name")
+    if any(getattr(part, "cache", None) is not None for message in request.messages for part in message.parts):
+        built.dropped.append("cache")

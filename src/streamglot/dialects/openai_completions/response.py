@@ -1,0 +1,61 @@
+"""Responses that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...messages import RefusalPart, Response, TextPart
+from ...stages.collect import collect
+from .error import error_body
+from .reader import CompletionsReader
+from .wire import FINISH_OF, write_usage
+
+
+def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
+    """A response at rest has the fields of a chunk, so the reader reads it as a stream of one."""
+    return collect(CompletionsReader(provider=provider).read_whole(body))
+
+
+def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+    if response.error is not None and not any(choice.parts for choice in response.choices):
+        return error_body(response.error)
+    body: dict[str, Any] = {
+        "id": response.id,
+        "object": "text_completion",
+        "created": response.created,
+        "model": response.model,
+        "choices": [],
+    }
+    for choice in response.choices:
+        text = "".join(part.text for part in choice.parts if isinstance(part, (TextPart, RefusalPart)))
+        finish = FINISH_OF.get(choice.stop_reason, "stop") if choice.stop_reason else None
+        body["choices"].append({"text": text, "index": choice.index, "logprobs": None, "finish_reason": finish})
+    usage = write_usage(response.usage)
+    if usage is not None:
+        body["usage"] = usage
+    for extra in response.extras:
+        if extra.dialect != CompletionsReader.dialect:
+            continue
+        own = extra.data.get("choice")
+        if isinstance(own, dict) and body["choices"]:
+            _add_to_choice(body["choices"][0], own, strict)
+        elif not strict:
+            body.update({name: value for name, value in extra.data.items() if name != "choice"})
+    if response.extensions is not None and not strict:
+        body["extensions"] = response.extensions
+    if response.error is not None:
+        body.update(error_body(response.error))
+    return body
+
+
+def _add_to_choice(choice: dict[str, Any], own: dict[str, Any], strict: bool) -> None:
+    """Log probabilities came in pieces, as lists side by side: they are put one behind the other."""
+    for name, value in own.items():
+        if name == "logprobs" and isinstance(value, dict):
+            joined = choice["logprobs"] or {}
+            for key, entries in value.items():
+                before = joined.get(key)
+                joined[key] = [*before, *entries] if isinstance(before, list) and isinstance(entries, list) else entries
+            choice["logprobs"] = joined
+        elif not strict:
+            choice[name] = value

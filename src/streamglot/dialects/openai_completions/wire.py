@@ -1,0 +1,94 @@
+"""The fields of a chunk that are read, and nothing else: what is not named here is skipped by the decoder."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...events import StopReason, Usage
+from ...messages import TokenCounts
+
+
+class ChunkChoice(Struct, gc=False):
+    index: int | None = None
+    text: str | None = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    logprobs: Any = None
+    stop_reason: Any = None
+    matched_stop: Any = None
+    content_filter_results: Any = None
+
+
+class Chunk(Struct, gc=False):
+    id: str | None = None
+    object: str | None = None
+    created: float | None = None
+    model: str | None = None
+    choices: list[ChunkChoice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+    system_fingerprint: str | None = None
+    provider: str | None = None
+    timings: Any = None
+    prompt_filter_results: Any = None
+
+
+chunk_decoder: Final = msgspec.json.Decoder(Chunk)
+
+REASONS: Final[dict[str, StopReason]] = {
+    "stop": "end",
+    "eos": "end",
+    "eos_token": "end",
+    "stop_sequence": "stop_sequence",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "content_filter",
+    "abort": "cancelled",
+    "cancelled": "cancelled",
+}
+"""The words that servers put into ``finish_reason``, in lower case. ``error`` is none: it is an error."""
+
+FINISH_OF: Final[dict[StopReason, str]] = {"length": "length", "content_filter": "content_filter"}
+"""The rest are all ``stop``."""
+
+
+def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
+    """The totals of a usage object; what it does not say stays as it was before."""
+    prompt, completion = _details(raw, "prompt_tokens_details"), _details(raw, "completion_tokens_details")
+    cached = _count(prompt, "cached_tokens")
+    said = {
+        "input_tokens": _count(raw, "prompt_tokens"),
+        "output_tokens": _count(raw, "completion_tokens"),
+        "cached_tokens": _count(raw, "cached_tokens") if cached is None else cached,
+        "reasoning_tokens": _count(completion, "reasoning_tokens"),
+    }
+    kept = {key: getattr(before, key) if value is None and before else value for key, value in said.items()}
+    return Usage(**kept, raw=raw)
+
+
+def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
+    """A usage object. It is the provider's own where that was one of this shape, so that costs and details survive."""
+    if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
+        return None
+    if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
+        return usage.raw
+    prompt, completion = usage.input_tokens or 0, usage.output_tokens or 0
+    body: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    if usage.cached_tokens is not None:
+        body["prompt_tokens_details"] = {"cached_tokens": usage.cached_tokens}
+    if usage.reasoning_tokens is not None:
+        body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return body
+
+
+def _details(raw: dict[str, Any], name: str) -> dict[str, Any]:
+    value = raw.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _count(raw: dict[str, Any], name: str) -> int | None:
+    value = raw.get(name)
+    return int(value) if isinstance(value, (int, float)) else None

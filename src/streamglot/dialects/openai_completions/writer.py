@@ -1,0 +1,124 @@
+"""Events to chunks of text completions: the text and its end. Reasoning, calls and media have no word here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ...events import (
+    Choice,
+    Extra,
+    KeepAlive,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    Usage,
+)
+from ...framing import sse
+from ..writer import Writer, encode
+from .error import error_body
+from .wire import FINISH_OF, write_usage
+
+_OF_CHUNK: Final = frozenset(("system_fingerprint", "provider", "timings", "prompt_filter_results"))
+_SPEC: Final = frozenset(("system_fingerprint", "logprobs"))
+
+
+class CompletionsWriter(Writer):
+    """``include_usage``: write the usage chunk."""
+
+    dialect = "openai_completions"
+    folded = {
+        "TextStart": "no word for it; a refusal is text",
+        "TextEnd": "no word for it; an echo is lost",
+        "StepEnd": "nothing: the steps run into each other",
+    }
+
+    def __init__(self, *, include_usage: bool = True, **more: Any) -> None:
+        self._include_usage = include_usage
+        self._head = b""
+        self._ended: set[int] = set()
+        self._choices = 1
+        super().__init__(**more)
+
+    def rules(self) -> Mapping[type, Callable[[Any], None]]:
+        return {
+            TextDelta: lambda event: self._write(0, encode(event.text)),
+            StreamStart: self.begin,
+            TextStart: lambda event: None,
+            TextEnd: self._text_end,
+            StepEnd: lambda event: None,
+            Usage: self.keep_usage,
+            Extra: lambda event: self._extra(event, 0),
+            KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
+            Choice: self._choice,
+            StreamEnd: self.feed_end,
+            StreamError: self.feed_end,
+        }
+
+    def write_start(self) -> None:
+        head = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model}
+        self._head = b"data: " + encode(head)[:-1]
+
+    def write_end(self, event: StreamEnd) -> None:
+        for index in range(self._choices):
+            self._end(index, event if index == 0 else StreamEnd())
+        usage = write_usage(self.usage)
+        if self._include_usage and usage is not None:
+            self.pieces.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, encode(usage)))
+        self.pieces.append(b"data: [DONE]\n\n")
+
+    def write_error(self, event: StreamError) -> None:
+        self.pieces += (sse.event(encode(error_body(event))), b"data: [DONE]\n\n")
+
+    def _write(self, index: int, text: bytes, finish: bytes = b"null", logprobs: bytes = b"null", more: bytes = b"") -> None:
+        self.ensure_started()
+        self.pieces.append(
+            b'%b,"choices":[{"text":%b,"index":%d,"logprobs":%b%b,"finish_reason":%b}]}\n\n'
+            % (self._head, text, index, logprobs, more, finish)
+        )
+
+    def _end(self, index: int, event: StreamEnd) -> None:
+        if index not in self._ended:
+            self._ended.add(index)
+            self._write(index, b'""', encode(FINISH_OF.get(event.reason, "stop")))
+
+    def _text_end(self, event: TextEnd) -> None:
+        if event.echo is not None:
+            self.lose(event)
+
+    def _choice(self, event: Choice) -> None:
+        self._choices = max(self._choices, event.index + 1)
+        match event.event:
+            case TextDelta(text=text):
+                self._write(event.index, encode(text))
+            case StreamEnd() as end:
+                self._end(event.index, end)
+            case Extra() as extra:
+                self._extra(extra, event.index)
+            case TextEnd() as text_end:
+                self._text_end(text_end)
+            case TextStart() | StepEnd():
+                pass
+            case _:
+                self.lose(event)
+
+    def _extra(self, event: Extra, index: int) -> None:
+        data = event.data if event.dialect == self.dialect else {}
+        inner = data.get("choice")
+        choice = self._allowed(inner) if isinstance(inner, dict) else {}
+        chunk = self._allowed({name: value for name, value in data.items() if name in _OF_CHUNK})
+        if choice:
+            logprobs = encode(choice.pop("logprobs", None))
+            self._write(index, b'""', logprobs=logprobs, more=b"," + encode(choice)[1:-1] if choice else b"")
+        if chunk:
+            self.ensure_started()
+            self.pieces.append(b'%b,"choices":[],%b\n\n' % (self._head, encode(chunk)[1:]))
+        if not data:
+            self.lose(event)
+
+    def _allowed(self, data: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in data.items() if name in _SPEC or not self.strict}

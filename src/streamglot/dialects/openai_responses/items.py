@@ -1,0 +1,332 @@
+"""The items of a stream, rebuilt into blocks, however much of their lifecycle the server leaves out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from ...errors import UpstreamProtocolError, excerpt
+from ...events import BareEvent, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
+from ..blocks import Block, BlockStart
+from ..reader import Reader
+from .server_items import arguments_of, image_of, name_of, read_annotation, result_of
+from .slots import Part, Slot, Slots
+from .wire import CALL_ITEMS, DIALECT, OUTPUT_ITEMS, Event, is_kind, json_text, texts, word
+
+_NO_CALL: Final = OUTPUT_ITEMS | {"message", "reasoning", "compaction"}
+_CALL_FIELDS: Final = frozenset(("arguments", "input", "status", "call_id", "name"))
+_PARTS: Final = {
+    "output_text": ("message", "text", "text"),
+    "text": ("message", "text", "text"),
+    "refusal": ("message", "refusal", "refusal"),
+    "reasoning_text": ("reasoning", "content", "text"),
+}
+"""A part's type: the kind of its item, its family in it, and the field that holds its text."""
+
+
+class Items:
+    """Takes what events say of items and opens, fills and ends their blocks.
+
+    Nothing is said twice: deltas are noted, and a final text adds only what they left out. ``refused`` and ``answered``
+    tell whether the answer was a refusal.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self.refused = False
+        self.answered = False
+        self._reader = reader
+        self._slots = Slots()
+        self._open = 0
+        self._waiting: list[BareEvent] = []
+
+    # --- texts
+
+    def piece(self, event: Event, kind: str, family: str, number: int | None) -> None:
+        delta = event.delta
+        if isinstance(delta, dict):
+            delta = delta.get("text")
+        if not delta or not isinstance(delta, str):
+            return
+        slot = self._slots.find(kind, event) or self._slots.add(kind, {}, event.output_index, event.item_id)
+        part = self._part(slot, family, number or 0)
+        if event.logprobs:
+            self._reader.emit(Extra(DIALECT, {"logprobs": event.logprobs}))
+        part.said.append(delta)
+        self._reader.blocks().add(part.block, delta)
+
+    def last(self, event: Event, kind: str, family: str, number: int | None, text: str | None) -> None:
+        """The whole text of a part, after its deltas or in place of them."""
+        if text:
+            slot = self._slots.find(kind, event, last=True)
+            slot = slot or self._slots.add(kind, {}, event.output_index, event.item_id)
+            self._fill(slot, family, number or 0, text)
+
+    def part_done(self, event: Event) -> None:
+        part = event.part or {}
+        kind, family, field = _PARTS.get(word(part, "type"), ("", "", ""))
+        if not kind:
+            return
+        self.last(event, kind, family, event.content_index, word(part, field))
+        slot = self._slots.find(kind, event, last=True)
+        if slot is not None and kind == "message":
+            self._cite(slot, event.content_index or 0, part)
+            self._end_parts(slot)
+
+    def annotation(self, event: Event) -> None:
+        slot = self._slots.find("message", event, last=True)
+        part = slot.parts.get(("text", event.content_index or 0)) if slot is not None else None
+        if part is not None:
+            part.cited += 1
+        if event.annotation:
+            self._reader.blocks().put(read_annotation(event.annotation, self._reader.provider))
+
+    def _part(self, slot: Slot, family: str, number: int) -> Part:
+        part = slot.parts.get((family, number))
+        if part is not None and not part.block.ended:
+            return part
+        self._end_parts(slot)
+        item_id = word(slot.item, "id")
+        if not slot.parts and item_id:
+            phase = word(slot.item, "phase")
+            hint = {"type": slot.kind, "id": item_id, **({"phase": phase} if phase else {})}
+            self._reader.start()
+            self._reader.emit(Extra(DIALECT, {"item": hint}))
+        if slot.kind == "message":
+            block = self._open_block(TextStart(refusal=family == "refusal"))
+            self.refused |= family == "refusal"
+            self.answered |= family == "text"
+            block.echo = self._phase(slot.item)
+        else:
+            block = self._open_block(ReasoningStart(summary=family == "summary"))
+        if part is None:
+            part = slot.parts[family, number] = Part(block)
+        part.block = block
+        return part
+
+    def _fill(self, slot: Slot, family: str, number: int, text: str) -> None:
+        part = slot.parts.get((family, number))
+        said = "".join(part.said) if part is not None else ""
+        if len(text) > len(said) and text.startswith(said):
+            part = self._part(slot, family, number)
+            part.said = [text]
+            self._reader.blocks().add(part.block, text[len(said) :])
+        elif part is not None:
+            part.said = [said]
+
+    def _cite(self, slot: Slot, number: int, content: dict[str, Any]) -> None:
+        """The annotations of a part that did not come as events of their own."""
+        part = slot.parts.get(("text", number))
+        annotations = content.get("annotations")
+        if part is not None and isinstance(annotations, list):
+            for annotation in annotations[part.cited :]:
+                part.cited += 1
+                if isinstance(annotation, dict):
+                    self._reader.blocks().put(read_annotation(annotation, self._reader.provider))
+
+    def _end_parts(self, slot: Slot, echo: Echo | None = None) -> None:
+        for part in slot.parts.values():
+            self._end_block(part.block, echo)
+
+    def _phase(self, item: dict[str, Any]) -> Echo | None:
+        """The phase of a message goes back with it; its id only says which one it was."""
+        told = {name: item[name] for name in ("type", "id", "phase") if word(item, name)}
+        return Echo(self._reader.provider, told) if "phase" in told else None
+
+    # --- calls
+
+    def arguments(self, event: Event, kind: str) -> None:
+        delta = event.delta
+        if not delta or not isinstance(delta, str):
+            return
+        slot = self._slots.find(kind, event) or self._slots.add(kind, {}, event.output_index, event.item_id)
+        slot.said.append(delta)
+        if slot.block is not None:
+            self._reader.blocks().add(slot.block, delta)
+            return
+        slot.held_size += len(delta)
+        if slot.held_size > self._reader.limits.block_chars:
+            raise self._reader.limits.exceeded("block_chars")
+
+    def arguments_done(self, event: Event, kind: str, text: str) -> None:
+        slot = self._slots.find(kind, event, last=True) or self._slots.add(kind, {}, event.output_index, event.item_id)
+        self._fill_arguments(slot, text)
+
+    def _fill_arguments(self, slot: Slot, text: str) -> None:
+        said = "".join(slot.said)
+        if len(text) > len(said) and text.startswith(said):
+            if slot.block is not None and not slot.block.ended:
+                self._reader.blocks().add(slot.block, text[len(said) :])
+            said = text
+        slot.said = [said]
+
+    def _name(self, slot: Slot) -> None:
+        """Opens the block of a call, once its name is known, with what came before it."""
+        item = slot.item
+        if slot.block is not None or not item or slot.kind in _NO_CALL:
+            return
+        blocks, provider = self._reader.blocks(), self._reader.provider
+        if slot.kind in CALL_ITEMS:
+            if not word(item, "name"):
+                return
+            told = {key: value for key, value in item.items() if key not in _CALL_FIELDS}
+            native = Echo(provider, told)
+            slot.block = blocks.open_call(word(item, "call_id", "id"), word(item, "name"), CALL_ITEMS[slot.kind], native)
+            if set(told) - {"type", "id"}:
+                slot.block.echo = native
+        else:
+            slot.block = blocks.open_call(word(item, "call_id", "id"), name_of(item), "server", Echo(provider, item))
+        self._open += 1
+        self._slots.named(slot)
+        for piece in slot.said:
+            blocks.add(slot.block, piece)
+
+    def _end_call(self, slot: Slot, cut: bool) -> None:
+        block = slot.block
+        if block is None:
+            if cut:
+                return
+            raise UpstreamProtocolError(
+                f"a tool call came without a name: {excerpt(slot.item or slot.said)}", code="tool_call_without_name"
+            )
+        if not block.ended:
+            block.complete = block.whole() or (not cut and block.blank())
+            self._end_block(block)
+
+    # --- items
+
+    def added(self, event: Event) -> None:
+        item = event.item or {}
+        kind = word(item, "type")
+        if kind:
+            slot = self._slots.find(kind, _address(event))
+            if slot is None or not slot.is_item(item):
+                self._begin(kind, item, event.output_index)
+            elif not slot.item:
+                slot.item = item
+                self._name(slot)
+
+    def done(self, event: Event) -> None:
+        item = event.item or {}
+        kind = word(item, "type")
+        if kind:
+            slot = self._slots.find(kind, _address(event), last=True)
+            if slot is None or not slot.is_item(item, last=True):
+                slot = self._begin(kind, item, event.output_index)
+            self._finish(slot, item)
+
+    def settle(self, output: object) -> None:
+        """What the final list of items has that the stream did not say."""
+        seen: Counter[str] = Counter()
+        for item in output if isinstance(output, list) else ():
+            kind = word(item, "type") if isinstance(item, dict) else ""
+            if kind:
+                slot = self._slots.find_item(kind, item, seen[kind])
+                seen[kind] += 1
+                self._finish(slot or self._begin(kind, item, None), item)
+
+    def finish(self, cut: bool) -> None:
+        """The response is over: ``cut`` if something stopped the model."""
+        for kind in CALL_ITEMS:
+            for slot in self._slots.of_kind.get(kind, ()):
+                self._end_call(slot, cut)
+        self._reader.blocks().finish(cut)
+        self._flush()
+
+    def _begin(self, kind: str, item: dict[str, Any], index: int | None) -> Slot:
+        slot = self._slots.add(kind, item, index, word(item, "id"))
+        self._name(slot)
+        return slot
+
+    def _finish(self, slot: Slot, item: dict[str, Any]) -> None:
+        """The complete item: what it has beyond the deltas is said now. Coming twice, it adds nothing."""
+        if not slot.done:
+            slot.item = {**slot.item, **item}
+            self._name(slot)
+        if slot.kind == "message":
+            self._finish_message(slot, item)
+        elif not slot.done:
+            if slot.kind == "reasoning":
+                self._finish_reasoning(slot, item)
+            elif slot.kind == "compaction":
+                block = self._open_block(ReasoningStart())
+                block.redacted = True
+                self._end_block(block, Echo(self._reader.provider, item))
+            elif slot.kind in CALL_ITEMS:
+                self._fill_arguments(slot, json_text(item.get("arguments" if slot.kind == "function_call" else "input")))
+                self._end_call(slot, item.get("status") == "incomplete")
+            elif slot.kind in OUTPUT_ITEMS:
+                self._result(item)
+            else:
+                self._finish_server(slot, item)
+        slot.done = True
+
+    def _finish_message(self, slot: Slot, item: dict[str, Any]) -> None:
+        content = item.get("content")
+        for number, part in enumerate(content if isinstance(content, list) else ()):
+            if is_kind(part, "output_text", "text"):
+                new = ("text", number) not in slot.parts
+                self._fill(slot, "text", number, word(part, "text"))
+                self._cite(slot, number, part)
+                if new and part.get("logprobs"):
+                    self._reader.emit(Extra(DIALECT, {"logprobs": part["logprobs"]}))
+            elif is_kind(part, "refusal"):
+                self._fill(slot, "refusal", number, word(part, "refusal"))
+        self._end_parts(slot, self._phase(slot.item))
+
+    def _finish_reasoning(self, slot: Slot, item: dict[str, Any]) -> None:
+        """Raw thoughts and their summary: whichever was streamed; where none was, the summary, else the thoughts."""
+        told = {
+            "summary": texts(item.get("summary"), "summary_text", "text"),
+            "content": texts(item.get("content"), "reasoning_text", "text"),
+        }
+        streamed = {family for family, _ in slot.parts}
+        families = streamed or {"summary" if any(told["summary"]) else "content"}
+        for family in sorted(families):
+            for number, text in enumerate(told[family]):
+                self._fill(slot, family, number, text)
+        hidden = bool(word(item, "encrypted_content"))
+        if not slot.parts and (hidden or word(item, "id")):
+            self._part(slot, "content", 0).block.redacted = hidden
+        self._end_parts(slot, Echo(self._reader.provider, item))
+
+    def _finish_server(self, slot: Slot, item: dict[str, Any]) -> None:
+        assert slot.block is not None
+        self._fill_arguments(slot, arguments_of(item))
+        self._end_block(slot.block, Echo(self._reader.provider, item))
+        image = image_of(item) if slot.kind == "image_generation_call" else None
+        if image is not None:
+            self._later(image)
+        elif slot.kind != "image_generation_call":
+            self._result(item)
+
+    def _result(self, item: dict[str, Any]) -> None:
+        content, is_error = result_of(item)
+        if content or is_error or word(item, "type") in OUTPUT_ITEMS:
+            self._later(ToolResult(word(item, "call_id", "id"), content, is_error, Echo(self._reader.provider, item)))
+
+    # --- blocks, and what may stand only between two of them
+
+    def _open_block(self, start: BlockStart) -> Block:
+        self._open += 1
+        return self._reader.blocks().open(start)
+
+    def _end_block(self, block: Block, echo: Echo | None = None) -> None:
+        if not block.ended:
+            self._open -= 1
+            self._reader.blocks().end(block, echo)
+            if not self._open:
+                self._flush()
+
+    def _later(self, event: ToolResult | Media) -> None:
+        self._waiting.append(event)
+        if not self._open:
+            self._flush()
+
+    def _flush(self) -> None:
+        for event in self._waiting:
+            self._reader.emit(event)
+        self._waiting.clear()
+
+
+def _address(event: Event) -> Event:
+    return Event(item_id=word(event.item or {}, "id") or event.item_id, output_index=event.output_index)

@@ -1,0 +1,168 @@
+"""The items of a response as it is written: one open at a time, each with its whole lifecycle, all kept for the end."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...framing import sse
+from ..writer import encode
+from .wire import mint, word
+
+_ITEM_FIELDS: Final[dict[str, dict[str, Any]]] = {
+    "message": {"role": "assistant", "content": []},
+    "reasoning": {"summary": []},
+    "function_call": {"arguments": ""},
+    "custom_tool_call": {"input": ""},
+}
+_TEXT_EVENT: Final = {
+    "output_text": (b"response.output_text", "text", b',"logprobs":'),
+    "refusal": (b"response.refusal", "refusal", b""),
+    "reasoning_text": (b"response.reasoning_text", "text", b""),
+    "summary_text": (b"response.reasoning_summary_text", "text", b""),
+}
+"""A part's type: its events, the field of its text, and what follows a delta."""
+_CALL_EVENT: Final = {
+    "function_call": (b"response.function_call_arguments", "arguments"),
+    "custom_tool_call": (b"response.custom_tool_call_input", "input"),
+    "mcp_call": (b"response.mcp_call_arguments", "arguments"),
+}
+
+
+class Output:
+    """Writes items into ``pieces``. ``done`` are the finished ones, ``item`` the open one, ``part`` the open text in it.
+
+    The pieces of a text are kept and joined once, when it ends, because the end of the stream repeats them all.
+    """
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.response_id = ""
+        self.done: list[dict[str, Any]] = []
+        self.ids: set[str] = set()
+        self.item: dict[str, Any] | None = None
+        self.part: dict[str, Any] | None = None
+        self._pieces = pieces
+        self._sequence = 0
+        self._said: list[str] = []
+        self._head = b""
+        self._tail = b""
+        self._place: dict[str, Any] = {}
+
+    def event(self, name: str, fields: dict[str, Any]) -> None:
+        body = {**fields, "type": name, "sequence_number": self._sequence}
+        self._sequence += 1
+        self._pieces.append(sse.event(encode(body), name.encode()))
+
+    @property
+    def kind(self) -> str:
+        """The type of the open item."""
+        return word(self.item, "type") if self.item is not None else ""
+
+    def place(self) -> dict[str, Any]:
+        """Where the open item is."""
+        assert self.item is not None
+        return {"item_id": self.item["id"], "output_index": len(self.done)}
+
+    # --- items
+
+    def open(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """A new item; the one before it ends. ``fields`` may bring an id and a status."""
+        self.close()
+        empty = _ITEM_FIELDS.get(kind, {})
+        item = {"type": kind, **fields, **empty, "id": self._id_of(kind, fields)}
+        self.event("response.output_item.added", {"output_index": len(self.done), "item": item})
+        self.item = {**item, **{name: [] for name, value in empty.items() if value == []}}
+        if kind in _CALL_EVENT:
+            self._aim(_CALL_EVENT[kind][0])
+        return self.item
+
+    def close(self, status: str | None = "completed") -> None:
+        """The end of the open item, with all that is in it; without a status where it has its own."""
+        if self.item is None:
+            return
+        self.close_part()
+        item = self.item
+        if item["type"] in _CALL_EVENT:
+            event, field = _CALL_EVENT[item["type"]]
+            item[field] = "".join(self._said) or item.get(field) or ""
+            self._said.clear()
+            if item["type"] == "function_call" and not item[field].strip() and status == "completed":
+                item[field] = "{}"
+            named = {"name": item["name"]} if item["type"] == "function_call" else {}
+            self.event(f"{event.decode()}.done", {**self.place(), field: item[field], **named})
+        if status is not None:
+            item["status"] = status
+        self.event("response.output_item.done", {"output_index": len(self.done), "item": item})
+        self.done.append(item)
+        self.item = None
+
+    def whole(self, item: dict[str, Any]) -> None:
+        """An item that comes complete."""
+        self.close()
+        item = {**item, "id": self._id_of(item["type"], item)}
+        for step in ("added", "done"):
+            self.event(f"response.output_item.{step}", {"output_index": len(self.done), "item": item})
+        self.done.append(item)
+
+    def _id_of(self, kind: str, item: dict[str, Any]) -> str:
+        """The item's own id, unless it has none or an earlier item has it: clients take two for one."""
+        item_id = word(item, "id")
+        if not item_id or item_id in self.ids:
+            item_id = mint(kind, self.response_id, len(self.done))
+        self.ids.add(item_id)
+        return item_id
+
+    # --- texts
+
+    def open_part(self, kind: str) -> None:
+        assert self.item is not None
+        self.close_part()
+        event, field, _ = _TEXT_EVENT[kind]
+        self.part = {"type": kind, field: ""}
+        if kind == "output_text":
+            self.part |= {"annotations": [], "logprobs": []}
+        if kind == "summary_text":
+            self._place = {"summary_index": len(self.item["summary"])}
+        else:
+            self._place = {"content_index": len(self.item.setdefault("content", []))}
+        self.event(f"response.{_part_event(kind)}.added", {**self.place(), **self._place, "part": self.part})
+        self._aim(event)
+
+    def close_part(self) -> None:
+        if self.part is None or self.item is None:
+            return
+        kind = self.part["type"]
+        event, field, tail = _TEXT_EVENT[kind]
+        self.part[field] = "".join(self._said)
+        self._said.clear()
+        more = {"logprobs": self.part["logprobs"]} if tail else {}
+        self.event(f"{event.decode()}.done", {**self.place(), **self._place, field: self.part[field], **more})
+        self.event(f"response.{_part_event(kind)}.done", {**self.place(), **self._place, "part": self.part})
+        self.item["summary" if kind == "summary_text" else "content"].append(self.part)
+        self.part = None
+
+    def delta(self, text: str, logprobs: list[Any] | None = None) -> None:
+        """The next piece of the open text or call."""
+        self._said.append(text)
+        tail = self._tail
+        if tail:
+            tail += encode(logprobs) if logprobs else b"[]"
+        if logprobs and self.part is not None and "logprobs" in self.part:
+            self.part["logprobs"] += logprobs
+        self._pieces.append(b'%b%b%b,"sequence_number":%d}\n\n' % (self._head, encode(text), tail, self._sequence))
+        self._sequence += 1
+
+    def annotate(self, annotation: dict[str, Any]) -> None:
+        assert self.part is not None
+        self.part["annotations"].append(annotation)
+        told = {"annotation_index": len(self.part["annotations"]) - 1, "annotation": annotation}
+        self.event("response.output_text.annotation.added", {**self.place(), **self._place, **told})
+
+    def _aim(self, event: bytes) -> None:
+        """Prepares what is the same in all deltas of a text or call."""
+        place = self.place() if self.part is None else {**self.place(), **self._place}
+        self._tail = _TEXT_EVENT[self.part["type"]][2] if self.part is not None else b""
+        self._head = b'event: %b.delta\ndata: {"type":"%b.delta",%b,"delta":' % (event, event, encode(place)[1:-1])
+
+
+def _part_event(kind: str) -> str:
+    return "reasoning_summary_part" if kind == "summary_text" else "content_part"

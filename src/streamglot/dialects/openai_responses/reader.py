@@ -1,0 +1,154 @@
+"""Responses events to events: what each says of the response or of one of its items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
+from ...events import Extra, KeepAlive, Media, StopReason, Usage
+from ...framing import Frame
+from .. import faults
+from ..lenient import loads
+from ..reader import Reader
+from .items import Items
+from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, json_text, read_usage, whole_number, word
+
+_ADDRESS: Final = frozenset(("sequence_number", "item_id", "output_index", "obfuscation"))
+"""What says only where an event belongs, and is said anew by whoever writes it again."""
+_KEEP_ALIVE: Final = frozenset(("keepalive", "ping", "response.keepalive", "response.ping"))
+_NOTHING_NEW: Final = frozenset(
+    (
+        "response.content_part.added",
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_part.done",
+        "response.custom_tool_call_input.done",
+        "response.mcp_call_arguments.done",
+        "response.audio.done",
+        "response.audio.transcript.done",
+    )
+)
+"""Events that say what others say as well."""
+_AUDIO_ID: Final = "audio"
+
+
+class ResponsesReader(Reader):
+    dialect = DIALECT
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._usage: Usage | None = None
+        self._said: dict[str, Any] = {}
+        items = self._items = Items(self)
+        self._rules: dict[str, Callable[[Event], None]] = {
+            "response.output_text.delta": lambda event: items.piece(event, "message", "text", event.content_index),
+            "response.output_text.done": lambda event: items.last(event, "message", "text", event.content_index, event.text),
+            "response.refusal.delta": lambda event: items.piece(event, "message", "refusal", event.content_index),
+            "response.refusal.done": lambda event: items.last(event, "message", "refusal", event.content_index, event.refusal),
+            "response.reasoning_text.delta": lambda event: items.piece(event, "reasoning", "content", event.content_index),
+            "response.reasoning_text.done": lambda event: items.last(
+                event, "reasoning", "content", event.content_index, event.text
+            ),
+            "response.reasoning_summary_text.delta": lambda event: items.piece(
+                event, "reasoning", "summary", event.summary_index
+            ),
+            "response.reasoning_summary_text.done": lambda event: items.last(
+                event, "reasoning", "summary", event.summary_index, event.text
+            ),
+            "response.reasoning.delta": lambda event: items.piece(event, "reasoning", "content", event.content_index),
+            "response.reasoning_summary.delta": lambda event: items.piece(event, "reasoning", "summary", event.summary_index),
+            "response.function_call_arguments.delta": lambda event: items.arguments(event, "function_call"),
+            "response.function_call_arguments.done": lambda event: items.arguments_done(
+                event, "function_call", json_text(event.arguments)
+            ),
+            "response.custom_tool_call_input.delta": lambda event: items.arguments(event, "custom_tool_call"),
+            "response.custom_tool_call_input.done": lambda event: items.arguments_done(
+                event, "custom_tool_call", event.input or ""
+            ),
+            "response.mcp_call_arguments.delta": lambda event: items.arguments(event, "mcp_call"),
+            "response.output_item.added": items.added,
+            "response.output_item.done": items.done,
+            "response.content_part.done": items.part_done,
+            "response.output_text.annotation.added": items.annotation,
+            "response.audio.delta": lambda event: self._audio(data=event.delta),
+            "response.audio.transcript.delta": lambda event: self._audio(transcript=event.delta),
+            "response.created": self._lifecycle,
+            "response.queued": self._lifecycle,
+            "response.in_progress": self._lifecycle,
+        }
+
+    def read(self, frame: Frame) -> None:
+        data = frame.data
+        if data[:1] != b"{" and data.strip(b' \t"') == b"[DONE]":
+            return
+        event = self.decode(event_decoder, data)
+        kind = event.type or frame.event
+        rule = self._rules.get(kind)
+        if rule is not None:
+            rule(event)
+        elif kind in ENDS:
+            self._read_end(kind, event)
+        elif kind not in _NOTHING_NEW:
+            self._read_other(kind, event, data)
+
+    def whole(self, body: dict[str, Any]) -> None:
+        status = word(body, "status")
+        if status in ("queued", "in_progress"):
+            raise UpstreamTruncated(f"the response is still {status}: ask for it again when it is done")
+        if not isinstance(body.get("output"), list) and status not in ("failed", "cancelled"):
+            raise UpstreamProtocolError(f"a JSON body without output came in place of a stream: {excerpt(body)}")
+        self._read_end("response.completed", Event(response=body))
+
+    # --- the response as a whole
+
+    def _lifecycle(self, event: Event) -> None:
+        response = event.response or {}
+        self.start(word(response, "id"), word(response, "model"), whole_number(response.get("created_at")) or 0)
+        said = {
+            name: value
+            for name, value in response.items()
+            if name not in LIFECYCLE and (name not in self._said or self._said[name] != value)
+        }
+        if said:
+            self._said.update(said)
+            self.emit(Extra(self.dialect, {"response": said}))
+        raw = response.get("usage")
+        if isinstance(raw, dict) and raw and (self._usage is None or self._usage.raw != raw):
+            self._usage = read_usage(raw)
+            self.emit(self._usage)
+
+    def _read_end(self, kind: str, event: Event) -> None:
+        response = event.response or {}
+        status = word(response, "status") or None
+        self._lifecycle(event)
+        error = response.get("error") or event.error
+        if kind == "response.failed" or status == "failed" or faults.is_error(error):
+            raise faults.refusal(error or {"message": "the upstream says that the response failed, and not why"})
+        self._items.settle(response.get("output"))
+        reason: StopReason = "end"
+        if kind == "response.cancelled" or status == "cancelled":
+            reason = "cancelled"
+        elif kind == "response.incomplete" or status == "incomplete":
+            details = response.get("incomplete_details")
+            reason = INCOMPLETE.get(word(details, "reason") if isinstance(details, dict) else "", "other")
+        blocks = self.blocks()
+        self._items.finish(cut=reason != "end")
+        if reason == "end" and blocks.calls:
+            reason = "tool_calls"
+        elif reason == "end" and self._items.refused and not self._items.answered:
+            reason = "refusal"
+        self.end(reason, status)
+
+    def _read_other(self, kind: str, event: Event, data: bytes) -> None:
+        if kind in _KEEP_ALIVE:
+            self.emit(KeepAlive(kind))
+        elif kind in ("error", "response.error") or faults.is_error(event.error):
+            raise faults.refusal(loads(data)[0])
+        elif kind and self.started:
+            said = {name: value for name, value in loads(data)[0].items() if name not in _ADDRESS}
+            self.emit(Extra(self.dialect, {"event": {**said, "type": kind}}))
+
+    def _audio(self, data: Any = None, transcript: Any = None) -> None:
+        data, transcript = (value if isinstance(value, str) else "" for value in (data, transcript))
+        if data or transcript:
+            self.blocks().put(Media("audio/*", data, id=_AUDIO_ID, transcript=transcript))

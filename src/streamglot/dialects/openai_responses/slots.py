@@ -1,0 +1,89 @@
+"""The items of a response while it streams, found again whatever the server does to their ids and indexes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..blocks import Block
+from .wire import CALL_ITEMS, Event, word
+
+
+class Part:
+    """A text inside an item: its block, and what was said so far, to find out what a final text adds to it."""
+
+    __slots__ = ("block", "cited", "said")
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.said: list[str] = []
+        self.cited = 0
+
+
+class Slot:
+    """One item. ``block`` is that of a call; texts have theirs in ``parts``. ``said`` is what a call was given."""
+
+    __slots__ = ("block", "done", "held_size", "item", "kind", "parts", "said")
+
+    def __init__(self, kind: str, item: dict[str, Any]) -> None:
+        self.kind = kind
+        self.item = item
+        self.done = False
+        self.block: Block | None = None
+        self.parts: dict[tuple[str, int], Part] = {}
+        self.said: list[str] = []
+        self.held_size = 0
+
+    def is_item(self, item: dict[str, Any], last: bool = False) -> bool:
+        """Can this be the item that the slot stands for? A slot that only deltas have told of takes any of its kind, and
+        the final word (``last``) on an item that is still open may come under a new id."""
+        is_call = self.kind in CALL_ITEMS
+        if last and not is_call and not self.done:
+            return True
+        name = "call_id" if is_call else "id"
+        known, told = word(self.item, name), word(item, name)
+        return not known or not told or known == told
+
+
+class Slots:
+    """Servers change an item's id in mid-stream, leave indexes out or give several items the same one. Where index and id
+    point to two items, the id counts, unless the item at the index has it too; where neither is known, the newest does."""
+
+    def __init__(self) -> None:
+        self.of_kind: dict[str, list[Slot]] = {}
+        self._at: dict[tuple[str, int], Slot] = {}
+        self._by_id: dict[tuple[str, str], Slot] = {}
+        self._by_call: dict[str, Slot] = {}
+
+    def add(self, kind: str, item: dict[str, Any], index: int | None, item_id: str | None) -> Slot:
+        slot = Slot(kind, item)
+        self.of_kind.setdefault(kind, []).append(slot)
+        if index is not None:
+            self._at[kind, index] = slot
+        if item_id:
+            self._by_id[kind, item_id] = slot
+        return slot
+
+    def named(self, slot: Slot) -> None:
+        """The item of this slot is known now, and with it the id of its call."""
+        call_id = word(slot.item, "call_id")
+        if call_id and slot.kind in CALL_ITEMS:
+            self._by_call[call_id] = slot
+
+    def find(self, kind: str, event: Event, last: bool = False) -> Slot | None:
+        """The slot that this event speaks of. ``last``: it is a final word, so the item may have ended already."""
+        index, item_id = event.output_index, event.item_id
+        placed = self._at.get((kind, index)) if index is not None else None
+        known = self._by_id.get((kind, item_id)) if item_id else None
+        if known is not None:
+            return placed if placed is not None and word(placed.item, "id") == item_id else known
+        if index is None and not item_id and kind in self.of_kind:
+            placed = self.of_kind[kind][-1]
+        return placed if placed is not None and (last or not placed.done) else None
+
+    def find_item(self, kind: str, item: dict[str, Any], number: int) -> Slot | None:
+        """The slot of an item in a final list: by its call id, else as the n-th of its kind."""
+        call_id = word(item, "call_id") if kind in CALL_ITEMS else ""
+        if call_id in self._by_call:
+            return self._by_call[call_id]
+        slots = self.of_kind.get(kind, [])
+        return slots[number] if number < len(slots) and (not call_id or slots[number].is_item(item)) else None

@@ -1,0 +1,201 @@
+"""The fields of a Responses event that are read, the kinds of items, and the words for ends and usage, both ways."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...events import CallKind, Echo, StopReason, Usage
+from ...messages import TokenCounts
+
+DIALECT: Final = "openai_responses"
+
+
+class Event(Struct, gc=False):
+    type: str | None = None
+    delta: Any = None
+    item_id: str | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    text: str | None = None
+    refusal: str | None = None
+    arguments: str | dict[str, Any] | None = None
+    input: str | None = None
+    name: str | None = None
+    logprobs: list[Any] | None = None
+    item: dict[str, Any] | None = None
+    part: dict[str, Any] | None = None
+    annotation: dict[str, Any] | None = None
+    response: dict[str, Any] | None = None
+    error: Any = None
+
+
+event_decoder: Final = msgspec.json.Decoder(Event)
+
+CALL_ITEMS: Final[dict[str, CallKind]] = {"function_call": "function", "custom_tool_call": "custom"}
+"""Items that are calls which the client runs, and their kind."""
+RESULT_OF: Final = {"function": "function_call_output", "custom": "custom_tool_call_output"}
+SERVER_ITEMS: Final = frozenset(
+    (
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "computer_call",
+        "local_shell_call",
+        "shell_call",
+        "apply_patch_call",
+        "mcp_call",
+        "mcp_list_tools",
+        "mcp_approval_request",
+        "tool_search_call",
+        "program",
+    )
+)
+"""Calls of tools that only this dialect has; most of them the provider runs itself."""
+OUTPUT_ITEMS: Final = frozenset(
+    (
+        "function_call_output",
+        "custom_tool_call_output",
+        "computer_call_output",
+        "local_shell_call_output",
+        "shell_call_output",
+        "apply_patch_call_output",
+        "mcp_approval_response",
+        "tool_search_output",
+        "program_output",
+    )
+)
+"""What a tool answered, as an item of its own."""
+ANNOTATIONS: Final = frozenset(("url_citation", "file_citation", "container_file_citation", "file_path"))
+
+INCOMPLETE: Final[dict[str, StopReason]] = {
+    "max_output_tokens": "length",
+    "max_tokens": "length",
+    "length": "length",
+    "content_filter": "content_filter",
+}
+"""``incomplete_details.reason``."""
+DETAIL_OF: Final[dict[StopReason, str]] = {"length": "max_output_tokens", "content_filter": "content_filter"}
+ENDS: Final = frozenset(("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done"))
+LIFECYCLE: Final = frozenset(
+    (
+        "id",
+        "object",
+        "created_at",
+        "completed_at",
+        "status",
+        "model",
+        "output",
+        "output_text",
+        "usage",
+        "error",
+        "incomplete_details",
+    )
+)
+"""The fields of a response that say how it goes; all others repeat what was asked for."""
+
+
+# --- ids
+
+_NO_ID: Final = re.compile(r"[^A-Za-z0-9]")
+_MINTED: Final = re.compile(r"[a-z]+_sglot_")
+_PREFIX_OF: Final = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "custom_tool_call": "ctc",
+    "image_generation_call": "ig",
+    "function_call_output": "fco",
+    "custom_tool_call_output": "ctco",
+}
+
+
+def mint(kind: str, response_id: str, number: int) -> str:
+    """The id of an item that has none: the same for the same response, and known as ours when it comes back."""
+    return f"{_PREFIX_OF.get(kind, 'item')}_sglot_{_NO_ID.sub('', response_id)[-24:]}_{number}"
+
+
+def is_minted(item_id: object) -> bool:
+    return isinstance(item_id, str) and _MINTED.match(item_id) is not None
+
+
+# --- items
+
+
+def texts(entries: object, *kinds: str) -> list[str]:
+    """The texts of a list of parts, empty ones too, so that their places count."""
+    parts = entries if isinstance(entries, list) else []
+    return [said if isinstance(said := part.get("text"), str) else "" for part in parts if is_kind(part, *kinds)]
+
+
+def is_kind(part: object, *kinds: str) -> bool:
+    return isinstance(part, dict) and part.get("type") in kinds
+
+
+def word(item: dict[str, Any], *names: str) -> str:
+    """The first of these fields that is a text and says something."""
+    return next((value for name in names if isinstance(value := item.get(name), str) and value), "")
+
+
+def json_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else msgspec.json.encode(value).decode()
+
+
+def own(echo: Echo | None, *kinds: str) -> dict[str, Any] | None:
+    """The item in an echo, if it is one of these kinds of ours."""
+    return echo.data if echo is not None and echo.data.get("type") in kinds else None
+
+
+# --- usage
+
+
+def read_usage(raw: dict[str, Any]) -> Usage:
+    inputs, outputs = raw.get("input_tokens_details"), raw.get("output_tokens_details")
+    inputs = inputs if isinstance(inputs, dict) else {}
+    outputs = outputs if isinstance(outputs, dict) else {}
+    return Usage(
+        _count(raw, "input_tokens", "prompt_tokens"),
+        _count(raw, "output_tokens", "completion_tokens"),
+        _count(inputs, "cached_tokens"),
+        _count(inputs, "cache_write_tokens"),
+        _count(outputs, "reasoning_tokens"),
+        raw,
+    )
+
+
+def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
+    """A usage object with both objects of details, which clients require. What else the provider counted is kept."""
+    if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
+        return None
+    inputs, outputs = usage.input_tokens or 0, usage.output_tokens or 0
+    details: dict[str, Any] = {"cached_tokens": usage.cached_tokens or 0}
+    if usage.cache_write_tokens is not None:
+        details["cache_write_tokens"] = usage.cache_write_tokens
+    body: dict[str, Any] = {
+        "input_tokens": inputs,
+        "input_tokens_details": details,
+        "output_tokens": outputs,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
+        "total_tokens": inputs + outputs,
+    }
+    raw = usage.raw
+    if raw and "input_tokens" in raw and "total_tokens" in raw:
+        return {**raw, **body, "total_tokens": whole_number(raw["total_tokens"]) or inputs + outputs}
+    return body
+
+
+def whole_number(value: object) -> int | None:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value if isinstance(value, int) else None
+
+
+def _count(raw: dict[str, Any], *names: str) -> int | None:
+    return next((count for name in names if (count := whole_number(raw.get(name))) is not None), None)

@@ -1,0 +1,216 @@
+"""Chunks of the web chat to events.
+
+The stream has no model, no finish reason and often no [DONE]. It is over when the phase ``answer`` says ``finished``, when
+a finish reason comes, or when it says [DONE]; the end of the input without any of them is a truncation. That a phase of
+thinking has finished says nothing about the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...errors import UpstreamProtocolError, UpstreamTruncated, excerpt
+from ...events import Citation, Echo, Extra, StopReason, ToolResult, Usage
+from ...framing import Frame
+from .. import faults
+from ..blocks import Block, Blocks
+from ..lenient import fit
+from ..reader import Reader
+from .wire import (
+    ANSWERING,
+    REASONS,
+    THINKING,
+    Chunk,
+    Delta,
+    FunctionCall,
+    Whole,
+    chunk_decoder,
+    read_usage,
+    refused,
+    summary_text,
+)
+
+
+class QwenWebReader(Reader):
+    """The state of the conversation (chat_id, parent_id, response_id) is an ``Extra`` of this dialect: the next request
+    of the conversation needs it."""
+
+    dialect = "qwen_web"
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._usage: Usage | None = None
+        self._finished = False
+        self._finish: str | None = None
+        self._phase = ""
+        self._spoken: set[str] = set()
+        self._summary = ""
+        self._state: dict[str, Any] = {}
+        self._urls: set[str] = set()
+        self._call: Block | None = None
+        self._call_name = ""
+        self._arguments = ""
+
+    def read(self, frame: Frame) -> None:
+        data = frame.data
+        if data[:1] != b"{" and data.strip(b' \t"') == b"[DONE]":
+            self._end()
+            return
+        chunk = self.decode(chunk_decoder, data)
+        if chunk.created:
+            self._learn(chunk.created)
+        for choice in chunk.choices or ():
+            if choice.delta is not None:
+                self._read_delta(choice.delta)
+            if choice.finish_reason:
+                self._finish, self._finished = choice.finish_reason, True
+        if chunk.usage:
+            self._read_usage(chunk.usage)
+        self._read_error(chunk)
+
+    def eof(self) -> None:
+        if self._finished:
+            self._end()
+        else:
+            self._keep_arguments()
+
+    def whole(self, body: dict[str, Any]) -> None:
+        chunk: Chunk = fit(Chunk, body)
+        self._read_error(chunk)
+        whole: Whole = fit(Whole, chunk.data if isinstance(chunk.data, dict) else body)
+        if not whole.choices:
+            raise UpstreamProtocolError(f"a JSON body without choices came in place of a stream: {excerpt(body)}")
+        state = {"chat_id": whole.chat_id, "parent_id": whole.parent_id, "response_id": whole.response_id or whole.message_id}
+        self._learn({name: value for name, value in state.items() if value})
+        for choice in whole.choices:
+            delta = choice.message or choice.delta
+            if delta is not None:
+                self._read_delta(delta)
+            self._finish = choice.finish_reason or self._finish
+        if whole.usage:
+            self._read_usage(whole.usage)
+        self._end()
+
+    # --- one chunk
+
+    def _learn(self, state: dict[str, Any]) -> None:
+        ident = state.get("response_id")
+        self.start(ident if isinstance(ident, str) else "")
+        if state and state != self._state:
+            self._state = state
+            self.emit(Extra(self.dialect, dict(state)))
+
+    def _read_error(self, chunk: Chunk) -> None:
+        if faults.is_error(chunk.error):
+            self._keep_arguments()
+            raise faults.refusal(chunk.error)
+        if chunk.success is False:
+            self._keep_arguments()
+            raise refused(chunk.data)
+
+    def _read_usage(self, raw: dict[str, Any]) -> None:
+        if self._usage is None or raw != self._usage.raw:
+            self.start()
+            self._usage = read_usage(raw, self._usage)
+            self.emit(self._usage)
+
+    def _read_delta(self, delta: Delta) -> None:
+        blocks = self.blocks()
+        if delta.phase is not None:
+            self._phase = delta.phase
+        phase = self._phase
+        if delta.reasoning_content:
+            self._end_call(blocks)
+            blocks.reasoning(delta.reasoning_content)
+        if delta.role == "function":
+            self._read_result(delta, blocks)
+        elif delta.content:
+            self._end_call(blocks)
+            if phase in THINKING:
+                blocks.reasoning(delta.content, phase == "thinking_summary")
+            else:
+                self._spoken.add(phase)
+                blocks.text(delta.content)
+        if delta.function_call is not None:
+            self._read_call(delta.function_call, delta.function_id, phase, blocks)
+        if delta.extra:
+            self._read_extra(delta.extra, phase, blocks)
+        if delta.status == "finished" and phase not in THINKING:
+            self._finished = self._finished or phase in ANSWERING or phase in self._spoken
+
+    def _read_extra(self, extra: Any, phase: str, blocks: Blocks) -> None:
+        """Summaries of the thinking and the sources of a search; both are said again and again, each time with more."""
+        if not isinstance(extra, dict):
+            return
+        if phase == "thinking_summary":
+            said, self._summary = self._summary, summary_text(extra) or self._summary
+            piece = self._summary[len(said) :] if self._summary.startswith(said) else f"\n\n{self._summary}"
+            if piece:
+                blocks.reasoning(piece, summary=True)
+        sources = extra.get("web_search_info")
+        for source in sources if isinstance(sources, list) else ():
+            words = {name: value for name, value in source.items() if isinstance(value, str)} if isinstance(source, dict) else {}
+            url = words.get("url", "")
+            if url and url not in self._urls:
+                self._urls.add(url)
+                self._end_call(blocks)
+                native = Echo(self.provider, source)
+                blocks.put(Citation(url, words.get("title", ""), words.get("snippet", ""), native=native))
+
+    # --- calls: the arguments are a snapshot that is said again with more, so the last one counts
+
+    def _read_call(self, call: FunctionCall, ident: str | None, phase: str, blocks: Blocks) -> None:
+        """In a phase of its own (a search, a picture) it is the provider that runs the tool; in the answer it is ours."""
+        name = call.name or self._call_name
+        if not name:
+            return
+        if self._call is None or name != self._call_name or (ident and self._call.call_id not in ("", ident)):
+            self._end_call(blocks)
+            blocks.finish()
+            server = phase not in ANSWERING and phase not in THINKING
+            self._call = blocks.open_call(ident or "", name, "server" if server else "function")
+            self._call_name = name
+        if isinstance(call.arguments, str):
+            self._arguments = call.arguments or self._arguments
+        elif call.arguments is not None:
+            self._arguments = msgspec.json.encode(call.arguments).decode()
+
+    def _keep_arguments(self) -> None:
+        """The last snapshot into the open call, which may be all that there will be of it."""
+        if self._call is not None:
+            self.blocks().add(self._call, self._arguments)
+            self._arguments = ""
+
+    def _end_call(self, blocks: Blocks) -> None:
+        if self._call is not None:
+            self._keep_arguments()
+            blocks.end(self._call)
+            self._call = None
+
+    def _read_result(self, delta: Delta, blocks: Blocks) -> None:
+        """What a tool of the provider answered."""
+        call_id = delta.function_id or (self._call.call_id if self._call is not None else "")
+        self._end_call(blocks)
+        blocks.finish()
+        if delta.content or delta.extra:
+            native = Echo(self.provider, {"phase": self._phase, "content": delta.content, "extra": delta.extra})
+            self.emit(ToolResult(call_id or "call", delta.content or "", native=native))
+
+    # --- the end
+
+    def _end(self) -> None:
+        if self._call is not None:
+            self._keep_arguments()
+            if not self._finished and not self._call.blank() and not self._call.whole():
+                raise UpstreamTruncated("the stream says [DONE] inside the arguments of a tool call")
+        blocks = self.blocks()
+        self._end_call(blocks)
+        blocks.finish()
+        if not self._finished and not blocks.count:
+            raise UpstreamTruncated("the stream ended without an answer", code="upstream_empty")
+        reason: StopReason = REASONS.get(self._finish.lower(), "other") if self._finish else "end"
+        if blocks.calls and reason in ("end", "other"):
+            reason = "tool_calls"
+        self.end(reason, self._finish)

@@ -1,0 +1,115 @@
+"""The fields of a chunk that are read, and nothing else. No specification exists: every field may be missing."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...errors import UpstreamRefused
+from ...events import StopReason, Usage
+from .. import faults
+
+
+class FunctionCall(Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Any] | list[Any] | None = None
+
+
+class Delta(Struct, gc=False):
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    phase: str | None = None
+    status: str | None = None
+    function_call: FunctionCall | None = None
+    function_id: str | None = None
+    extra: Any = None
+
+
+class ChunkChoice(Struct, gc=False):
+    delta: Delta | None = None
+    message: Delta | None = None
+    finish_reason: str | None = None
+
+
+class Chunk(Struct, gc=False):
+    created: dict[str, Any] | None = msgspec.field(default=None, name="response.created")
+    choices: list[ChunkChoice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+    success: bool | None = None
+    data: Any = None
+
+
+class Whole(Struct, gc=False):
+    """``data`` of an answer that is no stream."""
+
+    chat_id: str | None = None
+    parent_id: str | None = None
+    message_id: str | None = None
+    response_id: str | None = None
+    choices: list[ChunkChoice] | None = None
+    usage: dict[str, Any] | None = None
+
+
+chunk_decoder: Final = msgspec.json.Decoder(Chunk)
+
+THINKING: Final = frozenset(("think", "thinking_summary"))
+ANSWERING: Final = frozenset(("", "answer"))
+"""The phase of the answer; where none is said, it is the answer too."""
+
+REASONS: Final[dict[str, StopReason]] = {
+    "stop": "end",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+
+_STATUS_OF: Final = {"bad_request": 400, "unauthorized": 401, "forbidden": 403, "ratelimited": 429, "rate_limited": 429}
+
+
+def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
+    """The totals of a chunk, which run on; what it does not say stays as it was before."""
+    prompt, completion = _details(raw, "input_tokens_details"), _details(raw, "output_tokens_details")
+    cached = _count(prompt, "cached_tokens")
+    said = {
+        "input_tokens": _count(raw, "input_tokens"),
+        "output_tokens": _count(raw, "output_tokens"),
+        "cached_tokens": _count(raw, "cached_tokens") if cached is None else cached,
+        "reasoning_tokens": _count(completion, "reasoning_tokens"),
+    }
+    kept = {key: getattr(before, key) if value is None and before else value for key, value in said.items()}
+    return Usage(**kept, raw=raw)
+
+
+def refused(data: Any) -> UpstreamRefused:
+    """``{"success": false, "data": {"code", "details"}}``: the answer in place of a stream where one is refused."""
+    error = data if isinstance(data, dict) else {"message": str(data or "the upstream refused the request and gave no reason")}
+    code = error.get("code")
+    status = _STATUS_OF.get(code.lower()) if isinstance(code, str) else None
+    details = error.get("details")
+    if isinstance(details, str) and details:
+        error = {"message": details, **error}
+    return faults.refusal(error, status)
+
+
+def summary_text(extra: Any) -> str:
+    """What ``extra.summary_thought`` of a summary of the thinking says so far."""
+    thought = extra.get("summary_thought") if isinstance(extra, dict) else None
+    content = thought.get("content") if isinstance(thought, dict) else None
+    if isinstance(content, str):
+        return content
+    return "\n\n".join(line for line in content if isinstance(line, str)) if isinstance(content, list) else ""
+
+
+def _details(raw: dict[str, Any], name: str) -> dict[str, Any]:
+    value = raw.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _count(raw: dict[str, Any], name: str) -> int | None:
+    value = raw.get(name)
+    return int(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,80 @@
+"""The body that a chat transport posts to a Request. Nothing is built: this is what clients speak, not what upstreams do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import ConfigError
+from ...messages import Built, Message, Request, TextPart, ToolChoice, ToolSpec
+from ..fields import Fields
+from ..parameters import take
+from .history import parse_messages
+from .wire import DIALECT
+
+PARAMETERS: Final = {
+    "maxOutputTokens": "max_tokens",
+    "stopSequences": "stop",
+    "temperature": "temperature",
+    "topP": "top_p",
+    "topK": "top_k",
+    "frequencyPenalty": "frequency_penalty",
+    "presencePenalty": "presence_penalty",
+    "seed": "seed",
+}
+"""What an application adds to the body, by the names of the SDK's own call settings."""
+ESSENTIAL: Final = frozenset(("approvals",))
+
+
+def parse(body: dict[str, Any]) -> Request:
+    """``id``, ``trigger``, ``messageId`` and whatever nobody took stay in ``extra``, and with them ``approvals``: what the
+    user said to calls that waited for it."""
+    fields = Fields(body)
+    request = Request(dialect=DIALECT, stream=True)
+    request.model = fields.take("model", str, "")
+    request.messages, approvals = parse_messages(fields.objects("messages"))
+    system = fields.take("system", str)
+    if system:
+        request.messages.insert(0, Message("system", [TextPart(system)]))
+    request.tools = _parse_tools(fields)
+    request.tool_choice = _parse_choice(fields)
+    take(fields, PARAMETERS, request)
+    request.extra = {name: value for name, value in fields.rest.items() if value is not None}
+    if approvals:
+        request.extra["approvals"] = approvals
+    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    return request
+
+
+def build(_request: Request, **_options: Any) -> Built:
+    raise ConfigError("no upstream speaks the UI message stream: it is a language of clients; choose another dialect")
+
+
+def _parse_tools(fields: Fields) -> list[ToolSpec]:
+    """The SDK sends none; frontends that bring tools of their own send them by name, or as a list."""
+    value = fields.any("tools")
+    if isinstance(value, dict):
+        return [_parse_tool(Fields(tool, f"tools.{name}"), name) for name, tool in value.items()]
+    if isinstance(value, list):
+        return [_parse_tool(Fields(tool, f"tools[{number}]")) for number, tool in enumerate(value)]
+    if value is not None:
+        raise fields.wrong("tools", "a list, or an object by name", value)
+    return []
+
+
+def _parse_tool(tool: Fields, name: str = "") -> ToolSpec:
+    schema = tool.take("inputSchema", dict) or tool.take("parameters", dict)
+    if schema is not None and isinstance(schema.get("jsonSchema"), dict):
+        schema = schema["jsonSchema"]
+    return ToolSpec(name or tool.need("name", str), tool.take("description", str, ""), schema)
+
+
+def _parse_choice(fields: Fields) -> ToolChoice | None:
+    value = fields.any("toolChoice")
+    match value:
+        case None:
+            return None
+        case "auto" | "none" | "required":
+            return ToolChoice(value)
+        case {"type": "tool", "toolName": str(name)}:
+            return ToolChoice("required", [name])
+    raise fields.wrong("toolChoice", "auto, none, required or a named tool", value)

@@ -1,0 +1,126 @@
+"""The parts of the stream that the writer fills in. Only parts that version 6 of the client knows: an unknown one is fatal."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ...events import Citation, Echo, StopReason, Usage
+from ..echo import pack, unpack
+
+DIALECT: Final = "vercel_ui"
+OURS: Final = "streamglot"
+"""Our key in ``providerMetadata``, which clients keep and return."""
+
+FINISH_OF: Final[dict[StopReason, str]] = {
+    "end": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "tool_calls": "tool-calls",
+    "content_filter": "content-filter",
+    "refusal": "content-filter",
+    "pause": "other",
+    "cancelled": "other",
+    "other": "other",
+}
+
+_Shape = dict[str, type]
+
+OWN_PARTS: Final[dict[str, _Shape]] = {
+    "source-url": {"sourceId": str, "url": str},
+    "source-document": {"sourceId": str, "mediaType": str, "title": str},
+    "file": {"url": str, "mediaType": str},
+    "message-metadata": {"messageMetadata": dict},
+}
+"""What an Extra of this dialect may say as a whole part, and what it must hold; parts named ``data-…`` besides."""
+
+_OPTIONAL: Final[_Shape] = {"title": str, "filename": str, "providerMetadata": dict, "id": str, "transient": bool}
+
+
+def own_part(data: dict[str, Any]) -> dict[str, Any] | None:
+    """The part that an Extra holds, without what would break it; None if it is no whole part."""
+    kind = data.get("type")
+    if not isinstance(kind, str):
+        return None
+    required = {} if kind.startswith("data-") and "data" in data else OWN_PARTS.get(kind)
+    if required is None or not all(isinstance(data.get(name), shape) for name, shape in required.items()):
+        return None
+    return {name: value for name, value in data.items() if name not in _OPTIONAL or isinstance(value, _OPTIONAL[name])}
+
+
+def write_metadata(echo: Echo | None, native: Echo | None = None, **marks: Any) -> dict[str, Any]:
+    """Opaque state and marks as the field ``providerMetadata``, or nothing where there is nothing to say."""
+    own: dict[str, Any] = {}
+    if echo is not None and echo.provider == DIALECT and isinstance(echo.data.get("providerMetadata"), dict):
+        own, echo = echo.data["providerMetadata"], None
+    said = {name: value for name, value in marks.items() if value not in (None, False, "")}
+    if echo is not None:
+        said["echo"] = pack(echo)
+    if native is not None:
+        said["native"] = pack(native)
+    metadata = {**own, **({OURS: said} if said else {})}
+    return {"providerMetadata": metadata} if metadata else {}
+
+
+def read_metadata(metadata: dict[str, Any] | None) -> tuple[Echo | None, Echo | None, dict[str, Any]]:
+    """The echo, the native form and the marks of a part that comes back."""
+    if not metadata:
+        return None, None, {}
+    ours = metadata.get(OURS)
+    marks = ours if isinstance(ours, dict) else {}
+    packed = [unpack(value) if isinstance(value, str) else None for value in (marks.get("echo"), marks.get("native"))]
+    others = {name: value for name, value in metadata.items() if name != OURS}
+    echo = packed[0] or (Echo(DIALECT, {"providerMetadata": others}) if others else None)
+    return echo, packed[1], marks
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """There is no part for it: it goes into the metadata of the message, by the names that the SDK itself uses."""
+    total = None
+    if usage.input_tokens is not None and usage.output_tokens is not None:
+        total = usage.input_tokens + usage.output_tokens
+    counts = {
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "totalTokens": total,
+        "reasoningTokens": usage.reasoning_tokens,
+        "cachedInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_write_tokens,
+    }
+    return {name: value for name, value in counts.items() if value is not None}
+
+
+def write_source(event: Citation, source_id: str) -> dict[str, Any] | None:
+    """The source as a part, None where it has neither an address nor a title."""
+    place = {"start": event.start, "end": event.end, "citedText": event.cited_text}
+    metadata = write_metadata(None, event.native, **place)
+    if event.url:
+        title = {"title": event.title} if event.title else {}
+        return {"type": "source-url", "sourceId": source_id, "url": event.url, **title, **metadata}
+    if event.title:
+        document = {"type": "source-document", "sourceId": source_id, "mediaType": "text/plain", "title": event.title}
+        return {**document, **metadata}
+    return None
+
+
+def write_citation(event: Citation, source: dict[str, Any]) -> dict[str, Any]:
+    """The same source where version 7 keeps what supports a text; version 6 does not look at it."""
+    form = source["type"].removeprefix("source-")
+    said = {name: source[name] for name in ("url", "mediaType", "title") if name in source}
+    citation: dict[str, Any] = {"source": {"type": "source", "sourceType": form, "id": source["sourceId"], **said}}
+    if event.start is not None and event.start >= 0:
+        citation["startIndex"] = event.start
+    if event.end is not None and event.end >= 0:
+        citation["endIndex"] = event.end
+    if event.cited_text:
+        citation["citedText"] = event.cited_text
+    return citation
+
+
+def compact_json(text: str) -> bytes | None:
+    """The arguments on one line, with every digit as it was; None if they are no JSON."""
+    try:
+        return msgspec.json.format(text.encode() if text.strip() else b"{}", indent=-1)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,133 @@
+"""The tools that were declared: which names open a call, and of which type each parameter is.
+
+Types come from the JSON schema of the parameter: ``type`` (a word or a list), ``anyOf``/``oneOf``/``allOf``, ``enum``,
+``const`` and ``$ref`` into ``$defs``. Words that some callers write instead of JSON's own are understood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..errors import ConfigError, excerpt
+from ..messages import ToolSpec
+
+Schema = Mapping[str, Any]
+
+_ALIASES = {
+    "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string", "date": "string",
+    "int": "integer", "int32": "integer", "int64": "integer", "uint": "integer", "long": "integer", "short": "integer",
+    "unsigned": "integer", "float": "number", "double": "number", "decimal": "number", "float32": "number",
+    "float64": "number", "num": "number", "bool": "boolean", "binary": "boolean", "dict": "object", "map": "object",
+    "list": "array", "arr": "array", "tuple": "array", "sequence": "array", "none": "null", "nil": "null",
+}  # fmt: skip
+_KNOWN = frozenset(("string", "integer", "number", "boolean", "object", "array", "null"))
+_NAME = re.compile(r"[^\s<>{}()\[\]\"'=|]{1,256}")
+
+
+class Declared:
+    """The declared tools. Without any, every well-formed name may open a call."""
+
+    def __init__(self, tools: Iterable[ToolSpec | Mapping[str, Any]] | None = None) -> None:
+        self.schemas: dict[str, Schema] = {}
+        for tool in tools or ():
+            name, parameters = _name_and_schema(tool)
+            self.schemas[name] = parameters
+
+    def __bool__(self) -> bool:
+        return bool(self.schemas)
+
+    def resolve(self, name: str) -> str | None:
+        """The declared name that is meant; None if none is. Models add a namespace: ``functions.f``, ``f.f``."""
+        name = name.strip()
+        if not self.schemas:
+            return name if _NAME.fullmatch(name) else None
+        if name in self.schemas:
+            return name
+        for cut in (".", ":", "/"):
+            short = name.rsplit(cut, 1)[-1]
+            if short in self.schemas:
+                return short
+        return None
+
+    def only(self) -> str | None:
+        """The one declared tool, where there is just one."""
+        return next(iter(self.schemas)) if len(self.schemas) == 1 else None
+
+    def properties(self, name: str) -> Schema:
+        schema = self.schemas.get(name) or {}
+        schema = _follow(schema, schema)
+        properties = schema.get("properties")
+        return properties if isinstance(properties, Mapping) else {}
+
+    def types(self, name: str, parameter: str) -> frozenset[str]:
+        """The JSON types that the schema allows for this parameter; empty where it says nothing."""
+        schema = self.properties(name).get(parameter)
+        return schema_types(schema, self.schemas.get(name) or {})
+
+
+def _name_and_schema(tool: ToolSpec | Mapping[str, Any]) -> tuple[str, Schema]:
+    if isinstance(tool, ToolSpec):
+        return tool.name, tool.parameters or {}
+    if not isinstance(tool, Mapping):
+        raise ConfigError(f"a tool is an OpenAI-style definition or a ToolSpec, not {excerpt(tool)}")
+    inner = tool.get("function")
+    if not isinstance(inner, Mapping):
+        inner = tool
+    name = inner.get("name")
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"a tool definition has no name: {excerpt(tool)}")
+    parameters = inner.get("parameters", inner.get("input_schema"))
+    return name, parameters if isinstance(parameters, Mapping) else {}
+
+
+def _follow(schema: Any, root: Schema) -> Schema:
+    for _ in range(16):
+        if not isinstance(schema, Mapping):
+            return {}
+        reference = schema.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            return schema
+        place: Any = root
+        for step in reference[2:].split("/"):
+            place = place.get(step) if isinstance(place, Mapping) else None
+        schema = place
+    return {}
+
+
+def schema_types(schema: Any, root: Schema, depth: int = 0) -> frozenset[str]:
+    schema = _follow(schema, root)
+    if not schema or depth > 8:
+        return frozenset()
+    found: set[str] = set()
+    kinds = schema.get("type")
+    for kind in [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, (list, tuple)) else ():
+        word = str(kind).lower()
+        word = _ALIASES.get(word, word)
+        if word in _KNOWN:
+            found.add(word)
+    if found:
+        return frozenset(found)
+    for joint in ("anyOf", "oneOf", "allOf"):
+        branches = schema.get(joint)
+        if isinstance(branches, (list, tuple)):
+            for branch in branches:
+                found |= schema_types(branch, root, depth + 1)
+    if not found:
+        values = list(schema.get("enum") or ()) + ([schema["const"]] if "const" in schema else [])
+        found |= {_type_of(item) for item in values}
+    if not found and isinstance(schema.get("properties"), Mapping):
+        found.add("object")
+    if not found and "items" in schema:
+        found.add("array")
+    return frozenset(found)
+
+
+def _type_of(item: Any) -> str:
+    if item is None:
+        return "null"
+    for kind, word in ((bool, "boolean"), (str, "string"), (int, "integer"), (float, "number"), (list, "array")):
+        if isinstance(item, kind):
+            return word
+    return "object"

@@ -1,0 +1,28 @@
+"""A format: one row that says which engines read the calls of a model, and how it marks its thinking."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .engine import Engine
+from .think import TAGS, Think
+
+SPECIAL_TOKENS = (
+    "<bos>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>",
+    "<|eom_id|>", "<|END_OF_TURN_TOKEN|>", "<end_of_turn>", "<|end_of_role|>",
+)  # fmt: skip
+"""Tokens that a server should have kept to itself: never part of an answer, in any format."""
+
+
+class Format(Struct, frozen=True):
+    """``drop``: tokens and tags that only wrap the answer. ``example``: one answer with a call in it.
+
+    ``untouched``: the text is handed on as it is."""
+
+    name: str
+    example: str
+    engines: tuple[Engine, ...] = ()
+    think: Think = TAGS
+    drop: tuple[str, ...] = ()
+    about: str = ""
+    untouched: bool = False

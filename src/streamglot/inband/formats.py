@@ -1,0 +1,202 @@
+"""FORMATS: every notation, as a row of data: its markers, the engine that reads it, how it thinks, and one example."""
+
+from __future__ import annotations
+
+from .channels import SkipTo
+from .format import Format
+from .json_calls import JsonCalls
+from .named_json import LineNamed, PrefixedJson, SectionCalls, TaggedJson
+from .python_calls import DottedCalls, PythonCalls
+from .think import HYBRID, PREFILLED, Think
+from .tagged_formats import TAGGED_ROWS, pairs
+
+_TOOL_CALL = JsonCalls("<tool_call>", end=("</tool_call>",))
+_TOOL_CALLS = JsonCalls("<tool_calls>", end=("</tool_calls>",))
+_FUNCTOOLS = JsonCalls("functools[", bare=True)
+_BARE = JsonCalls("{", bare=True)
+_BARE_ARRAY = JsonCalls("[", bare=True)
+_FENCED = JsonCalls("```json\n", "```\n", weak=True)
+_PREFIXED = PrefixedJson("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", special=True)
+
+
+_DEEPSEEK = SectionCalls(
+    ("<｜tool▁calls▁begin｜>",),
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁sep｜>",
+    "<｜tool▁call▁end｜>",
+    ("<｜tool▁calls▁end｜>",),
+    kind="function",
+)
+_KIMI = SectionCalls(
+    ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
+    "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>",
+    "<|tool_call_end|>",
+    ("<|tool_calls_section_end|>", "<|tool_call_section_end|>"),
+    id_is_name=True,
+    in_reasoning="marker",
+)
+_COHERE = JsonCalls("<|START_ACTION|>", end=("<|END_ACTION|>",))
+_COHERE_DROP = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<co>")
+_COHERE_THINK = Think(("<|START_THINKING|>",), ("<|END_THINKING|>",), prefilled=True)
+_CITATION = SkipTo("</co", ">")
+_GRANITE_THINK = Think(
+    ("Here is my thought process:", "Here's my thought process:", "Here is my thought process", "<think>"),
+    ("Here is my response:", "Here's my response:", "Here is my response", "</think>"),
+)
+_CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+_ROWS = (
+    # JSON between markers
+    Format("hermes", f"<tool_call>\n{_CALL}\n</tool_call>", (_TOOL_CALL,), HYBRID),
+    Format("granite4", f"<tool_call>\n{_CALL}\n</tool_call>", (_TOOL_CALL,)),
+    Format("reka_edge", f"<tool_call>\n{_CALL}</tool_call>", (_TOOL_CALL,), HYBRID),
+    Format(
+        "ernie45",
+        f"Thinking\n</think>\n\n<tool_call>\n{_CALL}\n</tool_call>\n",
+        (_TOOL_CALL,),
+        PREFILLED,
+        drop=("<response>", "</response>", "<0x0A>"),
+    ),
+    Format(
+        "longcat",
+        f"<longcat_tool_call>{_CALL}</longcat_tool_call>",
+        (pairs("longcat_tool_call", "longcat_tool_call", "longcat_", reasoning="no"),),
+        Think(("<longcat_think>", "<think>"), ("</longcat_think>", "</think>")),
+    ),
+    Format("granite", f"<|tool_call|>[{_CALL}]", (JsonCalls("<|tool_call|>", "<tool_call>", end=("</tool_call>",)),), _GRANITE_THINK),
+    Format("granite_20b_fc", f"<function_call> {_CALL}", (JsonCalls("<function_call>", between=(",",)),)),
+    Format("jamba", f"<tool_calls>[\n    {_CALL}\n]</tool_calls>", (_TOOL_CALLS,)),
+    Format("hunyuan_a13b", f"<tool_calls>[{_CALL}]</tool_calls>", (_TOOL_CALLS,), drop=("<answer>", "</answer>")),
+    Format(
+        "apriel",
+        f"<tool_calls>[{_CALL}]</tool_calls>",
+        (_TOOL_CALLS,),
+        Think(
+            ("<thinking>", "Here are my reasoning steps:"),
+            ("[BEGIN FINAL RESPONSE]", "</thinking>"),
+            prefilled=True,
+        ),
+        drop=("[END FINAL RESPONSE]", "<|end|>"),
+    ),
+    Format("nemotron_nano_v2", f"<TOOLCALL>[{_CALL}]</TOOLCALL>", (JsonCalls("<TOOLCALL>", end=("</TOOLCALL>",)),), HYBRID),
+    Format("phi4_mini", f"functools[{_CALL}]", (_FUNCTOOLS,), drop=("<|tool_call|>", "<|/tool_call|>")),
+    Format("firefunction_v2", f" functools[{_CALL}]", (_FUNCTOOLS,)),
+    Format(
+        "internlm2",
+        '<|action_start|><|plugin|>{"name": "get_weather", "parameters": {"city": "Paris"}}<|action_end|>',
+        (JsonCalls("<|action_start|>", end=("<|action_end|>",), after=("<|plugin|>", "<|interpreter|>")),),
+    ),
+    Format(
+        "gigachat3",
+        f"<|message_sep|>\n\nfunction call<|role_sep|>\n{_CALL}",
+        (JsonCalls("<|message_sep|>\n\nfunction call<|role_sep|>\n", "<|function_call|>"),),
+        drop=("</s>", "<|message_sep|>"),
+    ),
+    Format(
+        "cohere_command_r_plus",
+        'Action:\n```json\n[{"tool_name": "get_weather", "parameters": {"city": "Paris"}}]\n```',
+        (JsonCalls("Action:", weak=True), _FENCED),
+    ),
+    Format(
+        "cohere_command3",
+        '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris"}}]<|END_ACTION|>',
+        (_COHERE, _CITATION),
+        _COHERE_THINK,
+        _COHERE_DROP,
+    ),
+    Format(
+        "cohere_command4",
+        '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris"}}]<|END_ACTION|>',
+        (_COHERE, _CITATION),
+        Think(("<|START_THINKING|>",), ("<|END_THINKING|>",), starts=True, prefilled=True),
+        _COHERE_DROP,
+    ),
+    Format(
+        "apertus",
+        '<|tools_prefix|>[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>',
+        (JsonCalls("<|tools_prefix|>", end=("<|tools_suffix|>",), name_is_key=True, in_reasoning="call"),),
+        Think(("<|inner_prefix|>",), ("<|inner_suffix|>",)),
+        ("<|assistant_end|>",),
+    ),
+    Format(
+        "inkling",
+        '<|message_model|><|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Paris"}}<|end_message|>',
+        (
+            JsonCalls("<|content_invoke_tool_json|>", end=("<|end_message|>",), in_reasoning="call"),
+            SkipTo("<|message_model|>", "<|content_", keep=True),
+        ),
+        Think(("<|content_thinking|>",), ("<|end_message|>",)),
+        ("<|content_text|>", "<|content_tool_error|>", "<|content_invoke_tool_text|>", "<|content_model_end_sampling|>"),
+    ),
+    Format("llama3_json", '{"name": "get_weather", "parameters": {"city": "Paris"}}', (DottedCalls("<|python_tag|>", JsonCalls()), _BARE)),
+    Format("xlam", f"[{_CALL}]", (_BARE_ARRAY, _FENCED, JsonCalls("[TOOL_CALLS]"), _TOOL_CALL)),
+    Format("json_array", f"[{_CALL}]", (_BARE_ARRAY, _BARE)),
+    Format("generic_json", _CALL, (_BARE, _BARE_ARRAY, _FENCED)),
+    # a header with the name, JSON behind it
+    Format(
+        "mistral",
+        '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}',
+        (_PREFIXED,),
+        Think(("[THINK]", "<think>"), ("[/THINK]", "</think>")),
+        ("</s>",),
+    ),
+    Format(
+        "llama_function",
+        '<function=get_weather>{"city": "Paris"}</function>',
+        (TaggedJson("<function=", ">", "</function>", wrapper=("<tool_call>", "</tool_call>")),),
+    ),
+    Format(
+        "functionary_v31",
+        '<function=get_weather>{"city": "Paris"}</function>',
+        (TaggedJson("<function=", ">", "</function>"), DottedCalls("<|python_tag|>", JsonCalls())),
+    ),
+    Format("functionary_v32", 'all\nOne moment.>>>get_weather\n{"city": "Paris"}', (LineNamed(">>>", ("all",)),)),
+    Format(
+        "deepseek_v3",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
+        '```json\n{"city": "Paris"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        (_DEEPSEEK,),
+        HYBRID,
+    ),
+    Format(
+        "deepseek_r1_tools",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
+        '```json\n{"city": "Paris"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        (_DEEPSEEK,),
+        PREFILLED,
+    ),
+    Format(
+        "deepseek_v31",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>"
+        '{"city": "Paris"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        (_DEEPSEEK,),
+        HYBRID,
+    ),
+    Format(
+        "kimi_k2",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+        '<|tool_call_argument_begin|>{"city": "Paris"}<|tool_call_end|><|tool_calls_section_end|>',
+        (_KIMI,),
+        PREFILLED,
+    ),
+    # Python syntax
+    Format("pythonic", '[get_weather(city="Paris")]', (PythonCalls("<|tool_call_start|>", end=("<|tool_call_end|>",)), PythonCalls("[", bare=True)), drop=("<|python_start|>", "<|python_end|>")),
+    Format(
+        "llama4_pythonic",
+        '<|python_start|>[get_weather(city="Paris")]<|python_end|>',
+        (PythonCalls("<|python_start|>", end=("<|python_end|>",)), PythonCalls("[", bare=True)),
+    ),
+    Format(
+        "lfm2",
+        '<|tool_call_start|>[get_weather(city="Paris")]<|tool_call_end|>',
+        (PythonCalls("<|tool_call_start|>", end=("<|tool_call_end|>",), json=True),),
+    ),
+    Format(
+        "olmo3",
+        '<function_calls>\nget_weather(city="Paris")\n</function_calls>',
+        (PythonCalls("<function_calls>", end=("</function_calls>",), brackets=False, in_reasoning="call"),),
+        PREFILLED,
+    ),
+)
+
+FORMATS: dict[str, Format] = {row.name: row for row in (*_ROWS, *TAGGED_ROWS)}

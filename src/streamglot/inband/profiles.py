@@ -1,0 +1,140 @@
+"""Which model speaks which format: patterns of model names, the first that matches counts.
+
+A name is compared in lower case without the provider before the last slash. ``starts`` says whether the chat template
+of these models writes the opening tag of the thinking, where that differs from what the format assumes.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from msgspec import Struct, structs
+
+from ..errors import ConfigError, excerpt
+from .format import Format
+from .formats import FORMATS
+
+
+class Profile(Struct, frozen=True):
+    pattern: str
+    format: str
+    starts: bool | None = None
+
+
+PROFILES = tuple(
+    Profile(*row)
+    for row in (
+        ("*deepseek*v4*", "deepseek_v4"),
+        ("*deepseek*v3.2*", "deepseek_v32"),
+        ("*deepseek*v3.1*", "deepseek_v31"),
+        ("*deepseek-r1*distill*", "deepseek_r1_tools"),
+        ("deepseek-r1*", "deepseek_r1_tools"),
+        ("*deepseek-r1*", "deepseek_r1_tools"),
+        ("*deepseek*v3*", "deepseek_v3"),
+        ("*deepseek*", "deepseek_v31", False),
+        ("qwq-*", "hermes", True),
+        ("*qwen3*coder*", "qwen3_coder", False),
+        ("*qwen3.5*", "qwen3_coder"),
+        ("*qwen3.6*", "qwen3_coder"),
+        ("*qwen3*thinking*", "hermes", True),
+        ("*qwen3*", "hermes", False),
+        ("*qwen*", "hermes", False),
+        ("*mimo-vl*", "hermes"),
+        ("*mimo*", "qwen3_coder"),
+        ("*hermes*", "hermes"),
+        ("*nemotron*nano*v2*", "nemotron_nano_v2"),
+        ("*nemotron*3*", "nemotron_v3"),
+        ("ministral-*-reasoning*", "mistral"),
+        ("*magistral*", "mistral"),
+        ("*ministral*", "mistral"),
+        ("*mistral*", "mistral"),
+        ("*mixtral*", "mistral"),
+        ("*devstral*", "mistral"),
+        ("*codestral*", "mistral"),
+        ("*llama-4*", "llama4_pythonic"),
+        ("*llama4*", "llama4_pythonic"),
+        ("*functionary*v3.2*", "functionary_v32"),
+        ("*functionary*", "functionary_v31"),
+        ("*firefunction*", "firefunction_v2"),
+        ("*toolace*", "pythonic"),
+        ("*llama-3*", "llama3_json"),
+        ("*llama3*", "llama3_json"),
+        ("*kimi-vl*", "kimi_vl_think"),
+        ("*kimi-k3*", "kimi_k3", True),
+        ("*kimi*thinking*", "kimi_k2"),
+        ("*kimi*k2.5*", "kimi_k2"),
+        ("*kimi*", "kimi_k2", False),
+        ("*glm-4*", "glm4x"),
+        ("*glm*", "glm4x"),
+        ("*minimax*m3*", "minimax_m3"),
+        ("*minimax*", "minimax_m2"),
+        ("*functiongemma*", "functiongemma"),
+        ("*gemma-4*", "gemma4"),
+        ("*gemma4*", "gemma4"),
+        ("*gemma*", "generic_json"),
+        ("*granite-4*", "granite4"),
+        ("*granite*20b*function*", "granite_20b_fc"),
+        ("*granite*", "granite"),
+        ("*seed-oss*", "seed_oss"),
+        ("*step-3.5*", "step3p5"),
+        ("*step3p5*", "step3p5"),
+        ("*step3*", "step3"),
+        ("*step-3*", "step3"),
+        ("*lfm2*", "lfm2"),
+        ("*command-r-plus*", "cohere_command_r_plus"),
+        ("*command-a*", "cohere_command3"),
+        ("*command-r7b*", "cohere_command3"),
+        ("*cohere*", "cohere_command4"),
+        ("*gpt-oss*", "harmony"),
+        ("*olmo-3*", "olmo3"),
+        ("*olmo3*", "olmo3"),
+        ("*apertus*", "apertus"),
+        ("*xlam*", "xlam"),
+        ("*jamba*", "jamba"),
+        ("*ernie*", "ernie45"),
+        ("*phi-4-mini*", "phi4_mini"),
+        ("*hunyuan*a13b*", "hunyuan_a13b"),
+        ("*hy3*", "hy_v3"),
+        ("*hunyuan*", "hy_v3"),
+        ("*gigachat*", "gigachat3"),
+        ("*longcat*", "longcat"),
+        ("*inkling*", "inkling"),
+        ("*muse*", "muse_glimmer"),
+        ("*internlm*", "internlm2"),
+        ("*intern-s1*", "internlm2"),
+        ("*minicpm5*", "minicpm5"),
+        ("*dots*llm*", "dots"),
+        ("*apriel*", "apriel"),
+        ("*reka*", "reka_edge"),
+        ("*ling-3*", "ling3"),
+        ("*ling3*", "ling3"),
+        ("*laguna*", "poolside_v1"),
+        ("*poolside*", "poolside_v1"),
+        ("*reasoning*", "think_generic"),
+        ("*thinking*", "think_generic"),
+    )
+)
+
+
+def format_for_model(model: str) -> Format | None:
+    """The row for a model of this name; None if no pattern knows it."""
+    name = model.lower().rsplit("/", 1)[-1].split("@", 1)[0]
+    for profile in PROFILES:
+        if fnmatchcase(name, profile.pattern):
+            row = FORMATS[profile.format]
+            if profile.starts is None or profile.starts == row.think.starts:
+                return row
+            return structs.replace(row, think=structs.replace(row.think, starts=profile.starts))
+    return None
+
+
+def find_format(format: str | Format, model: str = "") -> Format:
+    """The row of this name. ``auto`` goes by the model's name, and is ``none`` where no pattern knows it."""
+    if isinstance(format, Format):
+        return format
+    if format == "auto":
+        return format_for_model(model) or FORMATS["none"]
+    row = FORMATS.get(format)
+    if row is None:
+        raise ConfigError(f"there is no in-band format {excerpt(format)}; there are: {', '.join(sorted(FORMATS))}")
+    return row

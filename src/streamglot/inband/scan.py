@@ -1,0 +1,237 @@
+"""Finds markers in a text that comes in pieces, and holds back only what may still become one.
+
+A parser here is a generator: it reads from a ``Source`` and yields whenever it needs more text, so that a grammar is
+written down in the order in which it is read, and a piece may be cut anywhere. What was read since ``record`` can be
+given back by ``rewind``: that is how text that only looked like a call becomes text again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable
+
+Wait = Generator[None, None, None]
+Sink = Callable[[str], None]
+
+NAME_CHARS = 512
+"""A name, a key or a header longer than this is none."""
+
+_SPACE = re.compile(r"\s*")
+
+
+class Malformed(Exception):
+    """This is not the notation: what was read is text."""
+
+
+class Cut(Malformed):
+    """The text ended inside the notation."""
+
+
+class Markers:
+    """A set of markers: where does the next one stand, and may the end of the text be the beginning of one?"""
+
+    __slots__ = ("first", "longest", "pattern", "words")
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self.words = tuple(sorted(set(words), key=lambda word: (-len(word), word)))
+        self.longest = max(map(len, self.words), default=0)
+        self.pattern = re.compile("|".join(map(re.escape, self.words)) or r"(?!)")
+        heads = "".join(sorted({re.escape(word[0]) for word in self.words}))
+        self.first = re.compile(f"[{heads}]" if heads else r"(?!)")
+
+    def tail(self, text: str, position: int) -> int:
+        """The place from which on the text may become a marker; its length if it can not."""
+        size = len(text)
+        for found in self.first.finditer(text, max(position, size - self.longest + 1)):
+            rest = text[found.start() :]
+            for word in self.words:
+                if word.startswith(rest):
+                    return found.start()
+        return size
+
+    def undecided(self, text: str, position: int) -> bool:
+        """Could the marker that was found at this place still become a longer one?"""
+        left = len(text) - position
+        if left >= self.longest:
+            return False
+        rest = text[position:]
+        return any(len(word) > left and word.startswith(rest) for word in self.words)
+
+
+class Source:
+    """The text that has come and was not read yet."""
+
+    __slots__ = ("at", "closed", "cut", "text", "trail", "trail_size")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.at = 0
+        self.closed = False
+        self.cut = False
+        """The model was stopped, or the stream broke: what is open at the end is incomplete."""
+        self.trail: list[str] | None = None
+        self.trail_size = 0
+
+    def push(self, piece: str) -> None:
+        self.text = self.text[self.at :] + piece if self.at < len(self.text) else piece
+        self.at = 0
+
+    def skip(self, position: int) -> None:
+        """Everything before this place has been read."""
+        if self.trail is not None and position > self.at:
+            self.trail.append(self.text[self.at : position])
+            self.trail_size += position - self.at
+        self.at = position
+
+    def record(self, seed: str = "") -> None:
+        self.trail = [seed]
+        self.trail_size = len(seed)
+
+    def checkpoint(self) -> None:
+        """What was read up to here is settled and will not be given back."""
+        if self.trail:
+            self.trail.clear()
+            self.trail_size = 0
+
+    def forget(self) -> None:
+        self.trail = None
+
+    def rewind(self) -> str:
+        """Stops recording and tells what was recorded; the caller decides what to do with it."""
+        trail = "".join(self.trail or ())
+        self.trail = None
+        return trail
+
+    def give_back(self, text: str) -> None:
+        """Puts text that was read in front of the rest again."""
+        self.text = text + self.text[self.at :]
+        self.at = 0
+        left = len(text)
+        while self.trail and left > 0:
+            last = self.trail.pop()
+            self.trail_size -= len(last)
+            if len(last) > left:
+                self.trail.append(last[: len(last) - left])
+                self.trail_size += len(last) - left
+            left -= len(last)
+
+    # --- steps of a grammar
+
+    def more(self) -> Wait:
+        """Waits for text; raises Cut where none will come."""
+        while self.at >= len(self.text):
+            if self.closed:
+                raise Cut("the text ended")
+            yield
+
+    def peek(self) -> Generator[None, None, str]:
+        """The next character, "" at the end of the text."""
+        while self.at >= len(self.text):
+            if self.closed:
+                return ""
+            yield
+        return self.text[self.at]
+
+    def spaces(self) -> Generator[None, None, str]:
+        """Skips white space; the next character, "" at the end of the text."""
+        while True:
+            found = _SPACE.match(self.text, self.at)
+            if found is not None and found.end() > self.at:
+                self.skip(found.end())
+            if self.at < len(self.text):
+                return self.text[self.at]
+            if self.closed:
+                return ""
+            yield
+
+    def literal(self, words: Iterable[str]) -> Generator[None, None, str]:
+        """Reads the longest of these words if the text goes on with one; else reads nothing and returns ""."""
+        while True:
+            rest = len(self.text) - self.at
+            best = ""
+            pending = False
+            for word in words:
+                if self.text.startswith(word, self.at):
+                    if len(word) > len(best):
+                        best = word
+                elif not self.closed and len(word) > rest and word.startswith(self.text[self.at :]):
+                    pending = True
+            if not pending:
+                if best:
+                    self.skip(self.at + len(best))
+                return best
+            yield
+
+    def spaced(self, words: Iterable[str]) -> Generator[None, None, str]:
+        """One of these words behind white space. The white space is read only together with the word."""
+        words = tuple(words)
+        while True:
+            found = _SPACE.match(self.text, self.at)
+            start = found.end() if found is not None else self.at
+            rest = self.text[start : start + NAME_CHARS]
+            best = ""
+            pending = not rest and not self.closed
+            for word in words:
+                if rest.startswith(word):
+                    if len(word) > len(best):
+                        best = word
+                elif not self.closed and len(word) > len(rest) and word.startswith(rest):
+                    pending = True
+            if not pending:
+                if best:
+                    self.skip(start + len(best))
+                return best
+            yield
+
+    def ahead(self, words: Iterable[str]) -> Generator[None, None, bool]:
+        """Does one of these words follow, behind white space, or the end of the text? Reads nothing."""
+        words = tuple(words)
+        while True:
+            found = _SPACE.match(self.text, self.at)
+            start = found.end() if found is not None else self.at
+            rest = self.text[start : start + NAME_CHARS]
+            if rest.startswith(words) or (not rest and self.closed):
+                return True
+            if self.closed or (rest and not any(word.startswith(rest) for word in words)):
+                return False
+            yield
+
+    def upto(self, markers: Markers, most: int = NAME_CHARS) -> Generator[None, None, tuple[str, str]]:
+        """The text up to the next marker, and the marker, both read. Too long, or no marker at all: Malformed."""
+        parts: list[str] = []
+        size = 0
+
+        def note(part: str) -> None:
+            nonlocal size
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                raise Malformed(f"no {markers.words[0]!r} within {most} characters")
+
+        marker = yield from self.stream(markers, note)
+        if not marker:
+            raise Cut(f"the text ended before {markers.words[0]!r}")
+        return "".join(parts), marker
+
+    def stream(self, markers: Markers, sink: Sink) -> Generator[None, None, str]:
+        """Hands on the text as it comes, up to the next marker, which is read and returned; "" at the end of the text."""
+        pattern = markers.pattern
+        while True:
+            text, at = self.text, self.at
+            found = pattern.search(text, at)
+            if found is not None and (self.closed or not markers.undecided(text, found.start())):
+                if found.start() > at:
+                    self.skip(found.start())
+                    sink(text[at : found.start()])
+                self.skip(found.end())
+                return found[0]
+            if self.closed:
+                end = len(text)
+            else:
+                end = markers.tail(text, at) if found is None else found.start()
+            if end > at:
+                self.skip(end)
+                sink(text[at:end])
+            if self.closed:
+                return ""
+            yield

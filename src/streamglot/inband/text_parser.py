@@ -1,0 +1,303 @@
+"""Reads the text of one answer: prose, thinking and calls, told apart by the markers of a format.
+
+Prose flows as it comes. Inside a code fence nothing is a marker. A call that turns out to be none is text again, and
+so is its closing tag; what was read behind its opener is read once more, unless it was long: every character is read
+a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+
+from .declared import Declared
+from .emitter import Emitter
+from .engine import Engine
+from .format import SPECIAL_TOKENS, Format
+from .reader import Reader
+from .scan import Malformed, Markers, Source, Wait
+
+REREAD_CHARS = 2048
+"""Text behind an opener that failed which is searched for calls once more."""
+
+_FENCES = ("```", "~~~")
+_RUN = {"```": re.compile("`*"), "~~~": re.compile("~*")}
+_FENCE_MARKERS = {fence: Markers((fence,)) for fence in _FENCES}
+
+
+class _Certain(Exception):
+    """A probe has found out that a call begins here."""
+
+
+class _Probe(Emitter):
+    def start_call(self, name: str, call_id: str) -> None:
+        raise _Certain
+
+
+class _Mode:
+    """The markers that count while the text is of one kind."""
+
+    def __init__(self, engines: dict[str, Engine], words: tuple[str, ...]) -> None:
+        self.engines = engines
+        self.markers = Markers((*engines, *words))
+
+
+class TextParser:
+    """One text. ``failed`` is asked what to do about a malformed call: it raises, or returns for text."""
+
+    def __init__(
+        self,
+        format: Format,
+        declared: Declared,
+        emitter: Emitter,
+        *,
+        begins_in_reasoning: bool,
+        calls: bool,
+        reasoning: bool,
+        failed: Callable[[Malformed, str], None],
+    ) -> None:
+        self.source = Source()
+        self.reader = Reader(self.source, emitter, declared)
+        self.reader.calls = calls
+        self.idle = False
+        """Waiting in prose or thinking, not inside a call."""
+        self._emitter = emitter
+        self._format = format
+        self._declared = declared
+        self._calls = calls
+        self._reasoning = reasoning
+        self._failed = failed
+        self._owed = 0
+        self._line_blank = True
+        self._begins = begins_in_reasoning and reasoning
+        think = format.think
+        self._openers = frozenset(think.openers) if reasoning else frozenset()
+        self._closers = frozenset(think.closers) if reasoning else frozenset()
+        self._drop = frozenset((*format.drop, *SPECIAL_TOKENS))
+        openers = {word: engine for engine in format.engines for word in engine.openers_for(declared)}
+        structure = {word: engine for word, engine in openers.items() if engine.structure}
+        self._stray = frozenset(word for engine in format.engines for word in engine.closers) if calls else frozenset()
+        tags = (*self._openers, *self._closers)
+        self._modes = {
+            "text": _Mode(openers if calls else structure, (*tags, *self._drop, *self._stray, *_FENCES)),
+            "reasoning": _Mode(
+                {word: engine for word, engine in openers.items() if engine.in_reasoning != "no"}, (*tags, *self._drop)
+            ),
+            "none": _Mode(openers if calls else structure, (*tags, *self._drop, *self._stray)),
+        }
+        self._steps: Wait = self._run()
+        self.first: re.Pattern[str] = self._modes["text"].markers.first
+
+    # --- from outside
+
+    def push(self, piece: str) -> None:
+        self.source.push(piece)
+        next(self._steps, None)
+
+    def close(self, cut: bool = False) -> None:
+        self.source.closed = True
+        self.source.cut = cut
+        for _ in self._steps:
+            raise AssertionError("a parser waits for text that will not come")
+
+    # --- the loop
+
+    def _run(self) -> Wait:
+        think = self._format.think
+        if think.prepend and self._reasoning:
+            self._emitter.text(think.prepend)
+        if self._begins:
+            self.reader.mode = "reasoning"
+            yield from self._label()
+        else:
+            yield from self._beginning()
+        while True:
+            mode = self._modes[self.reader.mode]
+            self.first = mode.markers.first
+            self.idle = True
+            marker = yield from self.source.stream(mode.markers, self._sink())
+            self.idle = False
+            if not marker:
+                return
+            yield from self._act(marker, mode)
+
+    def _text(self, piece: str) -> None:
+        end = piece.rfind("\n") + 1
+        if end:
+            self._line_blank = not piece[end:].strip()
+        elif piece.strip():
+            self._line_blank = False
+        self._emitter.text(piece)
+
+    def _sink(self) -> Callable[[str], None]:
+        mode = self.reader.mode
+        return self._text if mode == "text" else self._emitter.reasoning if mode == "reasoning" else _nowhere
+
+    def prose_went_by(self) -> None:
+        """Prose that ended in a visible character was handed on around the parser."""
+        self._line_blank = False
+
+    def _beginning(self) -> Wait:
+        """What counts only as the first thing in the answer."""
+        if self._reasoning and self._format.think.bare_openers:
+            if (yield from self.source.spaced(self._format.think.bare_openers)):
+                self.reader.mode = "reasoning"
+                return
+        for engine in self._format.engines:
+            if engine.start_openers and (self._calls or engine.structure):
+                if "" in engine.start_openers:
+                    opener = ""
+                    if not (yield from self.source.peek()):
+                        return
+                else:
+                    opener = yield from self.source.spaced(engine.start_openers)
+                    if not opener:
+                        continue
+                yield from self._engine(engine, opener)
+                return
+
+    def _act(self, marker: str, mode: _Mode) -> Wait:
+        inside = self.reader.mode == "reasoning"
+        engine = mode.engines.get(marker)
+        if engine is not None:
+            if inside and not self._calls and not engine.structure:
+                yield from self._call_begins(engine, marker)
+            else:
+                yield from self._engine(engine, marker)
+        elif marker in self._closers and inside:
+            self._emitter.end_reasoning()
+            self.reader.mode = "text"
+        elif marker in self._openers:
+            if inside:
+                if self._emitter.open == "reasoning":
+                    self._emitter.reasoning(marker)
+            else:
+                self._emitter.start_reasoning()
+                self.reader.mode = "reasoning"
+            yield from self._label()
+        elif marker in self._closers:
+            stray = self._format.think.stray
+            if stray == "keep" or (stray == "start" and self._emitter.open == "text"):
+                self._text(marker)
+            else:
+                self._emitter.space = "" if self._emitter.open != "text" else self._emitter.space
+        elif marker in self._stray:
+            if self._owed and not inside:
+                self._owed -= 1
+                self._text(marker)
+        elif marker not in self._drop:
+            yield from self._fence(marker)
+
+    def _label(self) -> Wait:
+        label = self._format.think.label
+        if label:
+            while (yield from self.source.literal(tuple(self._drop))):
+                pass
+            yield from self.source.literal(label)
+
+    def _fence(self, fence: str) -> Wait:
+        """A code fence: everything up to its end is text."""
+        opens = self._line_blank
+        size = 3 + (yield from self._run_of(fence))
+        self._text(fence[0] * size)
+        if opens:
+            yield from self._fence_body(fence, size)
+
+    def _fence_body(self, fence: str, size: int) -> Wait:
+        while True:
+            if not (yield from self.source.stream(_FENCE_MARKERS[fence], self._text)):
+                return
+            closes = self._line_blank
+            run = 3 + (yield from self._run_of(fence))
+            self._text(fence[0] * run)
+            if closes and run >= size:
+                return
+
+    def _run_of(self, fence: str) -> Generator[None, None, int]:
+        size = 0
+        while True:
+            found = _RUN[fence].match(self.source.text, self.source.at)
+            end = self.source.at if found is None else found.end()
+            size += end - self.source.at
+            self.source.skip(end)
+            if self.source.at < len(self.source.text) or self.source.closed:
+                return size
+            yield
+
+    # --- calls
+
+    def _engine(self, engine: Engine, opener: str) -> Wait:
+        source, reader = self.source, self.reader
+        inside = reader.mode == "reasoning"
+        if inside and engine.in_reasoning == "marker" and not engine.special:
+            self._emitter.end_reasoning()
+            reader.mode = "text"
+        before = self._emitter.found
+        source.record(opener)
+        try:
+            yield from engine.read(reader, opener)
+        except Malformed as reason:
+            started = reader.started
+            reader.abandon()
+            self._malformed(reason, engine, opener, started, self._emitter.found > before)
+            if opener.startswith("```") and self._emitter.found == before:
+                yield from self._fence_body("```", 3)
+        else:
+            source.forget()
+        if self._emitter.found > before:
+            self._line_blank = True
+            if reader.mode == "reasoning" and engine.in_reasoning == "call":
+                reader.mode = "text"
+
+    def _malformed(self, reason: Malformed, engine: Engine, opener: str, started: bool, any_call: bool) -> None:
+        trail = self.source.rewind()
+        if (started or not engine.weak) and not (self.reader.mode == "reasoning" and not started):
+            self._failed(reason, trail)
+        if self.reader.mode == "reasoning" and any_call:
+            self.reader.mode = "text"
+        if started or any_call:
+            # The opener is gone with the call: the rest is read as text.
+            self._put_back(trail)
+            return
+        rest = trail[len(opener) :] if trail.startswith(opener) else trail
+        if not engine.special:
+            self._owed += bool(engine.closers)
+            if self.reader.mode == "reasoning":
+                self._emitter.reasoning(opener)
+            elif opener:
+                self._text(opener)
+        self._put_back(rest)
+
+    def _put_back(self, rest: str) -> None:
+        if len(rest) <= REREAD_CHARS:
+            self.source.give_back(rest)
+        elif self.reader.mode == "reasoning":
+            self._emitter.reasoning(rest)
+        else:
+            self._text(rest)
+
+    def _call_begins(self, engine: Engine, opener: str) -> Wait:
+        """Calls are not wanted: does one end the thinking here? Then it is text from here on."""
+        source = self.source
+        certain = engine.in_reasoning == "marker"
+        source.record(opener)
+        if not certain:
+            probe = Reader(source, _Probe(), self._declared)
+            try:
+                yield from engine.read(probe, opener)
+            except _Certain:
+                certain = True
+            except Malformed:
+                certain = False
+        rest = source.rewind()[len(opener) :]
+        if certain:
+            self._emitter.end_reasoning()
+            self.reader.mode = "text"
+            self._text(opener)
+        else:
+            self._emitter.reasoning(opener)
+        source.give_back(rest)
+
+
+def _nowhere(_: str) -> None:
+    return None

@@ -1,0 +1,201 @@
+"""Turns the raw text of a parameter into JSON, by the type that its schema declares.
+
+A string streams as it comes. Everything else is read to its end, because only then is it known whether the text is
+what the type promises; a long object or array starts to stream once it is too long to wait for.
+
+Without a schema the notation decides: ``untyped="string"`` keeps the text as it is, ``untyped="json"`` takes what
+parses as JSON (or as a Python literal) and keeps the rest as a string. A value that does not fit its declared type is
+never dropped and never bent: it becomes a string.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+
+from .json_scan import JSON, NUMBER, PYTHON, Notation, escaped, quoted, value, word_as_json
+from .scan import Malformed, Sink, Source, Wait
+
+HOLD_CHARS = 4096
+"""An object or array that is still open after this much text is handed on while it is written."""
+
+_CONTAINERS = frozenset(("object", "array"))
+_NULLABLE = frozenset(("string", "null"))
+_NULLS = ("null", "none", "nil")
+
+
+def _whole(text: str, notation: Notation) -> str | None:
+    """The text as JSON if all of it is one value of this notation."""
+    source = Source()
+    source.push(text)
+    source.closed = True
+    parts: list[str] = []
+    steps: Wait = value(source, parts.append, notation)
+    try:
+        for _ in steps:
+            return None
+        if source.text[source.at :].strip():
+            return None
+    except (Malformed, RecursionError):
+        return None
+    written = "".join(parts)
+    try:
+        json.loads(written)
+    except ValueError:
+        return None
+    return written
+
+
+def parsed(text: str) -> str | None:
+    """The text as JSON: as it stands, as a Python literal, or with its quotes escaped once too often."""
+    stripped = text.strip()
+    if not stripped:
+        return None
+    written = _whole(stripped, JSON) or _whole(stripped, PYTHON)
+    if written is None and '\\"' in stripped:
+        try:
+            written = _whole(str(json.loads(f'"{stripped}"')), JSON)
+        except ValueError:
+            written = None
+    return written
+
+
+def _kind(written: str) -> str:
+    first = written.lstrip()[:1]
+    if first == '"':
+        return "string"
+    if first in "tf":
+        return "boolean"
+    if first == "n":
+        return "null"
+    if first == "{":
+        return "object"
+    if first == "[":
+        return "array"
+    return "number" if any(mark in written for mark in ".eE") else "integer"
+
+
+def typed(text: str, types: frozenset[str], untyped: str = "string") -> str:
+    """The JSON for this raw text: see the module's own words for the rule."""
+    stripped = text.strip()
+    if not types:
+        written = parsed(text) if untyped == "json" else None
+        return quoted(text) if written is None else written
+    lowered = stripped.lower()
+    if "null" in types and lowered in _NULLS:
+        return "null"
+    if types <= {"string", "null"}:
+        return quoted(text)
+    if "boolean" in types and lowered in ("true", "false"):
+        return lowered
+    if types & {"integer", "number"}:
+        number = word_as_json(stripped)
+        if number is not None and NUMBER.fullmatch(number):
+            whole = number[:-2] if number.endswith(".0") else number
+            if "number" in types or NUMBER.fullmatch(whole) and not any(mark in whole for mark in ".eE"):
+                return number if "number" in types else whole
+    if types & _CONTAINERS:
+        written = parsed(text)
+        if written is not None and _kind(written) in types:
+            return written
+    if "string" in types:
+        return quoted(text)
+    if lowered == "null":
+        return "null"
+    if types == {"boolean"} and stripped in ("0", "1"):
+        return "true" if stripped == "1" else "false"
+    return quoted(text)
+
+
+class ValueWriter:
+    """Takes the raw text of one parameter in pieces and hands on its JSON. ``trim`` takes one line end off each side."""
+
+    __slots__ = ("_held", "_inner", "_lead", "_sink", "_size", "_source", "_tail", "_text", "_trim", "_types", "_untyped")
+
+    def __init__(self, sink: Sink, types: frozenset[str], untyped: str, trim: bool) -> None:
+        self._sink = sink
+        self._types = types
+        self._untyped = untyped
+        self._trim = trim
+        self._lead = trim
+        self._tail = ""
+        self._held: list[str] = []
+        self._size = 0
+        self._text = types == {"string"} or (not types and untyped == "string")
+        self._inner: Generator[None, None, None] | None = None
+        self._source = Source()
+        if self._text:
+            sink('"')
+
+    def feed(self, piece: str) -> None:
+        if self._trim:
+            piece = self._tail + piece
+            self._tail = ""
+            if self._lead:
+                if piece == "\r":
+                    self._tail = piece
+                    return
+                piece = piece.removeprefix("\r").removeprefix("\n")
+                self._lead = False
+            if piece.endswith("\n"):
+                self._tail = "\r\n" if piece.endswith("\r\n") else "\n"
+            elif piece.endswith("\r"):
+                self._tail = "\r"
+            if self._tail:
+                piece = piece[: -len(self._tail)]
+        if not piece:
+            return
+        if self._text:
+            self._sink(escaped(piece))
+        elif self._inner is not None:
+            self._step(piece)
+        else:
+            self._held.append(piece)
+            self._size += len(piece)
+            if self._types == _NULLABLE and self._size <= 64:
+                start = "".join(self._held).strip().lower()
+                if not any(word.startswith(start) for word in _NULLS):
+                    self._become_text()
+            elif self._size > HOLD_CHARS:
+                self._overflow()
+
+    def _become_text(self) -> None:
+        self._text = True
+        self._sink('"' + escaped("".join(self._held)))
+        self._held.clear()
+
+    def _overflow(self) -> None:
+        """Too long to wait for: an object or array streams from here on, what can only be a string as a string."""
+        text = "".join(self._held)
+        self._held = [text]
+        container = text.lstrip()[:1] in ("{", "[")
+        if not container and (not self._types & _CONTAINERS or "string" in self._types):
+            self._become_text()
+        elif container and self._types and self._types <= _CONTAINERS:
+            head = text[:64]
+            self._inner = value(self._source, self._sink, PYTHON if "'" in head and '"' not in head else JSON)
+            self._held.clear()
+            self._step(text)
+
+    def _step(self, piece: str) -> None:
+        assert self._inner is not None
+        self._source.push(piece)
+        try:
+            next(self._inner)
+        except StopIteration:
+            if self._source.text[self._source.at :].strip():
+                raise Malformed("text behind a value") from None
+            self._source.skip(len(self._source.text))
+
+    def close(self) -> None:
+        if self._tail == "\r":
+            self._trim, self._tail = False, ""
+            self.feed("\r")
+        if self._text:
+            self._sink('"')
+        elif self._inner is not None:
+            self._source.closed = True
+            for _ in self._inner:
+                raise Malformed("a value did not end")
+        else:
+            self._sink(typed("".join(self._held), self._types, self._untyped))

@@ -1,0 +1,73 @@
+"""``streamglot translate``, run as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "anthropic.sse"
+
+
+def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-c", "from streamglot.cli import main; main()", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, check=False)
+
+
+def test_a_file_to_another_dialect() -> None:
+    done = run("translate", "--from", "anthropic", "--to", "openai_chat", str(EXAMPLE))
+    assert done.returncode == 0
+    assert done.stdout.endswith(b"data: [DONE]\n\n")
+    assert b'"name":"weather"' in done.stdout
+
+
+def test_standard_input_to_events() -> None:
+    done = run("translate", "--from", "anthropic", "--to", "events", stdin=EXAMPLE.read_bytes())
+    kinds = [json.loads(line)["type"] for line in done.stdout.splitlines()]
+    assert (kinds[0], kinds[-1]) == ("stream_start", "stream_end")
+
+
+def test_the_whole_answer() -> None:
+    answer = json.loads(run("translate", "--from", "anthropic", "--to", "response", str(EXAMPLE)).stdout)
+    parts = answer["choices"][0]["parts"]
+    assert [part["type"] for part in parts] == ["reasoning", "text", "tool_call"]
+    assert json.loads(parts[2]["arguments"]) == {"city": "Lisbon"}
+    assert (answer["choices"][0]["stop_reason"], answer["choices"][0]["raw_stop_reason"]) == ("tool_calls", "tool_use")
+    assert answer["usage"]["output_tokens"] == 43
+    assert answer["error"] is None
+
+
+@pytest.mark.parametrize("target", ["events", "response", "openai_chat"])
+def test_a_stream_that_broke_exits_with_1_after_everything_was_written(target: str) -> None:
+    done = run("translate", "--from", "anthropic", "--to", target, stdin=EXAMPLE.read_bytes()[:1500])
+    assert done.returncode == 1
+    assert b"upstream_truncated" in done.stdout
+    assert b"look at the sky" in done.stdout
+
+
+def test_a_name_that_is_none() -> None:
+    done = run("translate", "--from", "klingon")
+    assert done.returncode == 2
+    assert b"no dialect 'klingon'" in done.stderr
+
+
+def test_version_and_help() -> None:
+    assert run("--version").stdout.startswith(b"streamglot 0.")
+    assert b"translate" in run("--help").stdout
+
+
+def test_it_is_written_as_it_comes() -> None:
+    command = [sys.executable, "-c", "from streamglot.cli import main; main()", "translate", "--from", "anthropic", "--to", "events"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(EXAMPLE.read_bytes()[:1200])
+        process.stdin.flush()
+        time.sleep(0.05)
+        assert json.loads(process.stdout.readline())["type"] == "stream_start"
+        process.stdin.close()
+        process.wait()

@@ -1,0 +1,45 @@
+"""The clients that run in Node, from Python: one process reads as many streams as it is given."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+FOLDER = Path(__file__).parent
+
+
+def missing() -> str | None:
+    """What keeps the clients from running here, and what to do about it; None if nothing does."""
+    if shutil.which("node") is None:
+        return "node is not installed: the clients in tests/clients need node 20 or later"
+    if not (FOLDER / "node_modules" / "ai-7" / "package.json").exists():
+        return "the clients are not installed: run `npm ci` in tests/clients"
+    return None
+
+
+class NodeClients:
+    """``read(client, url)`` is what that client understood; clients.mjs has their names and read.mjs the fields."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            ["node", str(FOLDER / "read.mjs")], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.communicate(timeout=60)
+
+    def read(self, client: str, url: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"client": client, "url": url}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the node process ended while {client} read {url}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer

@@ -1,0 +1,316 @@
+"""Chat chunks as every client takes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from streamglot import Event, collect, reader, writer
+from streamglot.dialects.echo import pack, unpack
+from streamglot.events import (
+    BareEvent,
+    Choice,
+    Citation,
+    Echo,
+    Extra,
+    KeepAlive,
+    Media,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    Usage,
+)
+
+START, END = StreamStart("c1", "m", 7), StreamEnd("end", "stop")
+TEXT: list[BareEvent] = [TextStart(), TextDelta("Hi"), TextEnd()]
+CALL: list[BareEvent] = [ToolCallStart("a", "f"), ToolCallDelta('{"x":'), ToolCallDelta("1}"), ToolCallEnd()]
+
+
+def write(*events: Event, **options: Any) -> list[Any]:
+    """The payloads of the frames; comments as they are, [DONE] as a word."""
+    box = writer("openai_chat", **options)
+    data = box.feed(events) + box.close()
+    assert data.endswith(b"\n\n")
+    payloads: list[Any] = []
+    for frame in data.decode().removesuffix("\n\n").split("\n\n"):
+        body = frame.removeprefix("data: ")
+        payloads.append(json.loads(body) if body.startswith("{") else body)
+    return payloads
+
+
+def deltas(*events: Event, **options: Any) -> list[dict[str, Any]]:
+    return [chunk["choices"][0]["delta"] for chunk in write(START, *events, END, **options)[:-1] if chunk["choices"]]
+
+
+def test_text() -> None:
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+    assert write(START, *TEXT, END) == [
+        {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hi"}, "finish_reason": None}]},
+        {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        "[DONE]",
+    ]
+
+
+def test_one_read_is_one_write_and_nothing_waits() -> None:
+    box = writer("openai_chat")
+    assert box.feed([START]) == b""
+    assert box.feed([TextStart(), TextDelta("a"), TextDelta("b")]).count(b"data: ") == 2
+
+
+def test_names_for_what_the_events_do_not_say() -> None:
+    chunk = write(StreamStart(), *TEXT, END, id="x", model="y", created=3)[0]
+    assert (chunk["id"], chunk["model"], chunk["created"]) == ("x", "y", 3)
+
+
+def test_an_empty_answer_still_has_a_role() -> None:
+    assert deltas() == [{"role": "assistant", "content": ""}]
+
+
+def test_calls_have_dense_indexes_and_say_id_and_name_once() -> None:
+    assert deltas(*CALL, *CALL)[:-1] == [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}],
+        },
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"x":'}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]},
+        {"tool_calls": [{"index": 1, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 1, "function": {"arguments": '{"x":'}}]},
+        {"tool_calls": [{"index": 1, "function": {"arguments": "1}"}}]},
+    ]
+
+
+def test_a_custom_tool_and_one_that_the_provider_ran() -> None:
+    custom = [ToolCallStart("a", "sql", "custom"), ToolCallDelta("select"), ToolCallEnd()]
+    assert deltas(*TEXT, *custom)[1:3] == [
+        {"tool_calls": [{"index": 0, "id": "a", "type": "custom", "custom": {"name": "sql", "input": ""}}]},
+        {"tool_calls": [{"index": 0, "custom": {"input": "select"}}]},
+    ]
+    box = writer("openai_chat")
+    box.feed([START, ToolCallStart("s", "search", "server"), ToolCallDelta("{}"), ToolCallEnd(), ToolResult("s", "found"), END])
+    assert box.lost == {"ToolCallStart": 1, "ToolResult": 1}
+
+
+def test_the_old_functions() -> None:
+    assert deltas(*CALL, functions=True)[:2] == [
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}},
+        {"function_call": {"arguments": '{"x":'}},
+    ]
+    assert write(START, *CALL, StreamEnd("tool_calls"), functions=True)[-2]["choices"][0]["finish_reason"] == "function_call"
+
+
+def test_refusal() -> None:
+    assert deltas(TextStart(refusal=True), TextDelta("No."), TextEnd())[0] == {"role": "assistant", "refusal": "No."}
+
+
+def test_reasoning_in_the_three_fields_that_clients_read() -> None:
+    thought = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(Echo("openai_chat", {"field": "reasoning"}))]
+    detail = {"type": "reasoning.text", "text": "hm", "index": 0}
+    assert deltas(*thought)[0] == {"role": "assistant", "reasoning": "hm", "reasoning_content": "hm", "reasoning_details": [detail]}
+    summary = deltas(ReasoningStart(summary=True), ReasoningDelta("s"), ReasoningEnd())[0]["reasoning_details"]
+    assert summary == [{"type": "reasoning.summary", "summary": "s", "index": 0}]
+
+
+def test_strict_writes_the_specification_only() -> None:
+    own = Echo("openai_chat", {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]})
+    thought: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(own), ReasoningStart(), ReasoningEnd(own, redacted=True)]
+    extras: list[Event] = [
+        Extra("openai_chat", {"timings": {}}),
+        Extra("openai_chat", {"service_tier": "x", "provider": "p"}),
+        Extra("openai_chat", {"choice": {"native_finish_reason": "x"}}),
+        Extra("openai_chat", {"choice": {"logprobs": {"content": []}, "stop_reason": 1}}),
+    ]
+    chunks = write(START, *thought, Media("image/png", "AA"), *extras, *TEXT, END, strict=True)
+    allowed = {"id", "object", "created", "model", "choices", "service_tier"}
+    assert all(set(chunk) <= allowed for chunk in chunks[:-1])
+    assert [set(chunk["choices"][0]["delta"]) for chunk in chunks[:-1]] == [{"role", "content"}, set(), {"content"}, set()]
+    box = writer("openai_chat", strict=True)
+    box.feed([START, *thought, Media("image/png", "AA")])
+    assert box.lost == {"ReasoningDelta": 1, "ReasoningEnd": 1, "Media": 1}
+
+
+def test_details_of_this_dialect_are_not_said_twice() -> None:
+    entries = [
+        {"type": "reasoning.text", "text": "hm", "signature": "s", "format": "f", "index": 0},
+        {"type": "reasoning.text", "text": "x", "index": 1},
+        {"type": "reasoning.encrypted", "data": "d", "id": "r"},
+    ]
+    thought = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(Echo("openai_chat", {"reasoning_details": entries}))]
+    assert [delta["reasoning_details"] for delta in deltas(*thought, *thought[:2])[:-1]] == [
+        [{"type": "reasoning.text", "text": "hm", "index": 0}],
+        [{"type": "reasoning.text", "signature": "s", "format": "f", "index": 0}],
+        [{"type": "reasoning.encrypted", "data": "d", "id": "r", "index": 1}],
+        [{"type": "reasoning.text", "text": "hm", "index": 2}],
+    ]
+
+
+def test_state_of_another_provider_is_packed_and_comes_back() -> None:
+    echo = Echo("other", {"signature": "s"})
+    shown = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(echo)]
+    hidden = [ReasoningStart(), ReasoningEnd(echo, redacted=True)]
+    signed: list[Event] = [TextStart(), TextDelta("a"), TextEnd(echo)]
+    details = [delta["reasoning_details"][0] for delta in deltas(*shown, *hidden, *signed) if "reasoning_details" in delta]
+    assert details == [
+        {"type": "reasoning.text", "text": "hm", "index": 0},
+        {"type": "reasoning.text", "signature": pack(echo), "index": 0},
+        {"type": "reasoning.encrypted", "data": pack(echo), "index": 1},
+        {"type": "reasoning.encrypted", "data": pack(echo), "index": 2},
+    ]
+    assert unpack(pack(echo)) == echo
+    assert unpack("other") is None
+    assert unpack("sglot1.***") is None
+    hidden_only = [ReasoningStart(), ReasoningEnd(redacted=True)]
+    box = writer("openai_chat")
+    box.feed([START, *hidden_only])
+    assert box.lost == {"ReasoningEnd": 1}
+
+
+def test_state_of_a_call() -> None:
+    own = Echo("openai_chat", {"extra_content": {"k": 1}})
+    other = Echo("other", {"signature": "s"})
+    calls = [ToolCallStart("a", "f"), ToolCallEnd(own), ToolCallStart("b", "f"), ToolCallEnd(other)]
+    contents = [delta["tool_calls"][0].get("extra_content") for delta in deltas(*calls)[:-1]]
+    assert contents == [None, {"k": 1}, None, {"streamglot": pack(other)}]
+
+
+def test_citations_leave_in_one_chunk_before_the_finish() -> None:
+    native = {"type": "file_citation", "file_id": "f"}
+    cites: list[Event] = [
+        TextStart(),
+        Citation("http://a", "A", start=1, end=2),
+        Citation(native=Echo("openai_chat", native)),
+        Citation(title="book"),
+        TextDelta("x"),
+        TextEnd(),
+    ]
+    place = {"url": "http://a", "title": "A", "start_index": 1, "end_index": 2}
+    assert deltas(*cites)[1] == {"annotations": [{"type": "url_citation", "url_citation": place}, native]}
+
+
+def test_media() -> None:
+    given = deltas(
+        Media("image/png", "AA"),
+        Media("image/png", url="http://b"),
+        Media("audio/wav", "BB", id="x", transcript="he"),
+        Media("audio/wav", "CC", id="x"),
+    )
+    assert given[:-1] == [
+        {"role": "assistant", "images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}, "index": 0}]},
+        {"images": [{"type": "image_url", "image_url": {"url": "http://b"}, "index": 1}]},
+        {"audio": {"id": "x", "data": "BB", "transcript": "he"}},
+        {"audio": {"data": "CC"}},
+    ]
+    box = writer("openai_chat")
+    box.feed([START, Media("video/mp4", "AA")])
+    assert box.lost == {"Media": 1}
+
+
+def test_extras_of_this_dialect_are_said_again_and_others_lost() -> None:
+    logprobs = {"content": [{"token": "a"}]}
+    chunks = write(
+        START,
+        Extra("openai_chat", {"system_fingerprint": "fp", "timings": {"n": 1}}),
+        Extra("openai_chat", {"choice": {"logprobs": logprobs}}),
+        Extra("openai_chat", {"audio": {"expires_at": 3}}),
+        END,
+    )
+    assert chunks[0]["timings"] == {"n": 1}
+    assert chunks[0]["choices"] == []
+    assert all(chunk["system_fingerprint"] == "fp" for chunk in chunks[:-1])
+    assert [chunk["choices"][0].get("logprobs") for chunk in chunks[1:3]] == [None, logprobs]
+    assert chunks[3]["choices"][0]["delta"] == {"audio": {"expires_at": 3}}
+    box = writer("openai_chat")
+    box.feed([START, Extra("other", {"a": 1})])
+    assert box.lost == {"Extra": 1}
+
+
+def test_usage_comes_last_with_no_choices() -> None:
+    chunk = write(START, *TEXT, Usage(9, 5, 4, 2, 3), END)[-2]
+    assert chunk["choices"] == []
+    assert chunk["usage"] == {
+        "prompt_tokens": 9,
+        "completion_tokens": 5,
+        "total_tokens": 14,
+        "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    raw = {"prompt_tokens": 9, "completion_tokens": 5, "cost": 0.1}
+    assert write(START, Usage(9, 5, raw=raw), END)[-2]["usage"] == raw
+    assert write(START, Usage(9), END)[-2]["usage"] == {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}
+    assert "usage" not in write(START, Usage(9, 5), END, include_usage=False)[-2]
+
+
+def test_a_keep_alive_is_a_comment() -> None:
+    assert write(KeepAlive("OPENROUTER"), START, KeepAlive(), StepEnd(1), END)[:2] == [": OPENROUTER", ": ping"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "invalid_request", "invalid_request_error"),
+        (401, "x", "authentication_error"),
+        (404, "model_not_found", "invalid_request_error"),
+        (429, "rate_limit", "rate_limit_error"),
+        (502, "upstream_truncated", "server_error"),
+        (504, "timeout", "server_error"),
+        (502, "tool_call_parse_error", "tool_call_parse_error"),
+    ],
+)
+def test_an_error_has_the_object_and_the_finish_reason(status: int, code: str, kind: str) -> None:
+    chunks = write(START, *TEXT, StreamError(code, "boom", status=status))
+    assert chunks[-2]["error"] == {"message": "boom", "type": kind, "param": None, "code": code}
+    assert chunks[-2]["choices"] == [{"index": 0, "delta": {}, "finish_reason": "error"}]
+    assert chunks[-1] == "[DONE]"
+
+
+def test_an_error_in_strict_mode_or_before_the_start_is_the_object_alone() -> None:
+    assert set(write(StreamError("x", "boom"))[0]) == {"error"}
+    assert set(write(START, StreamError("x", "boom"), strict=True)[0]) == {"error"}
+
+
+def test_events_that_stop_in_the_middle_end_in_an_error() -> None:
+    assert write(START, *TEXT)[-2]["error"]["code"] == "upstream_truncated"
+
+
+def test_nothing_is_written_behind_the_end() -> None:
+    box = writer("openai_chat")
+    box.feed([START, END])
+    assert box.feed([*TEXT]) == box.close() == b""
+
+
+def test_several_choices_start_at_zero_and_end_each() -> None:
+    other = [Choice(2, event) for event in (*TEXT, Extra("openai_chat", {"choice": {"logprobs": {"content": [1]}}}))]
+    chunks = write(START, *other, Choice(2, ToolResult("a", "b")), Choice(2, StreamEnd("length")), *TEXT, END)
+    places = [(chunk["choices"][0]["index"], chunk["choices"][0]["finish_reason"]) for chunk in chunks[:-1]]
+    assert places == [(0, None), (1, None), (2, None), (2, None), (2, "length"), (0, None), (0, "stop"), (1, "stop")]
+
+
+def test_what_is_written_is_read_as_it_was() -> None:
+    events: list[Event] = [
+        START,
+        ReasoningStart(),
+        ReasoningDelta("hm"),
+        ReasoningEnd(),
+        *TEXT,
+        *CALL,
+        Usage(9, 5, raw={"prompt_tokens": 9, "completion_tokens": 5}),
+        StreamEnd("tool_calls", "tool_calls"),
+    ]
+    box, back = writer("openai_chat"), reader("openai_chat")
+    again = collect(back.feed(box.feed(events)) + back.close())
+    wanted = collect(events)
+    again.choices[0].parts[0].echo = None  # type: ignore[union-attr]
+    assert again == wanted

@@ -1,0 +1,90 @@
+"""What the dialects share: the registry, fitting of odd JSON, parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import streamglot
+from streamglot import ConfigError, UpstreamProtocolError
+from streamglot.dialects import DIALECTS, dialect
+from streamglot.dialects.lenient import clean, fit, loads
+from streamglot.dialects.parameters import PARAMETERS
+from streamglot.dialects.reader import Reader
+from streamglot.messages import Request
+
+
+class Inner(msgspec.Struct):
+    number: int = 0
+
+
+class Outer(msgspec.Struct):
+    name: str = ""
+    maybe: str | None = "unset"
+    inner: Inner | None = None
+    inners: list[Inner] | None = None
+    raw: msgspec.Raw = msgspec.Raw(b"")
+    renamed: int = msgspec.field(default=0, name="other")
+
+
+def test_what_fits_is_kept() -> None:
+    odd = {"name": 5, "maybe": None, "inner": {"number": "x"}, "inners": [{"number": 1}, 7, {"number": []}], "raw": {"a": 1}, "other": 3}
+    fitted = fit(Outer, odd)
+    assert (fitted.name, fitted.maybe, fitted.inner, fitted.renamed) == ("", None, Inner(), 3)
+    assert fitted.inners == [Inner(1), Inner()]
+    assert bytes(fitted.raw) == b'{"a":1}'
+    assert fit(Outer, {"inner": 5, "inners": {}}) == Outer(inner=None, inners=None)
+    assert fit(Outer, 5) is None
+    assert fit(int, "7") == 7
+
+
+def test_loads_takes_what_the_fast_decoder_refuses() -> None:
+    assert loads(b'{"a": 1}') == ({"a": 1}, False)
+    assert loads(b'{"a": "\xff"}') == ({"a": "�"}, False)
+    value, lone = loads(b'{"a": "\\uD83D"}')
+    assert lone
+    assert clean(value) == {"a": "�"}
+    assert clean(["\ud83d\ude00", 1]) == ["😀", 1]
+    for broken in (b"{", b"[" * 100_000):
+        with pytest.raises(UpstreamProtocolError, match="not JSON"):
+            loads(broken)
+
+
+def test_the_registry() -> None:
+    with pytest.raises(ConfigError, match="there is no dialect 'klingon'; there are openai_chat"):
+        dialect("klingon")
+    for name, entry in DIALECTS.items():
+        assert name == entry.name
+        if entry.reader_class:
+            assert entry.reader().dialect == name
+        else:
+            with pytest.raises(ConfigError, match=f"the dialect '{name}' has no reader; these have one: openai_chat"):
+                entry.reader()
+        if entry.writer_class:
+            assert entry.writer().dialect == name
+        if entry.response:
+            assert callable(entry.parse_response)
+
+
+def test_every_shared_parameter_is_a_field_of_the_request() -> None:
+    assert set(PARAMETERS) <= set(Request.__struct_fields__)
+
+
+def test_the_base_reader_takes_no_body() -> None:
+    class Plain(Reader):
+        dialect = "plain"
+
+    events = Plain().read_whole({"a": 1})
+    assert events[0].code == "upstream_protocol_error"  # type: ignore[union-attr]
+    box = Plain()
+    assert box.feed(b": hello\n\n") == [streamglot.KeepAlive("hello")]
+    assert box.close()[-1].code == "upstream_truncated"  # type: ignore[union-attr]
+
+
+def test_translate_writes_as_it_reads() -> None:
+    body: dict[str, Any] = {"id": "x", "choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}
+    frame = b"data: " + msgspec.json.encode(body) + b"\n\n"
+    pieces = list(streamglot.translate([b"", frame, b"data: [DONE]\n\n"], "openai_chat", "openai_chat"))
+    assert [b"hi" in pieces[0], b"[DONE]" in pieces[1], len(pieces)] == [True, True, 2]
+    assert list(streamglot.translate([frame], "openai_chat", "openai_chat"))[-1].endswith(b"[DONE]\n\n")

@@ -1,0 +1,77 @@
+"""The order of events: the table, the checker, the picture."""
+
+from __future__ import annotations
+
+import pytest
+from streamglot import (
+    Choice,
+    Event,
+    GrammarError,
+    KeepAlive,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallStart,
+    Usage,
+    check,
+)
+from streamglot.events import EVENT_TYPES, decode, encode
+from streamglot.grammar import TABLE, diagram
+
+START, END = StreamStart("id", "model", 1), StreamEnd("end", "stop")
+TEXT: list[Event] = [TextStart(), TextDelta("hi"), Usage(1, 2), KeepAlive(), TextEnd()]
+
+
+def test_a_whole_stream() -> None:
+    check([KeepAlive("waiting"), START, *TEXT, *TEXT, Usage(3, 4), END])
+    check([START, *TEXT, StreamError("x", "y")])
+    check([StreamError("x", "y")])
+
+
+def test_choices_have_a_state_of_their_own() -> None:
+    other: list[Event] = [Choice(1, event) for event in TEXT]  # type: ignore[arg-type]
+    check([START, TEXT[0], other[0], TEXT[1], other[1], other[4], Choice(1, END), TEXT[4], END])
+    check([START, other[0], StreamError("x", "y")])
+
+
+@pytest.mark.parametrize(
+    ("events", "says"),
+    [
+        ([TextDelta("x")], "state 'before'"),
+        ([START, START], "state 'idle'"),
+        ([START, TextStart(), TextStart()], "state 'text'"),
+        ([START, TextStart(), ToolCallDelta("x")], "state 'text'"),
+        ([START, ToolCallStart("a", "b"), StreamError("x", "y")], "state 'tool_call'"),
+        ([START, END, END], "state 'done'"),
+        ([START, *TEXT], "stopped in state 'idle'"),
+        ([START, Choice(0, TextStart())], "not wrapped"),
+        ([Choice(1, TextStart())], "spoke before"),
+        ([START, END, Choice(1, TextStart())], "spoke done"),
+        ([START, Choice(1, START)], "belongs to the whole stream"),
+        ([START, Choice(1, TextStart()), END], r"before its choices \[1\]"),
+    ],
+)
+def test_what_the_table_does_not_allow(events: list[Event], says: str) -> None:
+    with pytest.raises(GrammarError, match=says):
+        check(events)
+
+
+def test_every_event_has_its_place() -> None:
+    placed = {kind for row in TABLE.values() for kind in row}
+    assert placed == set(EVENT_TYPES) - {Choice}
+
+
+def test_the_diagram_shows_every_state_and_event() -> None:
+    drawn = diagram()
+    assert all(state in drawn for state in TABLE)
+    assert all(kind.__name__ in drawn for kind in EVENT_TYPES if kind is not Choice)
+
+
+def test_events_are_lines_of_json() -> None:
+    for event in (*TEXT, START, END, Choice(2, END)):
+        assert decode(encode(event)) == event
+    assert encode(TextDelta("é")) == '{"type":"text_delta","text":"é"}'.encode()
