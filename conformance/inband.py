@@ -179,7 +179,9 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             wrong.append(f"{case['id']} {case['scope']}: {fails}")
             if len(wrong) <= options.show:
-                print(f"--- {wrong[-1]}\n  in   {case['input_text']!r}\n  want {case['expected']}\n  got  {got}\n  as {case['asserted']}")
+                print(
+                    f"--- {wrong[-1]}\n  in   {case['input_text']!r}\n  want {case['expected']}\n  got  {got}\n  as {case['asserted']}"
+                )
     for name in sorted(total):
         print(f"{name:26} {right[name]:4} of {total[name]:4}")
     for identity, reason in excepted:
@@ -187,7 +189,9 @@ def main(arguments: list[str] | None = None) -> int:
     for text in wrong:
         print(f"wrong {text}")
     cases = total.total()
-    print(f"{right.total()} of {cases} right, {len(excepted)} exceptions ({len(excepted) / max(cases, 1):.1%}), {len(wrong)} wrong")
+    print(
+        f"{right.total()} of {cases} right, {len(excepted)} exceptions ({len(excepted) / max(cases, 1):.1%}), {len(wrong)} wrong"
+    )
     return 1 if wrong or len(excepted) > ALLOWED * cases else 0
 
 

@@ -97,8 +97,8 @@ function uiStream({ DefaultChatTransport, readUIMessageStream }) {
 
 function aiSdk({ streamText }, model) {
   return async (url, answer) => {
-    const result = streamText({ model: model(url), prompt: QUESTION, maxRetries: 0, onError() {} });
-    let fault = null;
+    const result = streamText({ model: model(url), prompt: QUESTION, maxOutputTokens: 1024, maxRetries: 0, onError() {} });
+    let fault = null, raw;
     for await (const part of result.fullStream) {
       if (part.type === "text-delta") answer.text += part.text;
       if (part.type === "reasoning-delta") answer.reasoning += part.text;
@@ -106,6 +106,7 @@ function aiSdk({ streamText }, model) {
       if (part.type === "error") fault ??= part.error;
       if (part.type === "finish") {
         answer.finish = part.finishReason;
+        raw = part.rawFinishReason;
         const spent = part.totalUsage;
         answer.usage = usage(
           spent.inputTokens, spent.outputTokens,
@@ -119,7 +120,8 @@ function aiSdk({ streamText }, model) {
       const words = typeof fault === "string" ? fault : fault?.message ?? JSON.stringify(fault);
       throw /TypeValidation|JSONParse|InvalidResponse|NoOutput/.test(name) ? new Error(`${name}: ${words}`) : reported(words);
     }
-    if (answer.finish === null) throw new Error("no finish");
+    // where the wire never said why it ended, the SDK makes up "other" and has no word of the provider to show for it
+    if (answer.finish === null || (answer.finish === "other" && raw === undefined)) throw new Error("no finish");
   };
 }
 
@@ -162,6 +164,7 @@ async function openaiResponses(url, answer) {
   answer.finish = response.incomplete_details?.reason ?? response.status;
   const spent = response.usage;
   if (spent) answer.usage = usage(spent.input_tokens, spent.output_tokens, spent.output_tokens_details?.reasoning_tokens, spent.input_tokens_details?.cached_tokens);
+  if (!["completed", "incomplete", "failed"].includes(response.status)) throw new Error(`the response ended as ${response.status}`);
   if (response.status === "failed") throw reported(response.error?.message ?? "failed");
 }
 
@@ -177,7 +180,7 @@ async function anthropic(url, answer) {
   for (const block of message.content) {
     if (block.type === "text") answer.text += block.text;
     if (block.type === "thinking") answer.reasoning += block.thinking;
-    if (block.type === "tool_use" || block.type === "server_tool_use") answer.toolCalls.push({ name: block.name, arguments: JSON.stringify(block.input) });
+    if (block.type.endsWith("tool_use")) answer.toolCalls.push({ name: block.name, arguments: JSON.stringify(block.input) });
   }
   answer.finish = message.stop_reason;
   const spent = message.usage;
@@ -219,7 +222,7 @@ async function ollama(url, answer) {
       }
     }
   } catch (error) {
-    throw /^Did not receive done|JSON/.test(error?.message ?? "") ? error : reported(error.message);
+    throw error instanceof SyntaxError || /^Did not receive done/.test(error?.message ?? "") ? error : reported(error.message);
   }
 }
 

@@ -72,7 +72,7 @@ def read(written: bytes) -> list[dict[str, Any]]:
     return [json.loads(frame.removeprefix("data: ")) for frame in frames if not frame.startswith(":")]
 
 
-def write(events: Sequence[Event], **options: Any) -> list[dict[str, Any]]:
+def write(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
     """The same bytes whether the events come together or one by one."""
     box = make(**options)
     written = box.feed(events) + box.close()
@@ -81,7 +81,7 @@ def write(events: Sequence[Event], **options: Any) -> list[dict[str, Any]]:
     return read(written)
 
 
-def inside(events: Sequence[Event], **options: Any) -> list[dict[str, Any]]:
+def inside(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
     """What is written between the start and the end of the run."""
     said = write([START, *events, StreamEnd("end")], **options)
     assert said[0] == STARTED
@@ -154,6 +154,9 @@ class TestToolCallEvents:
         assert [event["toolCallId"] for event in said if event["type"] == "TOOL_CALL_START"] == ["a", "a-2", "a-3", "r-call-1"]
         assert [event["toolCallId"] for event in said if event["type"] == "TOOL_CALL_RESULT"] == ["a", "a-2", "a-3"]
 
+    def test_the_end_of_no_call_says_nothing(self) -> None:
+        assert inside([ToolCallEnd()]) == []
+
     def test_the_echo_of_a_call(self) -> None:
         said = inside([ToolCallStart("a", "f"), ToolCallEnd(SIGNED)])[-1]
         sealed = {"subtype": "tool-call", "entityId": "a", "encryptedValue": pack(SIGNED)}
@@ -179,6 +182,10 @@ class TestReasoningThinkingEvents:
             {"type": "REASONING_MESSAGE_END", "messageId": "r-reasoning-1"},
             {"type": "REASONING_END", "messageId": "r-reasoning-span-1"},
         ]
+
+    def test_pieces_of_one_thought_share_a_message(self) -> None:
+        said = inside([ReasoningStart(), ReasoningDelta("a"), ReasoningDelta("b"), ReasoningEnd()])
+        assert [event["delta"] for event in said if "delta" in event] == ["a", "b"]
 
     def test_reasoning_encryption(self) -> None:
         said = inside([ReasoningStart(summary=True), ReasoningDelta("…"), ReasoningEnd(SIGNED)])

@@ -375,6 +375,8 @@ def test_a_whole_message_in_place_of_a_stream() -> None:
         b'event: content_block_start\ndata: {"index":0,"content_block":{"type":"text","text":5,"citations":{"a":1}}}\n\n',
         b'event: content_block_start\ndata: {"index":0,"content_block":{"type":"tool_use","id":[],"name":{},"input":"x"}}\n\n',
         b'event: message_start\ndata: {"message":{"id":4,"content":[1,{"type":"thinking","thinking":[]}],"usage":{"x":{}}}}\n\n',
+        b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":1e400}}}\n\n',
+        b'event: content_block_start\ndata: {"content_block":{"type":"x_tool_result","content":{"a":"\\ud83d"}}}\n\n',
         b'event: message_start\ndata: {"type":"message_start"}\n\n',
         b'event: message_delta\ndata: {"type":"message_delta"}\n\n',
         b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}\n\n',

@@ -47,7 +47,7 @@ HEAD = {"model": "m", "created_at": "2026-02-03T04:05:06.789Z"}
 START = StreamStart("", "m", 1770091506)
 THOUGHT = Echo("ollama", {"field": "thinking"})
 PNG = "iVBORw0KGgo="
-COUNTS = {
+COUNTS: dict[str, Any] = {
     "total_duration": 9,
     "load_duration": 1,
     "prompt_eval_count": 3,
@@ -332,7 +332,8 @@ def test_written_lines() -> None:
 
 def test_written_lines_read_back() -> None:
     events = [event for event in every_cut(OllamaReader, write(ANSWER)) if not isinstance(event, StepEnd)]
-    wanted = [StreamStart("", "m", 9), *[event for event in ANSWER[1:] if not isinstance(event, (StepEnd, ToolCallDelta))]]
+    kept = [event for event in ANSWER[1:] if not isinstance(event, (StepEnd, ToolCallDelta))]
+    wanted: list[Event] = [StreamStart("", "m", 9), *kept]
     wanted.insert(8, ToolCallDelta('{"a":1e2}'))
     assert events == wanted
 

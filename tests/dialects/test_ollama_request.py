@@ -28,6 +28,7 @@ from streamglot.messages import (
     Message,
     NativePart,
     OutputFormat,
+    Part,
     Reasoning,
     ReasoningPart,
     RefusalPart,
@@ -104,15 +105,13 @@ def test_responses_that_are_none() -> None:
 
 
 def test_a_response_of_other_parts() -> None:
-    parts = [
+    parts: list[Part] = [
         RefusalPart("no"),
         ToolCallPart("c", "sh", "ls", "custom"),
         ToolCallPart("d", "s", "{}", "server"),
         MediaPart("audio/wav", "x"),
     ]
-    response = Response(
-        choices=[ResponseChoice(0, list(parts), "tool_calls")], extras=[Extra("other", {"a": 1})], extensions={"x": []}
-    )
+    response = Response(choices=[ResponseChoice(0, parts, "tool_calls")], extras=[Extra("other", {"a": 1})], extensions={"x": []})
     body = build_response(response)
     assert body["message"]["tool_calls"] == [{"id": "c", "function": {"index": 0, "name": "sh", "arguments": {"input": "ls"}}}]
     assert (body["message"]["content"], body["extensions"]) == ("no", {"x": []})

@@ -409,7 +409,7 @@ def test_what_only_this_dialect_says_comes_once_as_extra() -> None:
     frames = [
         chunk({"content": "a"}, system_fingerprint="fp", choice={"logprobs": logprobs}),
         chunk({"executed_tools": [{"name": "x"}]}, system_fingerprint="fp", choice={"logprobs": {"content": None}}),
-        chunk({}, timings={"n": 1}),
+        chunk({}, timings={"n": 1}, choice={"logprobs": -0.5}),
     ]
     assert [event.data for event in said(*frames) if isinstance(event, Extra)] == [
         {"choice": {"logprobs": logprobs}},

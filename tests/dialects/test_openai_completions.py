@@ -246,7 +246,7 @@ def test_written_chunks() -> None:
 
 
 def test_several_answers_are_written_with_their_index() -> None:
-    events = [
+    events: list[Event] = [
         START, Choice(2, TextStart()), Choice(2, TextDelta("x")), Choice(2, StepEnd(0)), Choice(2, TextEnd()),
         Choice(2, Extra("openai_completions", {"choice": {"logprobs": LOGPROBS}})), Choice(2, StreamEnd("length")),
         Choice(1, ReasoningStart()), Choice(1, ReasoningEnd()), TextStart(), TextDelta("a"), TextEnd(), Usage(), StreamEnd(),
@@ -260,7 +260,7 @@ def test_several_answers_are_written_with_their_index() -> None:
 
 
 def test_what_only_this_dialect_says_is_written_again() -> None:
-    extra = {
+    extra: dict[str, Any] = {
         "choice": {"logprobs": LOGPROBS, "content_filter_results": {"a": 1}},
         "system_fingerprint": "fp",
         "timings": {"t": 1},
@@ -316,6 +316,7 @@ def test_errors_and_keep_alives() -> None:
         b'data: {"error":{"message":"it broke","type":"server_error","param":null,"code":"x"}}\n\ndata: [DONE]\n\n'
     )
     assert b"the events stopped" in write([START])
+    assert b'"usage":{"prompt_tokens":0,"completion_tokens":2,"total_tokens":2}' in write([Usage(output_tokens=2), StreamEnd()])
     assert error_body(StreamError("x", "y", status=404))["error"]["type"] == "invalid_request_error"
     assert error_body(StreamError("x", "y", status=429))["error"]["type"] == "rate_limit_error"
 
@@ -386,8 +387,8 @@ def test_responses_that_broke_off() -> None:
 # --- requests
 
 BODY = {
-    "model": "m", "prompt": "Once upon", "stream": True, "stream_options": {"include_usage": True}, "max_tokens": 5, "stop": ["x"],
-    "temperature": 0.0, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "frequency_penalty": 0.1, "presence_penalty": 0.2,
+    "model": "m", "prompt": "Once upon", "stream": True, "stream_options": {"include_usage": True}, "max_tokens": 5,
+    "stop": ["x"], "temperature": 0.0, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "frequency_penalty": 0.1, "presence_penalty": 0.2,
     "repetition_penalty": 1.1, "logit_bias": {"5": -100}, "seed": 7, "n": 2, "user": "u", "logprobs": 3, "echo": True,
     "suffix": "end", "best_of": 2,
 }  # fmt: skip

@@ -6,9 +6,10 @@ import struct
 from zlib import crc32
 
 import pytest
-from boxes import every_cut
 from hypothesis import given
 from hypothesis import strategies as st
+
+from boxes import every_cut
 from streamglot.framing import AwsEventStream, Frame
 from streamglot.framing.aws_eventstream import frame
 from streamglot.limits import Limits
@@ -46,6 +47,7 @@ def test_messages_come_out_whole_with_the_name_of_their_event() -> None:
         Frame(b""),
         Frame(b'{"b": 2}', "metadata"),
     ]
+    assert frames(frame(b"1", EVENT) * 3) == [Frame(b"1", "chunk")] * 3
 
 
 def test_nothing_at_all_is_nothing() -> None:

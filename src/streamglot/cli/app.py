@@ -40,3 +40,40 @@ def translate(
         raise typer.Exit(run(file, source, target, strict))
     except ConfigError as error:
         raise typer.BadParameter(error.message) from None
+
+
+@app.command()
+def serve(
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="The configuration file.")] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that share the socket.")] = None,
+) -> None:
+    """Runs the gateway: any client, any upstream."""
+    from ..errors import ConfigError
+    from .serve import run
+
+    try:
+        raise typer.Exit(run(config, host, port, workers))
+    except ConfigError as error:
+        typer.echo(f"streamglot: {error.message}", err=True)
+        raise typer.Exit(2) from None
+
+
+@app.command("config")
+def config_show(
+    action: Annotated[str, typer.Argument(help="`show`: every value and where it came from.")] = "show",
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="The configuration file.")] = None,
+) -> None:
+    """Shows the configuration with the origin of each value; secrets as dots."""
+    from ..errors import ConfigError
+    from ..gateway.config import load, shown
+
+    if action != "show":
+        raise typer.BadParameter(f"there is no action {action!r}; there is: show")
+    try:
+        for place, value, origin in shown(load(config)):
+            typer.echo(f"{place} = {value}  # {origin}")
+    except ConfigError as error:
+        typer.echo(f"streamglot: {error.message}", err=True)
+        raise typer.Exit(2) from None

@@ -10,7 +10,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ..errors import ConfigError
+from ..events import StreamError
 from ..messages import Built, Request, Response
+from .endpoint import Endpoint
 from .reader import Reader
 from .writer import Writer
 
@@ -61,6 +63,18 @@ class Dialect(Struct, frozen=True):
             raise ConfigError(f"the dialect {self.name!r} cannot {name} a {file}: it stands on the other side only")
         return getattr(module, name)
 
+    @property
+    def endpoint(self) -> Callable[..., Endpoint]:
+        """Where an upstream of this dialect takes its requests."""
+        found: Callable[..., Endpoint] = self._module("endpoint", self.request).endpoint
+        return found
+
+    @property
+    def error_body(self) -> Callable[[StreamError], dict[str, Any]]:
+        """An error in the shape that clients of this dialect expect as the body of an HTTP answer."""
+        body: Callable[[StreamError], dict[str, Any]] = self._module("error", True).error_body
+        return body
+
     def _module(self, file: str, there: object) -> ModuleType:
         if not there:
             able = [dialect.name for dialect in DIALECTS.values() if getattr(dialect, _CAPABILITY[file])]
@@ -68,7 +82,13 @@ class Dialect(Struct, frozen=True):
         return import_module(f".{self.name}.{file}", __name__)
 
 
-_CAPABILITY: Final = {"reader": "reader_class", "writer": "writer_class", "request": "request", "response": "response"}
+_CAPABILITY: Final = {
+    "reader": "reader_class",
+    "writer": "writer_class",
+    "request": "request",
+    "endpoint": "request",
+    "response": "response",
+}
 
 DIALECTS: Final[dict[str, Dialect]] = {
     dialect.name: dialect

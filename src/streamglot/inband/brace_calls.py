@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 
-from .engine import Engine
-from .json_scan import Notation, quoted, value
+from .engine import Call, Engine, dumped
+from .json_scan import value
+from .json_strings import Notation, quoted
 from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait
 from .values import ValueWriter
@@ -30,7 +31,7 @@ class BraceCalls(Engine):
         self._notation = Notation(quotes=(quote, '"'), bare_keys=True, bare_strings=True)
         self._quotes = (quote, '"')
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         count = 0
         while True:
@@ -62,6 +63,16 @@ class BraceCalls(Engine):
         if count:
             reader.arguments("}")
         reader.end()
+
+    def write(self, calls: list[Call]) -> str:
+        return "".join(f"{self.openers[0]}{self._prefix}{call.name}{self._written(call.members())}{self._end}" for call in calls)
+
+    def _written(self, item: object) -> str:
+        if isinstance(item, dict):
+            return "{" + ",".join(f"{key}:{self._written(part)}" for key, part in item.items()) + "}"
+        if isinstance(item, list):
+            return "[" + ",".join(map(self._written, item)) + "]"
+        return f"{self._quotes[0]}{item}{self._quotes[0]}" if isinstance(item, str) else dumped(item)
 
     def _key(self, reader: Reader) -> Generator[None, None, str]:
         source = reader.source

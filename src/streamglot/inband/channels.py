@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from html import unescape
+from html import escape, unescape
 
-from .declared import schema_types
-from .engine import Engine
+from .declared import json_type, schema_types
+from .engine import Call, Engine, dumped
 from .json_calls import json_arguments
-from .json_scan import quoted
+from .json_strings import quoted
 from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait
 from .values import ValueWriter
@@ -90,23 +90,38 @@ class Channels(Engine):
         reader.end()
         reader.mode = "none"
 
+    def write(self, calls: list[Call]) -> str | None:
+        if not self._json:
+            return None
+        message = self._message.words[0]
+        return "".join(
+            f"<|channel|>commentary to=functions.{call.name} <|constrain|>json{message}{call.arguments}{self._ends[-1]}"
+            for call in calls
+        )
+
 
 class SkipTo(Engine):
     """Markup that means nothing to us: dropped from its opener up to ``end``, which is kept where it opens something."""
 
-    in_reasoning = "marker"
+    in_reasoning = "call"
     structure = True
-    special = True
 
-    def __init__(self, opener: str, end: str, *, keep: bool = False) -> None:
+    def __init__(self, opener: str, end: str, *, keep: bool = False, call: str = "", closers: tuple[str, ...] = ()) -> None:
         self.openers = (opener,)
         self._end = Markers((end,))
         self._keep = keep
+        self._call = call
+        self.closers = closers
 
-    def read(self, reader: Reader, opener: str) -> Wait:
-        _, mark = yield from reader.source.upto(self._end)
+    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
+        try:
+            _, mark = yield from reader.source.upto(self._end)
+        except Cut:
+            return
         if self._keep:
             reader.source.give_back(mark)
+            if self._call and not reader.calls and (yield from reader.source.ahead((self._call,))):
+                raise Malformed("the header of a call that is not wanted")
 
 
 _ATTRIBUTE = re.compile(r"""([\w.-]+)\s*=\s*"([^"]*)\"""")
@@ -179,3 +194,18 @@ class Elements(Engine):
         if count:
             reader.arguments("}")
         reader.end()
+
+    def write(self, calls: list[Call]) -> str:
+        return self._element("tools", "", "".join(self._written(call, index + 1) for index, call in enumerate(calls)))
+
+    def _written(self, call: Call, index: int) -> str:
+        inside = "".join(
+            self._element(
+                "argument", f' key="{escape(key)}" type="{json_type(item)}"', item if isinstance(item, str) else dumped(item)
+            )
+            for key, item in call.members().items()
+        )
+        return self._element("call", f' tool="{escape(call.name)}" index="{index}"', inside)
+
+    def _element(self, name: str, attributes: str, inside: str) -> str:
+        return f"{self._open}{name}{attributes}{self._separator}{inside}{self._close}{name}{self._separator}"

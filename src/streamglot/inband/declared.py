@@ -116,7 +116,7 @@ def schema_types(schema: Any, root: Schema, depth: int = 0) -> frozenset[str]:
                 found |= schema_types(branch, root, depth + 1)
     if not found:
         values = list(schema.get("enum") or ()) + ([schema["const"]] if "const" in schema else [])
-        found |= {_type_of(item) for item in values}
+        found |= {json_type(item) for item in values}
     if not found and isinstance(schema.get("properties"), Mapping):
         found.add("object")
     if not found and "items" in schema:
@@ -124,7 +124,8 @@ def schema_types(schema: Any, root: Schema, depth: int = 0) -> frozenset[str]:
     return frozenset(found)
 
 
-def _type_of(item: Any) -> str:
+def json_type(item: Any) -> str:
+    """The word that a JSON schema has for the type of this value."""
     if item is None:
         return "null"
     for kind, word in ((bool, "boolean"), (str, "string"), (int, "integer"), (float, "number"), (list, "array")):

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from .declared import Declared
 from .reader import Reader
 from .scan import Wait
+
+
+class Call(Struct, frozen=True):
+    """A call at rest, to be written down in a notation. ``arguments`` is the JSON text of an object."""
+
+    name: str
+    arguments: str
+    call_id: str = ""
+
+    def members(self) -> dict[str, Any]:
+        try:
+            members = json.loads(self.arguments or "{}")
+        except ValueError:
+            return {"arguments": self.arguments}
+        return members if isinstance(members, dict) else {"arguments": members}
+
+
+def dumped(item: Any) -> str:
+    return json.dumps(item, ensure_ascii=False)
 
 
 class Engine:
@@ -27,9 +49,13 @@ class Engine:
     structure: bool = False
     start_openers: tuple[str, ...] = ()
 
-    def openers_for(self, declared: Declared) -> tuple[str, ...]:
+    def openers_for(self, declared: Declared) -> tuple[str, ...]:  # noqa: ARG002
         return self.openers
 
     def read(self, reader: Reader, opener: str) -> Wait:
         """Reads what follows the opener. Raises Malformed where it is not this notation."""
         raise NotImplementedError
+
+    def write(self, calls: list[Call]) -> str | None:  # noqa: ARG002
+        """The calls in this notation; None where the engine reads only."""
+        return None

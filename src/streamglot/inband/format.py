@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .engine import Engine
+from .engine import Call, Engine, dumped
 from .think import TAGS, Think
 
 SPECIAL_TOKENS = (
@@ -26,3 +26,11 @@ class Format(Struct, frozen=True):
     drop: tuple[str, ...] = ()
     about: str = ""
     untouched: bool = False
+
+    def write(self, calls: list[Call]) -> str:
+        """The calls in this notation, as the model itself would have written them."""
+        for engine in self.engines:
+            written = engine.write(calls)
+            if written is not None:
+                return written
+        return "\n".join(f'{{"name": {dumped(call.name)}, "arguments": {call.arguments or "{}"}}}' for call in calls)

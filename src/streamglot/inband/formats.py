@@ -7,11 +7,11 @@ from .format import Format
 from .json_calls import JsonCalls
 from .named_json import LineNamed, PrefixedJson, SectionCalls, TaggedJson
 from .python_calls import DottedCalls, PythonCalls
-from .think import HYBRID, PREFILLED, Think
 from .tagged_formats import TAGGED_ROWS, pairs
+from .think import HYBRID, PREFILLED, Think
 
 _TOOL_CALL = JsonCalls("<tool_call>", end=("</tool_call>",))
-_TOOL_CALLS = JsonCalls("<tool_calls>", end=("</tool_calls>",))
+_TOOL_CALLS = JsonCalls("<tool_calls>", end=("</tool_calls>",), array=True)
 _FUNCTOOLS = JsonCalls("functools[", bare=True)
 _BARE = JsonCalls("{", bare=True)
 _BARE_ARRAY = JsonCalls("[", bare=True)
@@ -19,14 +19,18 @@ _FENCED = JsonCalls("```json\n", "```\n", weak=True)
 _PREFIXED = PrefixedJson("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", special=True)
 
 
-_DEEPSEEK = SectionCalls(
-    ("<｜tool▁calls▁begin｜>",),
-    "<｜tool▁call▁begin｜>",
-    "<｜tool▁sep｜>",
-    "<｜tool▁call▁end｜>",
-    ("<｜tool▁calls▁end｜>",),
-    kind="function",
-)
+def _deepseek(fenced: bool) -> SectionCalls:
+    return SectionCalls(
+        ("<｜tool▁calls▁begin｜>",),
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        ("<｜tool▁calls▁end｜>",),
+        kind="function",
+        fenced=fenced,
+    )
+
+
 _KIMI = SectionCalls(
     ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
     "<|tool_call_begin|>",
@@ -36,7 +40,7 @@ _KIMI = SectionCalls(
     id_is_name=True,
     in_reasoning="marker",
 )
-_COHERE = JsonCalls("<|START_ACTION|>", end=("<|END_ACTION|>",))
+_COHERE = JsonCalls("<|START_ACTION|>", end=("<|END_ACTION|>",), array=True, keys=("tool_name", "parameters", "tool_call_id"))
 _COHERE_DROP = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<co>")
 _COHERE_THINK = Think(("<|START_THINKING|>",), ("<|END_THINKING|>",), prefilled=True)
 _CITATION = SkipTo("</co", ">")
@@ -63,7 +67,12 @@ _ROWS = (
         (pairs("longcat_tool_call", "longcat_tool_call", "longcat_", reasoning="no"),),
         Think(("<longcat_think>", "<think>"), ("</longcat_think>", "</think>")),
     ),
-    Format("granite", f"<|tool_call|>[{_CALL}]", (JsonCalls("<|tool_call|>", "<tool_call>", end=("</tool_call>",)),), _GRANITE_THINK),
+    Format(
+        "granite",
+        f"<|tool_call|>[{_CALL}]",
+        (JsonCalls("<|tool_call|>", "<tool_call>", end=("</tool_call>",), array=True),),
+        _GRANITE_THINK,
+    ),
     Format("granite_20b_fc", f"<function_call> {_CALL}", (JsonCalls("<function_call>", between=(",",)),)),
     Format("jamba", f"<tool_calls>[\n    {_CALL}\n]</tool_calls>", (_TOOL_CALLS,)),
     Format("hunyuan_a13b", f"<tool_calls>[{_CALL}]</tool_calls>", (_TOOL_CALLS,), drop=("<answer>", "</answer>")),
@@ -78,13 +87,22 @@ _ROWS = (
         ),
         drop=("[END FINAL RESPONSE]", "<|end|>"),
     ),
-    Format("nemotron_nano_v2", f"<TOOLCALL>[{_CALL}]</TOOLCALL>", (JsonCalls("<TOOLCALL>", end=("</TOOLCALL>",)),), HYBRID),
+    Format(
+        "nemotron_nano_v2",
+        f"<TOOLCALL>[{_CALL}]</TOOLCALL>",
+        (JsonCalls("<TOOLCALL>", end=("</TOOLCALL>",), array=True),),
+        HYBRID,
+    ),
     Format("phi4_mini", f"functools[{_CALL}]", (_FUNCTOOLS,), drop=("<|tool_call|>", "<|/tool_call|>")),
     Format("firefunction_v2", f" functools[{_CALL}]", (_FUNCTOOLS,)),
     Format(
         "internlm2",
         '<|action_start|><|plugin|>{"name": "get_weather", "parameters": {"city": "Paris"}}<|action_end|>',
-        (JsonCalls("<|action_start|>", end=("<|action_end|>",), after=("<|plugin|>", "<|interpreter|>")),),
+        (
+            JsonCalls(
+                "<|action_start|>", end=("<|action_end|>",), after=("<|plugin|>", "<|interpreter|>"), keys=("name", "parameters")
+            ),
+        ),
     ),
     Format(
         "gigachat3",
@@ -95,7 +113,7 @@ _ROWS = (
     Format(
         "cohere_command_r_plus",
         'Action:\n```json\n[{"tool_name": "get_weather", "parameters": {"city": "Paris"}}]\n```',
-        (JsonCalls("Action:", weak=True), _FENCED),
+        (JsonCalls("Action:", weak=True, array=True, keys=("tool_name", "parameters")), _FENCED),
     ),
     Format(
         "cohere_command3",
@@ -114,7 +132,7 @@ _ROWS = (
     Format(
         "apertus",
         '<|tools_prefix|>[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>',
-        (JsonCalls("<|tools_prefix|>", end=("<|tools_suffix|>",), name_is_key=True, in_reasoning="call"),),
+        (JsonCalls("<|tools_prefix|>", end=("<|tools_suffix|>",), name_is_key=True, array=True, in_reasoning="call"),),
         Think(("<|inner_prefix|>",), ("<|inner_suffix|>",)),
         ("<|assistant_end|>",),
     ),
@@ -122,13 +140,23 @@ _ROWS = (
         "inkling",
         '<|message_model|><|content_invoke_tool_json|>{"name": "get_weather", "args": {"city": "Paris"}}<|end_message|>',
         (
-            JsonCalls("<|content_invoke_tool_json|>", end=("<|end_message|>",), in_reasoning="call"),
-            SkipTo("<|message_model|>", "<|content_", keep=True),
+            JsonCalls("<|content_invoke_tool_json|>", end=("<|end_message|>",), in_reasoning="call", keys=("name", "args")),
+            SkipTo(
+                "<|message_model|>",
+                "<|content_",
+                keep=True,
+                call="<|content_invoke_tool_json|>",
+                closers=("<|end_message|>",),
+            ),
         ),
         Think(("<|content_thinking|>",), ("<|end_message|>",)),
         ("<|content_text|>", "<|content_tool_error|>", "<|content_invoke_tool_text|>", "<|content_model_end_sampling|>"),
     ),
-    Format("llama3_json", '{"name": "get_weather", "parameters": {"city": "Paris"}}', (DottedCalls("<|python_tag|>", JsonCalls()), _BARE)),
+    Format(
+        "llama3_json",
+        '{"name": "get_weather", "parameters": {"city": "Paris"}}',
+        (DottedCalls("<|python_tag|>", JsonCalls()), JsonCalls("{", bare=True, keys=("name", "parameters"))),
+    ),
     Format("xlam", f"[{_CALL}]", (_BARE_ARRAY, _FENCED, JsonCalls("[TOOL_CALLS]"), _TOOL_CALL)),
     Format("json_array", f"[{_CALL}]", (_BARE_ARRAY, _BARE)),
     Format("generic_json", _CALL, (_BARE, _BARE_ARRAY, _FENCED)),
@@ -155,21 +183,21 @@ _ROWS = (
         "deepseek_v3",
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
         '```json\n{"city": "Paris"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
-        (_DEEPSEEK,),
+        (_deepseek(True),),
         HYBRID,
     ),
     Format(
         "deepseek_r1_tools",
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
         '```json\n{"city": "Paris"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
-        (_DEEPSEEK,),
+        (_deepseek(True),),
         PREFILLED,
     ),
     Format(
         "deepseek_v31",
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>"
         '{"city": "Paris"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
-        (_DEEPSEEK,),
+        (_deepseek(False),),
         HYBRID,
     ),
     Format(
@@ -180,7 +208,12 @@ _ROWS = (
         PREFILLED,
     ),
     # Python syntax
-    Format("pythonic", '[get_weather(city="Paris")]', (PythonCalls("<|tool_call_start|>", end=("<|tool_call_end|>",)), PythonCalls("[", bare=True)), drop=("<|python_start|>", "<|python_end|>")),
+    Format(
+        "pythonic",
+        '[get_weather(city="Paris")]',
+        (PythonCalls("<|tool_call_start|>", end=("<|tool_call_end|>",)), PythonCalls("[", bare=True)),
+        drop=("<|python_start|>", "<|python_end|>"),
+    ),
     Format(
         "llama4_pythonic",
         '<|python_start|>[get_weather(city="Paris")]<|python_end|>',

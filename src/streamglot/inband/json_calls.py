@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Literal
 
-from .engine import Engine
-from .json_scan import JSON, decoded_string, string, value
+from .engine import Call, Engine
+from .json_scan import decoded_string, value
+from .json_strings import JSON, quoted, string
 from .reader import Reader
 from .scan import Malformed, Wait
 
@@ -38,6 +39,8 @@ class JsonCalls(Engine):
         special: bool = False,
         after: tuple[str, ...] = (),
         in_reasoning: Literal["no", "call", "marker"] = "no",
+        keys: tuple[str, ...] = ("name", "arguments"),
+        array: bool = False,
     ) -> None:
         self.openers = openers
         self.closers = end if not bare else ()
@@ -49,6 +52,8 @@ class JsonCalls(Engine):
         self._between = tuple(f"{word}{gap}{{" for word in between for gap in ("", " ", "\n"))
         self._name_is_key = name_is_key
         self._bare = bare
+        self._keys = keys
+        self._array = array or opener_is(openers, "[")
 
     def read(self, reader: Reader, opener: str) -> Wait:
         source = reader.source
@@ -194,6 +199,31 @@ class JsonCalls(Engine):
         source.give_back("{")
         yield from value(source, reader.arguments, JSON)
         source.give_back("}")
+
+    def write(self, calls: list[Call]) -> str:
+        """``keys``: the words for name and arguments, and for an id before both. ``array``: all calls in one array."""
+        objects = [self._object(call) for call in calls]
+        opener = "" if not self.openers or (self._bare and len(self.openers[0]) == 1) else self.openers[0]
+        if self._bare:
+            opener = opener.removesuffix("[")
+        if self._array:
+            objects = ["[" + ", ".join(objects) + "]"]
+        start = opener + "".join(self._after[:1])
+        end = self._end[0] if self._end else "\n```" if "```" in opener else ""
+        if self._bare and not opener:
+            return "; ".join(objects) if not self._array else objects[0]
+        return "\n".join(f"{start}{text}{end}" for text in objects)
+
+    def _object(self, call: Call) -> str:
+        if self._name_is_key:
+            return f"{{{quoted(call.name)}: {call.arguments or '{}'}}}"
+        name, arguments, *rest = self._keys
+        head = "".join(f"{quoted(key)}: {quoted(call.call_id)}, " for key in rest)
+        return f"{{{head}{quoted(name)}: {quoted(call.name)}, {quoted(arguments)}: {call.arguments or '{}'}}}"
+
+
+def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
+    return bool(openers) and openers[0].endswith(bracket)
 
 
 class _State:

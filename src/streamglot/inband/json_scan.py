@@ -12,48 +12,21 @@ import json
 import re
 from collections.abc import Generator
 
-from msgspec import Struct
-
-from .scan import Cut, Malformed, Markers, Sink, Source, Wait
+from .json_strings import JSON, Notation, inside_string, quoted
+from .scan import Malformed, Sink, Source, Wait
 
 MAX_DEPTH = 512
 """Nesting of one value: deeper than this is an attack, and the readers behind us would overflow."""
 
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
-_JSON_STOP = re.compile(r'["\\\x00-\x1f]')
-_HEX = frozenset("0123456789abcdefABCDEF")
-_PYTHON_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "\\": "\\", "'": "'", '"': '"', "\n": ""}
 _WORDS = {
     "true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null",
     "NaN": "null", "Infinity": "null", "-Infinity": "null", "undefined": "null",
 }  # fmt: skip
 
 
-class Notation(Struct, frozen=True):
-    """How values are written. ``quotes`` open and close a string; ``escapes`` tells how a backslash is read in it."""
-
-    quotes: tuple[str, ...] = ('"',)
-    escapes: str = "json"
-    bare_keys: bool = False
-    bare_strings: bool = False
-
-
-JSON = Notation()
-PYTHON = Notation(quotes=('"', "'"), escapes="python")
-
 _word_ends: dict[str, re.Pattern[str]] = {}
-_string_ends: dict[str, Markers] = {}
-
-
-def quoted(text: str) -> str:
-    """The text as a JSON string."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def escaped(text: str) -> str:
-    """The text as the inside of a JSON string."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def word_as_json(word: str) -> str | None:
@@ -65,7 +38,10 @@ def word_as_json(word: str) -> str | None:
     try:
         if re.fullmatch(r"[+-]?[\d_]+|[+-]?0[xXoObB][\da-fA-F_]+", word):
             digits = word.replace("_", "")
-            return str(int(digits, 0)) if re.search(r"0[xXoObB]", word) else (digits.lstrip("+0") or "0")
+            if re.search(r"0[xXoObB]", word):
+                return str(int(digits, 0))
+            whole = digits.lstrip("+-").lstrip("0") or "0"
+            return f"-{whole}" if digits.startswith("-") else whole
         if re.fullmatch(r"[+-]?(\d[\d_]*\.?[\d_]*|\.\d+)([eE][+-]?\d+)?", word):
             return repr(float(word))
     except ValueError:
@@ -164,7 +140,7 @@ def _key(source: Source, out: list[str], sink: Sink, notation: Notation) -> Wait
     quote = yield from source.literal(notation.quotes)
     if quote:
         out.append('"')
-        yield from _string(source, out, sink, notation, quote, None)
+        yield from inside_string(source, out, sink, notation, quote, None)
         out.append('"')
         return
     if not notation.bare_keys:
@@ -179,7 +155,7 @@ def _scalar(source: Source, out: list[str], sink: Sink, notation: Notation, nest
     quote = yield from source.literal(notation.quotes)
     if quote:
         out.append('"')
-        yield from _string(source, out, sink, notation, quote, nested)
+        yield from inside_string(source, out, sink, notation, quote, nested)
         out.append('"')
         return
     if notation.bare_strings:
@@ -208,131 +184,6 @@ def _word(source: Source, end: str) -> Generator[None, None, str]:
         if sum(map(len, parts)) > 4096:
             raise Malformed("a bare word does not end")
         yield
-
-
-def _string(source: Source, out: list[str], sink: Sink, notation: Notation, quote: str, nested: bool | None) -> Wait:
-    """The inside of a string, and its closing quote. ``nested`` is None for a key."""
-    if len(quote) > 1:
-        yield from _token_string(source, out, sink, quote)
-        return
-    python = notation.escapes == "python"
-    stop = _JSON_STOP if quote == '"' else _PYTHON_STOP
-    while True:
-        text = source.text
-        found = stop.search(text, source.at)
-        end = len(text) if found is None else found.start()
-        if end > source.at:
-            out.append(text[source.at : end].replace('"', '\\"') if python else text[source.at : end])
-            source.skip(end)
-        if found is None:
-            if source.closed:
-                raise Cut("the text ended inside a string")
-            if out:
-                sink("".join(out))
-                out.clear()
-            yield
-            continue
-        char = found[0]
-        if char == quote:
-            if python and nested is not None:
-                ends = yield from _ends_string(source, nested)
-                if not ends:
-                    source.skip(source.at + 1)
-                    out.append(escaped(char))
-                    continue
-            source.skip(source.at + 1)
-            return
-        source.skip(source.at + 1)
-        if char != "\\":
-            out.append(escaped(char))
-        elif python:
-            out.append(escaped((yield from _python_escape(source))))
-        else:
-            out.append((yield from _json_escape(source)))
-
-
-_PYTHON_STOP = re.compile(r"['\\\x00-\x1f]")
-_AFTER_ARGUMENT = re.compile(
-    r"\s*(?:(?P<sure>\)\s*[,\]<;]|\)[ \t]*\n|,\s*[A-Za-z_]\w{0,63}\s*=|,\s*\))|(?P<open>$|\)\s*$|,\s*$|,\s*[A-Za-z_]\w{0,63}\s*$))"
-)
-_AFTER_MEMBER = re.compile(r"\s*(?:(?P<sure>[\]}:)]|,\s*[\"'\[{(\w+\-\]}.])|(?P<open>$|,\s*$))")
-
-
-def _ends_string(source: Source, nested: bool) -> Generator[None, None, bool]:
-    """Does the quote here end the string? Models forget to escape quotes; what follows a true end tells."""
-    pattern = _AFTER_MEMBER if nested else _AFTER_ARGUMENT
-    while True:
-        found = pattern.match(source.text, source.at + 1)
-        if found is None:
-            return False
-        if found["sure"] is not None or source.closed or len(source.text) - source.at > 256:
-            return True
-        yield
-
-
-def _token_string(source: Source, out: list[str], sink: Sink, quote: str) -> Wait:
-    """A string between special tokens: nothing in it is an escape."""
-    markers = _string_ends.setdefault(quote, Markers((quote,)))
-    if out:
-        sink("".join(out))
-        out.clear()
-    if not (yield from source.stream(markers, lambda part: sink(escaped(part)))):
-        raise Cut("the text ended inside a string")
-
-
-def _json_escape(source: Source) -> Generator[None, None, str]:
-    yield from source.more()
-    char = source.text[source.at]
-    if char in '"\\/bfnrt':
-        source.skip(source.at + 1)
-        return "\\" + char
-    if char != "u":
-        return "\\\\"
-    while len(source.text) - source.at < 5 and not source.closed:
-        yield
-    digits = source.text[source.at + 1 : source.at + 5]
-    if len(digits) == 4 and _HEX.issuperset(digits):
-        source.skip(source.at + 5)
-        return "\\u" + digits
-    return "\\\\"
-
-
-def _python_escape(source: Source) -> Generator[None, None, str]:
-    yield from source.more()
-    char = source.text[source.at]
-    if char in _PYTHON_ESCAPES:
-        source.skip(source.at + 1)
-        return _PYTHON_ESCAPES[char]
-    width = {"x": 2, "u": 4, "U": 8}.get(char, 0)
-    if width:
-        while len(source.text) - source.at < width + 1 and not source.closed:
-            yield
-        digits = source.text[source.at + 1 : source.at + 1 + width]
-        if len(digits) == width and _HEX.issuperset(digits) and int(digits, 16) < 0x110000:
-            source.skip(source.at + 1 + width)
-            return chr(int(digits, 16))
-    return "\\"
-
-
-def string(source: Source, notation: Notation = JSON, most: int = 4096) -> Generator[None, None, str]:
-    """Reads one short string and returns its value: a key, a name, an id."""
-    parts: list[str] = []
-    size = 0
-
-    def note(part: str) -> None:
-        nonlocal size
-        parts.append(part)
-        size += len(part)
-        if size > most:
-            raise Malformed("a name is too long")
-
-    quote = yield from source.literal(notation.quotes)
-    if not quote:
-        raise Malformed("a string was expected")
-    out: list[str] = []
-    yield from _string(source, out, note, notation, quote, None)
-    note("".join(out))
-    return str(json.loads(f'"{"".join(parts)}"'))
 
 
 def decoded_string(source: Source, arguments: Sink) -> Wait:
@@ -367,7 +218,7 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
     if not (yield from source.literal(('"',))):
         raise Malformed("a string was expected")
     out: list[str] = []
-    yield from _string(source, out, note, JSON, '"', None)
+    yield from inside_string(source, out, note, JSON, '"', None)
     rest = "".join(held) + "".join(out)
     if rest:
         sink(str(json.loads(f'"{rest}"')))

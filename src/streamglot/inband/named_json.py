@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from .engine import Engine
+from .engine import Call, Engine
 from .json_calls import JsonCalls, json_arguments
-from .json_scan import escaped, quoted
+from .json_strings import escaped, quoted
 from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait
 
@@ -34,6 +34,7 @@ class SectionCalls(Engine):
         *,
         id_is_name: bool = False,
         kind: str = "",
+        fenced: bool = False,
         in_reasoning: Literal["no", "call", "marker"] = "no",
     ) -> None:
         self.openers = (*section, begin)
@@ -46,6 +47,7 @@ class SectionCalls(Engine):
         self._section_end = section_end
         self._id_is_name = id_is_name
         self._kind = kind
+        self._fenced = fenced
 
     def read(self, reader: Reader, opener: str) -> Wait:
         source = reader.source
@@ -83,6 +85,18 @@ class SectionCalls(Engine):
         yield from source.spaced((self._end,))
         reader.end()
 
+    def write(self, calls: list[Call]) -> str:
+        separator = self._separator.words[0]
+        written = []
+        for index, call in enumerate(calls):
+            header, arguments = call.name, call.arguments or "{}"
+            if self._id_is_name:
+                header = f"functions.{call.name}:{index}"
+            elif self._fenced:
+                header, arguments = self._kind, f"{call.name}\n```json\n{arguments}\n```"
+            written.append(f"{self._begin}{header}{separator}{arguments}{self._end}")
+        return self._section[0] + "".join(written) + self._section_end[0]
+
 
 _LINE_END = Markers(("\n",))
 
@@ -111,6 +125,10 @@ class TaggedJson(Engine):
             yield from source.spaced((self._wrapper[1],))
         reader.end()
 
+    def write(self, calls: list[Call]) -> str:
+        close = self._close.words[0]
+        return "\n".join(f"{self._opener}{call.name}{close}{call.arguments or '{}'}{self._end}" for call in calls)
+
 
 class PrefixedJson(Engine):
     """One marker with two grammars behind it: an array of JSON calls, or ``name[CALL_ID]id[ARGS]{...}``, both
@@ -125,7 +143,7 @@ class PrefixedJson(Engine):
         self._marks = Markers((call_id, arguments, "{"))
         self._array = JsonCalls(opener)
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         if (yield from source.spaces()) in ("[", "{"):
             if not (yield from source.literal((self._arguments, self._call_id))):
@@ -150,6 +168,9 @@ class PrefixedJson(Engine):
             raise Malformed("the arguments are no JSON")
         reader.end()
 
+    def write(self, calls: list[Call]) -> str:
+        return "".join(f"{self._opener}{call.name}{self._arguments}{call.arguments or '{}'}" for call in calls)
+
 
 class LineNamed(Engine):
     """``>>>f\\n{...}`` and ``>>>all\\ntext``: the line behind the separator names the recipient of what follows. A body
@@ -161,7 +182,7 @@ class LineNamed(Engine):
         self._text = text
         self._opener = Markers((opener,))
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         name, _ = yield from source.upto(_LINE_END)
         if name.strip() in self._text:
@@ -183,3 +204,6 @@ class LineNamed(Engine):
         reader.end()
         if mark:
             source.give_back(mark)
+
+    def write(self, calls: list[Call]) -> str:
+        return "".join(f"{self.openers[0]}{call.name}\n{call.arguments or '{}'}" for call in calls)

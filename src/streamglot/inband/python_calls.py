@@ -7,9 +7,10 @@ import re
 from collections.abc import Generator
 from typing import Literal
 
-from .engine import Engine
+from .engine import Call, Engine
 from .json_calls import JsonCalls
-from .json_scan import PYTHON, quoted, value
+from .json_scan import value
+from .json_strings import PYTHON, quoted
 from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait
 
@@ -117,6 +118,11 @@ class PythonCalls(Engine):
             reader.arguments("}")
         reader.end()
 
+    def write(self, calls: list[Call]) -> str:
+        written = [f"{call.name}({', '.join(f'{key}={item!r}' for key, item in call.members().items())})" for call in calls]
+        text = f"[{', '.join(written)}]" if self._brackets else "\n".join(["", *written, ""])
+        return text if self._bare else f"{self.openers[0]}{text}{self._end[0]}"
+
     def _key(self, reader: Reader) -> Generator[None, None, str]:
         source = reader.source
         while True:
@@ -141,7 +147,7 @@ class DottedCalls(Engine):
         self.openers = (opener,)
         self._json = json
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         if (yield from source.spaces()) in ("{", "["):
             yield from self._json.calls(reader)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 
 from .declared import Declared, Schema, schema_types
-from .engine import Engine
-from .json_scan import quoted
+from .engine import Call, Engine, dumped
+from .json_strings import quoted
 from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait
 from .values import ValueWriter, typed
@@ -61,6 +61,13 @@ class ToolTags(Engine):
             reader.arguments("}")
         reader.end()
 
+    def write(self, calls: list[Call]) -> str:
+        written = []
+        for call in calls:
+            lines = [f"<{key}>{item if isinstance(item, str) else dumped(item)}</{key}>" for key, item in call.members().items()]
+            written.append("\n".join([f"<{call.name}>", *lines, f"</{call.name}>"]))
+        return "\n".join(written)
+
 
 class NestedTags(Engine):
     """``token`` stands before every tag: ``T<tool_call>T<invoke name="f">T<a>vT</a>T</invoke>T</tool_call>``. Tags inside
@@ -76,7 +83,7 @@ class NestedTags(Engine):
         self.closers = (self._close,)
         self._mark = Markers((f"{token}<",))
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         first = True
         while True:
@@ -131,7 +138,7 @@ class NestedTags(Engine):
             if not (yield from source.literal((close,))):
                 yield from self._children(reader, close, schema, root, depth)
                 return
-            reader.arguments(typed("", types, "string") if not types & {"object", "array"} else "[]" if types == {"array"} else "{}")
+            reader.arguments("[]" if types == {"array"} else "{}" if "object" in types else typed("", types))
             return
         parts: list[str] = []
         markers = Markers((f"{self._token}<",))
@@ -157,12 +164,31 @@ class NestedTags(Engine):
                 reader.arguments(brackets[0])
             key = "" if brackets == "[]" else quoted(tag) + ": "
             reader.arguments((", " if count else "") + key)
-            yield from self._element(reader, tag, _child(schema, tag, root), root, depth + 1)
+            yield from self._element(reader, tag, _child(schema, tag), root, depth + 1)
             count += 1
         reader.arguments(brackets[1:] or "{}")
 
+    def write(self, calls: list[Call]) -> str:
+        written = "".join(
+            f'{self._invoke}"{call.name}">'
+            + "".join(_nested(self._token, key, item) for key, item in call.members().items())
+            + self._invoke_end
+            for call in calls
+        )
+        return f"{self._open}\n{written}\n{self._close}"
 
-def _child(schema: object, tag: str, root: Schema) -> object:
+
+def _nested(token: str, tag: str, item: object) -> str:
+    if isinstance(item, dict):
+        inside = "".join(_nested(token, key, part) for key, part in item.items())
+    elif isinstance(item, list):
+        inside = "".join(_nested(token, "item", part) for part in item)
+    else:
+        inside = item if isinstance(item, str) else dumped(item)
+    return f"{token}<{tag}>{inside}{token}</{tag}>"
+
+
+def _child(schema: object, tag: str) -> object:
     """The schema of a tag inside this one, through unions, where it says something."""
     if not isinstance(schema, dict):
         return None
@@ -174,5 +200,3 @@ def _child(schema: object, tag: str, root: Schema) -> object:
             if isinstance(properties, dict) and tag in properties:
                 return properties[tag]
     return None
-
-

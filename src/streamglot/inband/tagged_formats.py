@@ -8,11 +8,11 @@ from .brace_calls import BraceCalls
 from .channels import Channels, Elements
 from .format import Format
 from .tag_calls import NestedTags, ToolTags
-from .think import HYBRID, NO_THINKING, PREFILLED, TAGS, Think
+from .think import HYBRID, NO_THINKING, PREFILLED, Think
 from .xml_calls import XmlCalls
 
 
-def _tagged(section: str, call: str, parameter: str, **more: bool) -> XmlCalls:
+def _tagged(section: str, call: str, parameter: str, trim: bool = False, json: bool = False, loose: bool = True) -> XmlCalls:
     """``<section><call=f><parameter=a>v</parameter></call></section>``."""
     return XmlCalls(
         (f"<{section}>",),
@@ -22,7 +22,9 @@ def _tagged(section: str, call: str, parameter: str, **more: bool) -> XmlCalls:
         (f"<{parameter}",),
         f"</{parameter.rstrip('=').removesuffix(' name')}>",
         in_reasoning="call",
-        **more,
+        trim=trim,
+        json=json,
+        loose=loose,
     )
 
 
@@ -112,7 +114,6 @@ def _dsml(section: str) -> XmlCalls:
         loose=False,
         in_reasoning="call",
     )
-
 
 
 TAGGED_ROWS = (

@@ -20,6 +20,9 @@ from .scan import Malformed, Markers, Source, Wait
 REREAD_CHARS = 2048
 """Text behind an opener that failed which is searched for calls once more."""
 
+MAX_OWED = 1024
+"""Openers that became text and wait for their closers."""
+
 _FENCES = ("```", "~~~")
 _RUN = {"```": re.compile("`*"), "~~~": re.compile("~*")}
 _FENCE_MARKERS = {fence: Markers((fence,)) for fence in _FENCES}
@@ -30,7 +33,7 @@ class _Certain(Exception):
 
 
 class _Probe(Emitter):
-    def start_call(self, name: str, call_id: str) -> None:
+    def start_call(self, name: str, call_id: str) -> None:  # noqa: ARG002
         raise _Certain
 
 
@@ -67,7 +70,8 @@ class TextParser:
         self._calls = calls
         self._reasoning = reasoning
         self._failed = failed
-        self._owed = 0
+        self._owed: list[tuple[str, ...]] = []
+        """For each opener that became text: the closers that belong to it, and are text too."""
         self._line_blank = True
         self._begins = begins_in_reasoning and reasoning
         think = format.think
@@ -139,10 +143,10 @@ class TextParser:
 
     def _beginning(self) -> Wait:
         """What counts only as the first thing in the answer."""
-        if self._reasoning and self._format.think.bare_openers:
-            if (yield from self.source.spaced(self._format.think.bare_openers)):
-                self.reader.mode = "reasoning"
-                return
+        words = self._format.think.bare_openers
+        if self._reasoning and words and (yield from self.source.spaced(words)):
+            self.reader.mode = "reasoning"
+            return
         for engine in self._format.engines:
             if engine.start_openers and (self._calls or engine.structure):
                 if "" in engine.start_openers:
@@ -177,16 +181,21 @@ class TextParser:
             yield from self._label()
         elif marker in self._closers:
             stray = self._format.think.stray
-            if stray == "keep" or (stray == "start" and self._emitter.open == "text"):
+            if stray == "keep" or (stray == "start" and self._emitter.open == "text") or self._is_owed(marker):
                 self._text(marker)
             else:
                 self._emitter.space = "" if self._emitter.open != "text" else self._emitter.space
         elif marker in self._stray:
-            if self._owed and not inside:
-                self._owed -= 1
+            if not inside and self._is_owed(marker):
                 self._text(marker)
         elif marker not in self._drop:
             yield from self._fence(marker)
+
+    def _is_owed(self, marker: str) -> bool:
+        if self._owed and marker in self._owed[-1]:
+            self._owed.pop()
+            return True
+        return False
 
     def _label(self) -> Wait:
         label = self._format.think.label
@@ -261,7 +270,8 @@ class TextParser:
             return
         rest = trail[len(opener) :] if trail.startswith(opener) else trail
         if not engine.special:
-            self._owed += bool(engine.closers)
+            if engine.closers and len(self._owed) < MAX_OWED:
+                self._owed.append(engine.closers)
             if self.reader.mode == "reasoning":
                 self._emitter.reasoning(opener)
             elif opener:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 
-from .json_scan import JSON, NUMBER, PYTHON, Notation, escaped, quoted, value, word_as_json
+from .json_scan import NUMBER, value, word_as_json
+from .json_strings import JSON, PYTHON, Notation, escaped, quoted
 from .scan import Malformed, Sink, Source, Wait
 
 HOLD_CHARS = 4096
@@ -92,7 +93,7 @@ def typed(text: str, types: frozenset[str], untyped: str = "string") -> str:
         number = word_as_json(stripped)
         if number is not None and NUMBER.fullmatch(number):
             whole = number[:-2] if number.endswith(".0") else number
-            if "number" in types or NUMBER.fullmatch(whole) and not any(mark in whole for mark in ".eE"):
+            if "number" in types or (NUMBER.fullmatch(whole) and not any(mark in whole for mark in ".eE")):
                 return number if "number" in types else whole
     if types & _CONTAINERS:
         written = parsed(text)

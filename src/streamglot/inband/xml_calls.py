@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Generator
 from typing import Literal
 
-from .engine import Engine
+from .engine import Call, Engine, dumped
 from .json_calls import JsonCalls
-from .json_scan import quoted
+from .json_strings import quoted
 from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait
 from .values import ValueWriter, parsed, typed
@@ -72,6 +72,7 @@ class XmlCalls(Engine):
         self._call_end = call_end
         self._parameter = parameter
         self._pairs = pairs
+        self._separator = next((word for word in name_end if word != "\n"), "") if section else ""
         self._trim = trim
         self._untyped = untyped
         self._before = before
@@ -170,7 +171,7 @@ class XmlCalls(Engine):
         key = key.strip()
         properties = reader.declared.properties(name)
         if self._unwrap and not count and key in _WRAPPERS and properties and key not in properties:
-            return (yield from self._wrapped(reader, name, key, untyped))
+            return (yield from self._wrapped(reader, key, untyped))
         if count == WHOLE or (self._only_declared and properties and key not in properties):
             yield from self._value(reader, _nowhere)
             return WHOLE if count == WHOLE else 0
@@ -180,7 +181,7 @@ class XmlCalls(Engine):
         writer.close()
         return 1
 
-    def _wrapped(self, reader: Reader, name: str, key: str, untyped: str) -> Generator[None, None, int]:
+    def _wrapped(self, reader: Reader, key: str, untyped: str) -> Generator[None, None, int]:
         """All arguments as JSON in one parameter that the tool does not have: they are the arguments."""
         parts: list[str] = []
         yield from self._value(reader, parts.append)
@@ -222,8 +223,29 @@ class XmlCalls(Engine):
                 return
             note(mark)
 
+    def write(self, calls: list[Call]) -> str:
+        written = "\n".join(self._written(call) for call in calls)
+        return f"{self._section[0]}\n{written}\n{self._section_end[0]}" if self._section else written
+
+    def _written(self, call: Call) -> str:
+        lines = []
+        for key, item in call.members().items():
+            text = item if isinstance(item, str) else dumped(item)
+            if self._pairs:
+                lines.append(f"{self._parameter[0]}{key}{self._pairs[0]}\n{self._pairs[1]}{text}{self._parameter_end}")
+                continue
+            text = f"\n{text}\n" if self._trim else text
+            typed_as = f' string="{"true" if isinstance(item, str) else "false"}"' if self._unwrap else ""
+            lines.append(f"{self._parameter[0]}{_named(self._parameter[0], key)}{typed_as}>{text}{self._parameter_end}")
+        if self._pairs:
+            return "\n".join([self._call[0] + call.name + self._separator, *lines, self._call_end[0]])
+        return "\n".join([f"{self._call[0]}{_named(self._call[0], call.name)}>", *lines, self._call_end[0]])
+
+
+def _named(tag: str, name: str) -> str:
+    """A name as it stands in a tag: quoted where it is an attribute."""
+    return f'"{name}"' if tag.endswith("name=") else name
+
 
 def _nowhere(_: str) -> None:
     return None
-
-

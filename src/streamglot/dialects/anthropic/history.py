@@ -10,7 +10,7 @@ import msgspec
 from ...events import Echo
 from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from ..fields import Fields
-from .state import LATE_TEXT, beside, own_id, unpacked
+from .state import LATE_TEXT, beside, is_custom, own_id, unpacked
 from .wire import DIALECT, is_failure, read_citation, result_text
 
 
@@ -72,15 +72,11 @@ def parse_block(block: Fields, before: list[Part]) -> Part | None:
         case "image" | "document":
             return _parse_media(kind, block, body, cache)
         case "tool_use":
-            arguments = msgspec.json.encode(block.take("input", dict, {})).decode()
-            part = ToolCallPart(own_id(block.need("id", str)), block.need("name", str), arguments, cache=cache)
-            part.native = Echo(DIALECT, block.rest) if block.rest else None
-            return part
+            return _parse_call(block, cache)
         case "tool_result":
             call_id, failed = own_id(block.need("tool_use_id", str)), block.take("is_error", bool, False)
             content = [part for part in _parse_content(block, "content") if isinstance(part, (TextPart, MediaPart, NativePart))]
-            native = Echo(DIALECT, block.rest) if block.rest else None
-            return ToolResultPart(call_id, content, failed, native=native, cache=cache)
+            return ToolResultPart(call_id, content, failed, native=_more(block), cache=cache)
     if kind.endswith("_tool_use"):
         arguments = msgspec.json.encode(block.any("input") or {}).decode()
         call_id, name = block.need("id", str), block.need("name", str)
@@ -91,6 +87,21 @@ def parse_block(block: Fields, before: list[Part]) -> Part | None:
         call_id = block.need("tool_use_id", str)
         return ToolResultPart(call_id, [said], is_failure(body), kind="server", native=Echo(DIALECT, body))
     return NativePart(DIALECT, body)
+
+
+def _parse_call(block: Fields, cache: str | None) -> ToolCallPart:
+    given = block.take("input", dict, {})
+    wire, name = block.need("id", str), block.need("name", str)
+    part = ToolCallPart(own_id(wire), name, msgspec.json.encode(given).decode(), native=_more(block), cache=cache)
+    if is_custom(wire) and isinstance(given.get("input"), str):
+        part.kind, part.arguments = "custom", given["input"]
+    return part
+
+
+def _more(block: Fields) -> Echo | None:
+    """The fields that nobody took; the vendor's own clients also send those that are null."""
+    rest = {name: value for name, value in block.rest.items() if value is not None}
+    return Echo(DIALECT, rest) if rest else None
 
 
 def parse_cache(fields: Fields) -> str | None:

@@ -11,7 +11,7 @@ from ...events import BareEvent, Echo, Extra, KeepAlive, ReasoningStart, StopRea
 from ...framing import Frame
 from .. import faults
 from ..blocks import Block
-from ..lenient import fit, loads
+from ..lenient import clean, fit, loads
 from ..reader import Reader
 from .wire import REASONS, WireDelta, WireEvent, WireMessage, event_decoder, is_failure, read_citation, read_usage, result_text
 
@@ -130,6 +130,8 @@ class AnthropicReader(Reader):
     def _open(self, index: int, body: dict[str, Any]) -> None:
         if index in self._live:
             self._close(index)
+        if self._lone_surrogates:
+            body = clean(body)
         self._latest = index
         self._opened += 1
         blocks = self.blocks()
@@ -262,11 +264,8 @@ def _is_whole(block: Block) -> bool:
     """Are the arguments whole? The model may be stopped inside them, and the wire ends the block all the same."""
     if not block.size:
         return True
-    if block.depth is None:
-        try:
-            msgspec.json.decode("".join(block.pieces), type=msgspec.Raw)
-        except (ValueError, RecursionError):
-            pass
-        else:
-            return True
-    return block.whole()
+    try:
+        msgspec.json.decode("".join(block.pieces), type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        return block.whole()
+    return True

@@ -118,11 +118,11 @@ def _fit_parameters(request: Request, built: Built, refusing: bool) -> None:
 
 
 def _parse_tool(tool: Fields) -> ToolSpec:
-    kind = tool.rest.get("type") or "custom"
+    kind = tool.take("type", str, "custom")
     if kind != "custom":
-        cache = parse_cache(tool)
-        return ToolSpec(tool.rest.get("name") or str(kind), kind="server", native=Echo(DIALECT, tool.rest), cache=cache)
-    tool.any("type")
+        cache, name = parse_cache(tool), tool.take("name", str)
+        native = {"type": kind, **({"name": name} if name else {}), **tool.rest}
+        return ToolSpec(name or kind, kind="server", native=Echo(DIALECT, native), cache=cache)
     spec = ToolSpec(
         tool.need("name", str),
         tool.take("description", str, ""),

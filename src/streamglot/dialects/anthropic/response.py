@@ -18,8 +18,7 @@ from ...stages.collect import collect
 from .error import error_body
 from .reader import AnthropicReader
 from .state import is_redacted, packed, packed_beside, wire_id
-from .wire import DIALECT, stop_word, write_citation, write_usage
-from .writer import arguments_object
+from .wire import DIALECT, arguments_object, stop_word, write_citation, write_usage
 
 
 def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
@@ -104,7 +103,13 @@ def _call_blocks(part: ToolCallPart) -> list[dict[str, Any]]:
     if not part.complete:
         return []
     given = {"input": part.arguments} if part.kind == "custom" else arguments_object(part.arguments)
-    body = {"type": "tool_use", "id": wire_id(part.call_id), "name": part.name, "input": given, **(own or {})}
+    body = {
+        "type": "tool_use",
+        "id": wire_id(part.call_id, part.kind == "custom"),
+        "name": part.name,
+        "input": given,
+        **(own or {}),
+    }
     if part.echo is not None:
         return [body, {"type": "redacted_thinking", "data": packed_beside(part.echo)}]
     return [body]

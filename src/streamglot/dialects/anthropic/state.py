@@ -18,6 +18,7 @@ from .wire import DIALECT
 
 _VALID_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _ID_MARK = "toolu_sg1_"
+_CUSTOM_MARK = "toolu_sgc_"
 _BEFORE = "block_before"
 
 LATE_TEXT: Final = Echo("streamglot", {"late_text": True})
@@ -56,16 +57,22 @@ def is_redacted(echo: Echo) -> bool:
     return echo.provider == DIALECT and "data" in echo.data
 
 
-def wire_id(call_id: str) -> str:
-    """The id as this dialect takes it. One with other characters is wrapped whole, so that it can be had back."""
-    if _VALID_ID.fullmatch(call_id):
+def wire_id(call_id: str, custom: bool = False) -> str:
+    """The id as this dialect takes it. One with other characters is wrapped whole, so that it can be had back; so is that
+    of a custom tool's call, because a client has no other place in which it would tell that it was one."""
+    if not custom and _VALID_ID.fullmatch(call_id):
         return call_id
-    return _ID_MARK + urlsafe_b64encode(call_id.encode("utf-8", "replace")).decode().rstrip("=")
+    mark = _CUSTOM_MARK if custom else _ID_MARK
+    return mark + urlsafe_b64encode(call_id.encode("utf-8", "replace")).decode().rstrip("=")
+
+
+def is_custom(wire: str) -> bool:
+    return wire.startswith(_CUSTOM_MARK)
 
 
 def own_id(wire: str) -> str:
     """The id that ``wire_id`` wrapped, or the id itself."""
-    if wire.startswith(_ID_MARK):
+    if wire.startswith((_ID_MARK, _CUSTOM_MARK)):
         inner = wire[len(_ID_MARK) :]
         try:
             return urlsafe_b64decode(inner + "=" * (-len(inner) % 4)).decode()

@@ -23,8 +23,7 @@ from ...messages import (
     ToolResultPart,
 )
 from .state import wire_id
-from .wire import DIALECT, write_citation
-from .writer import arguments_object
+from .wire import DIALECT, arguments_object, write_citation
 
 _IMAGES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _RESULT, _CALL = "tool_result", "tool_use"
@@ -90,7 +89,7 @@ class Turns:
                 body = self._build_media(part)
             case NativePart(dialect="anthropic"):
                 body = dict(part.data)
-            case NativePart():
+            case _:
                 raise Unsupported(f"a part that only {part.dialect} knows cannot be sent to an upstream of another dialect")
         if body is None:
             return []
@@ -169,7 +168,7 @@ def _source(part: MediaPart, mimes: tuple[str, ...]) -> dict[str, Any]:
         raise Unsupported(f"a file of the type {part.mime!r} cannot be sent to the chosen upstream; it takes {', '.join(mimes)}")
     if mime == "text/plain":
         try:
-            text = b64decode(part.data).decode("utf-8", "replace")
+            text = b64decode("".join(part.data.split()), validate=True).decode("utf-8", "replace")
         except ValueError:
             raise Unsupported("the data of a text file is not base64") from None
         return {"type": "text", "media_type": mime, "data": text}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -123,7 +124,7 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:
 
 def _count(raw: dict[str, Any], name: str) -> int | None:
     value = raw.get(name)
-    return int(value) if isinstance(value, (int, float)) else None
+    return int(value) if isinstance(value, (int, float)) and isfinite(value) else None
 
 
 # --- citations
@@ -149,13 +150,28 @@ def write_citation(citation: Citation) -> dict[str, Any] | None:
     return {
         "type": "web_search_result_location",
         "url": citation.url,
-        "title": citation.title or None,
+        "title": citation.title or citation.url,
         "cited_text": citation.cited_text,
         "encrypted_index": "",
     }
 
 
-# --- results of tools that the provider ran
+# --- what calls are given, and what tools that the provider ran answered
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """Arguments as the object that this dialect wants: nothing is an empty one, and what is no object becomes ``input``."""
+    if not text.strip():
+        return {}
+    try:
+        value = msgspec.json.decode(text)
+        if isinstance(value, str):
+            value = msgspec.json.decode(value)
+    except (ValueError, RecursionError):
+        return {"input": text}
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else {"input": value}
 
 
 def result_text(content: Any) -> str:

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from ...events import (
     Citation,
     Echo,
@@ -44,7 +42,7 @@ from ...framing import sse
 from ..writer import Writer, encode
 from .error import error_body
 from .state import LATE_TEXT, is_redacted, packed, packed_beside, wire_id
-from .wire import stop_word, write_citation, write_usage
+from .wire import arguments_object, stop_word, write_citation, write_usage
 
 _PING: Final = sse.event(b'{"type":"ping"}', b"ping")
 _END_OF_DELTA: Final = b"}}\n\n"
@@ -95,7 +93,7 @@ class AnthropicWriter(Writer):
             Citation: self._citation,
             StepEnd: lambda event: None,
             Usage: self.keep_usage,
-            KeepAlive: lambda event: self.pieces.append(_PING),
+            KeepAlive: self._ping,
             Extra: self._extra,
             StreamEnd: self.feed_end,
             StreamError: self.feed_end,
@@ -107,6 +105,11 @@ class AnthropicWriter(Writer):
         """Not yet written: usage that comes in the same read is part of the first event."""
         self.id, self.model = event.id or self.id, event.model or self.model
         self._begun = True
+
+    def _ping(self, _: KeepAlive) -> None:
+        if self._begun:
+            self.ensure_started()
+        self.pieces.append(_PING)
 
     def _taken(self) -> bytes:
         if self._begun and not self.done:
@@ -190,7 +193,7 @@ class AnthropicWriter(Writer):
             return
         text = event.text
         self._blank.append(text)
-        if text.isspace():
+        if not text.strip():
             return
         if self._calls:
             self._start_thinking()
@@ -265,7 +268,13 @@ class AnthropicWriter(Writer):
             body = {**own, "id": event.call_id, "name": event.name, "input": {}}
         else:
             self._calls += 1
-            body = {"type": "tool_use", "id": wire_id(event.call_id), "name": event.name, "input": {}, **(own or {})}
+            body = {
+                "type": "tool_use",
+                "id": wire_id(event.call_id, event.kind == "custom"),
+                "name": event.name,
+                "input": {},
+                **(own or {}),
+            }
         self._call, self._said, self._odd = event, False, None
         self._start(body, b"input_json_delta", b"partial_json")
 
@@ -335,18 +344,3 @@ class AnthropicWriter(Writer):
             self._context = {} if self.strict else data
         else:
             self.lose(event)
-
-
-def arguments_object(text: str) -> dict[str, Any]:
-    """Arguments as the object that this dialect wants: nothing is an empty one, and what is no object becomes ``input``."""
-    if not text.strip():
-        return {}
-    try:
-        value = msgspec.json.decode(text)
-        if isinstance(value, str):
-            value = msgspec.json.decode(value)
-    except (ValueError, RecursionError):
-        return {"input": text}
-    if value is None:
-        return {}
-    return value if isinstance(value, dict) else {"input": value}

@@ -11,7 +11,7 @@ from ...events import Citation, Echo, Extra, Media, ReasoningStart, TextStart, T
 from ...framing import AwsEventStream, Frame
 from .. import faults
 from ..blocks import Block
-from ..lenient import fit, loads
+from ..lenient import clean, fit, loads
 from ..reader import Reader
 from .wire import (
     DIALECT,
@@ -27,6 +27,7 @@ from .wire import (
     read_usage,
 )
 
+_IN_BLOCKS: Final = ("text", "reasoning", "call")
 _SILENT: Final = ("messageStart", "initial-response")
 
 
@@ -38,7 +39,7 @@ class _Open:
 
     def __init__(self, kind: str, block: Block | None = None, native: dict[str, Any] | None = None) -> None:
         self.kind = kind
-        self.block = block
+        self.block = block or Block(None)
         self.native = native or {}
         self.pieces: list[Any] = []
 
@@ -126,7 +127,7 @@ class BedrockConverseReader(Reader):
                 self._add(self._block(index, "text"), delta.text)
         elif delta.tool_use is not None:
             said = delta.tool_use.input
-            piece = said if isinstance(said, str) else "" if said is None else msgspec.json.encode(said).decode()
+            piece = said if isinstance(said, str) else "" if said is None else msgspec.json.encode(clean(said)).decode()
             self._add(self._block(index, "call"), piece)
         elif delta.reasoning is not None:
             self._read_reasoning(index, delta.reasoning)
@@ -180,8 +181,7 @@ class BedrockConverseReader(Reader):
         return opened
 
     def _add(self, opened: _Open, piece: str) -> None:
-        if opened.block is not None:
-            self.blocks().add(opened.block, piece)
+        self.blocks().add(opened.block, piece)
 
     def _read_stop(self, index: int) -> None:
         opened = self._open.pop(index, None)
@@ -194,8 +194,7 @@ class BedrockConverseReader(Reader):
                 name = opened.native.get("format", "*")
                 self.blocks().put(Media(f"image/{name}", join_blobs(opened.pieces or [""]), opened.native.get("uri", "")))
             case _:
-                if opened.block is not None:
-                    self._end(opened, opened.block)
+                self._end(opened, opened.block)
         self._release()
 
     def _end(self, opened: _Open, block: Block) -> None:
@@ -208,7 +207,7 @@ class BedrockConverseReader(Reader):
 
     def _release(self) -> None:
         """Results stand between blocks: they wait while one is open."""
-        if self._results and not any(opened.block is not None for opened in self._open.values()):
+        if self._results and not any(opened.kind in _IN_BLOCKS for opened in self._open.values()):
             for result in self._results:
                 self.emit(result)
             self._results.clear()
@@ -263,8 +262,7 @@ class BedrockConverseReader(Reader):
         self.start()
         if payload.stop_reason:
             self._stop = payload.stop_reason
-        for index in list(self._open):
-            self._read_stop(index)
+        self._stop_all()
         if isinstance(payload.response_fields, dict) and payload.response_fields:
             sequence = payload.response_fields.get("stop_sequence")
             self._sequence = sequence if isinstance(sequence, str) else None
@@ -283,7 +281,12 @@ class BedrockConverseReader(Reader):
             self.emit(read_usage(payload.usage))
         self.eof()
 
+    def _stop_all(self) -> None:
+        for index in list(self._open):
+            self._read_stop(index)
+
     def _finish(self) -> None:
+        self._stop_all()
         raw = self._stop
         if raw in MALFORMED:
             raise UpstreamError(f"the model's output could not be read by the service that runs it ({raw})", code=raw)
@@ -298,7 +301,7 @@ def result_text(piece: dict[str, Any]) -> str:
     text = piece.get("text")
     if isinstance(text, str):
         return text
-    return msgspec.json.encode(piece["json"]).decode() if "json" in piece else ""
+    return msgspec.json.encode(clean(piece["json"])).decode() if "json" in piece else ""
 
 
 def read_citation(citation: dict[str, Any]) -> Citation:

@@ -16,7 +16,7 @@ from ...errors import StreamglotError, UpstreamProtocolError, UpstreamRefused, e
 from ...events import Citation, Echo, Event, Extra, StopReason, StreamEnd, StreamError, StreamStart, Usage
 from ...framing import AwsEventStream, Frame
 from .. import dialect, faults
-from ..lenient import fit, loads
+from ..lenient import clean, fit, loads
 from ..reader import Reader
 from .wire import (
     DIALECT,
@@ -209,7 +209,7 @@ class BedrockInvokeReader(Reader):
         for call in calls:
             if isinstance(call, dict) and isinstance(call.get("name"), str) and call["name"]:
                 block = blocks.open_call("", call["name"])
-                blocks.add(block, msgspec.json.encode(call.get("parameters") or {}).decode())
+                blocks.add(block, msgspec.json.encode(clean(call.get("parameters") or {})).decode())
                 blocks.end(block)
 
     def _end_plain(self) -> None:

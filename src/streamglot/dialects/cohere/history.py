@@ -130,7 +130,7 @@ def _build_result(result: ToolResultPart, shown: list[Part]) -> dict[str, Any]:
             case MediaPart():
                 shown += [TextPart(f"The tool call {result.call_id} returned:"), part]
                 content.append({"type": "text", "text": "(see the next message)"})
-            case NativePart():
+            case _:
                 content.append(_build_part(part))
     if len(content) <= 1 and all(piece["type"] == "text" for piece in content):
         return {

@@ -11,7 +11,7 @@ from ...events import Echo, Extra, ReasoningStart, TextStart
 from ...framing import Frame
 from .. import faults
 from ..blocks import Block
-from ..lenient import fit, loads
+from ..lenient import clean, fit, loads
 from ..reader import Reader
 from .wire import (
     DIALECT,
@@ -144,7 +144,7 @@ class CohereReader(Reader):
         if not isinstance(call, Call) or call.function is None:
             return
         said = call.function.arguments
-        piece = msgspec.json.encode(said).decode() if isinstance(said, dict) else said
+        piece = msgspec.json.encode(clean(said)).decode() if isinstance(said, dict) else said
         block = self._calls.get(index)
         if block is not None:
             self.blocks().add(block, piece or "")

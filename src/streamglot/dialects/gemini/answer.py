@@ -17,8 +17,10 @@ from .partial_args import PartialArgs, parse_path
 from .signature import DIALECT, FIELD
 from .wire import CANDIDATE_EXTRAS, PART_MODIFIERS, Blob, Candidate, FunctionCall, Part, PartialArg
 
-_SERVER_PARTS: Final = {"executable_code": "executableCode", "tool_call": "toolCall"}
-_RESULT_PARTS: Final = {
+_CALL_PARTS: Final = ("executableCode", "toolCall")
+_RUN_PARTS: Final = {
+    "executable_code": "executableCode",
+    "tool_call": "toolCall",
     "code_execution_result": "codeExecutionResult",
     "tool_response": "toolResponse",
     "function_response": "functionResponse",
@@ -84,37 +86,52 @@ class Answer:
 
     def _read_part(self, part: Part) -> bool:
         """What this part says; False for a kind that is not known."""
-        text, signature, known = part.text, part.thought_signature, False
-        if text is not None:
-            known = True
-            if text:
-                block = self._open(part.thought is True)
-                offset = block.size
-                if not part.thought:
-                    self._citations.text.add(text)
-                    self._chars += len(text)
-                self.blocks.add(block, text)
-                if signature:
-                    self._end(self._echo(signature, **({"offset": offset} if offset else {})))
-                    signature = None
+        text, signature = part.text, part.thought_signature
+        known = text is not None
+        if text:
+            block = self._open(part.thought is True)
+            offset = block.size
+            if not part.thought:
+                self._citations.text.add(text)
+                self._chars += len(text)
+            self.blocks.add(block, text)
+            if signature:
+                self._end(self._echo(signature, **({"offset": offset} if offset else {})))
+                signature = None
         if part.function_call is not None:
-            known, signature = True, self._read_call(part.function_call, signature)
-        for medium in (part.inline_data, part.file_data):
-            if medium is not None:
-                known, signature = True, self._read_media(medium, part.thought is True, signature)
-        for field, name in _SERVER_PARTS.items():
-            if (data := getattr(part, field)) is not None:
-                known, signature = True, self._read_server_call(name, data, signature)
-        for field, name in _RESULT_PARTS.items():
-            if (data := getattr(part, field)) is not None:
-                known, signature = True, self._read_result(name, data, signature)
-        for field, name in PART_MODIFIERS.items():
-            if (data := getattr(part, field)) is not None:
-                known = True
-                self._emit(Extra(DIALECT, {"part": {name: data}}), self.index)
+            self._read_call(part.function_call, signature)
+            known, signature = True, None
+        if (
+            part.inline_data is not None
+            or part.file_data is not None
+            or part.executable_code is not None
+            or part.code_execution_result is not None
+            or part.tool_call is not None
+            or part.tool_response is not None
+            or part.function_response is not None
+        ):
+            self._read_rare(part, signature)
+            known, signature = True, None
+        if part.part_metadata or part.video_metadata or part.media_resolution or part.audio_transcription:
+            known = True
+            said = {name: value for field, name in PART_MODIFIERS.items() if (value := getattr(part, field))}
+            self._emit(Extra(DIALECT, {"part": said}), self.index)
         if signature:
             self._read_lone_signature(signature, part.thought is True)
-        return known or bool(signature)
+            known = True
+        return known
+
+    def _read_rare(self, part: Part, signature: str | None) -> None:
+        for medium in (part.inline_data, part.file_data):
+            if medium is not None:
+                self._read_media(medium, part.thought is True, signature)
+        for field, name in _RUN_PARTS.items():
+            data = getattr(part, field)
+            if data is not None:
+                if name in _CALL_PARTS:
+                    self._read_server_call(name, data, signature)
+                else:
+                    self._read_result(name, data, signature)
 
     def _open(self, thought: bool) -> Block:
         block, kind = self._block, ReasoningStart if thought else TextStart
@@ -239,7 +256,9 @@ class Answer:
         mime = medium.mime_type or "application/octet-stream"
         if thought:
             if medium.data:
-                self._emit(Extra(DIALECT, {"part": {"thought": True, "inlineData": {"mimeType": mime, "data": medium.data}}}), self.index)
+                self._emit(
+                    Extra(DIALECT, {"part": {"thought": True, "inlineData": {"mimeType": mime, "data": medium.data}}}), self.index
+                )
             return
         if signature:
             self._redacted(self._echo(signature, next=True))

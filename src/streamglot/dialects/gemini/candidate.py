@@ -26,7 +26,7 @@ from ...messages import MediaPart
 from ..writer import encode
 from .citations import write_citation
 from .offsets import Offsets
-from .parts import arguments_object, build_media, is_native
+from .parts import arguments_line, build_media, is_native
 from .signature import FIELD, own_place, sign
 from .wire import MALFORMED_CALL, write_reason
 
@@ -57,7 +57,7 @@ class CandidateWriter:
         self._malformed: list[str] = []
         self._fields: dict[str, Any] = {}
         self._citations: list[dict[str, Any]] = []
-        self._media_rest: dict[str, str] = {}
+        self._media_rest: dict[str, tuple[str, str]] = {}
         self._next: str | None = None
         self.rules: dict[type, Callable[[Any], None]] = {
             TextDelta: self.text,
@@ -84,6 +84,7 @@ class CandidateWriter:
         if self._ended:
             return
         self._ended = True
+        self._end_media()
         finish = write_reason(event.reason, event.raw_reason) if event is not None else "OTHER"
         fields = dict(self._fields)
         if self._malformed and finish != "MAX_TOKENS":
@@ -99,7 +100,7 @@ class CandidateWriter:
 
     # --- text
 
-    def text_start(self, event: TextStart) -> None:
+    def text_start(self, _event: TextStart) -> None:
         self._base = self._chars
 
     def text(self, event: TextDelta) -> None:
@@ -151,16 +152,14 @@ class CandidateWriter:
         if call is None:
             return
         text = "".join(self._arguments)
-        arguments = {"input": text} if call.kind == "custom" else arguments_object(text)
+        arguments = encode({"input": text}) if call.kind == "custom" else arguments_line(text)
         if arguments is None or not event.complete:
             self._malformed.append(call.name)
             self._writer.lose(call)
             return
-        # JSON allows line ends only between its tokens, where a space is as good; numbers stay as they were written.
-        written = encode(arguments) if call.kind == "custom" or not arguments else _one_line(text)
         signature = b',"%b":%b' % (FIELD.encode(), encode(sign(event.echo))) if event.echo is not None else b""
         head = encode({"id": call.call_id, "name": call.name})[:-1]
-        self.part(b'{"functionCall":%b,"args":%b}%b}' % (head, written, signature))
+        self.part(b'{"functionCall":%b,"args":%b}%b}' % (head, arguments, signature))
 
     def result(self, event: ToolResult) -> None:
         if event.native is not None and is_native(event.native):
@@ -178,22 +177,28 @@ class CandidateWriter:
             self._writer.lose(event)
 
     def media(self, event: Media) -> None:
-        data = self._media_rest.pop(event.id, "") + event.data
-        if event.id and len(data) % 4:
-            cut = len(data) // 4 * 4
-            data, self._media_rest[event.id] = data[:cut], data[cut:]
-        if not data and not event.url:
-            if not event.data:
-                self._writer.lose(event)
-            return
-        part = build_media(MediaPart(event.mime, data, event.url))
+        """Pieces of one medium are cut where its base64 may be cut; the rest waits for the next piece."""
+        data = event.data
+        if event.id and data:
+            data = self._media_rest.pop(event.id, ("", ""))[1] + data
+            whole = len(data) // 4 * 4
+            self._media_rest[event.id] = (event.mime, data[whole:])
+            data = data[:whole]
+        if data or event.url:
+            self._media(event.mime, data, event.url)
+        elif not event.data:
+            self._writer.lose(event)
+
+    def _media(self, mime: str, data: str, url: str = "") -> None:
+        part = build_media(MediaPart(mime, data, url))
         if self._next is not None:
             part[FIELD], self._next = self._next, None
         self.part(encode(part))
 
-
-def _one_line(text: str) -> bytes:
-    return text.strip().replace("\r", " ").replace("\n", " ").encode("utf-8", "replace")
+    def _end_media(self) -> None:
+        for mime, rest in self._media_rest.values():
+            if len(rest) > 1:
+                self._media(mime, rest.ljust(4, "="))
 
 
 def _joined(before: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,11 @@ class CitationReader:
         self.text = Offsets()
         self.base = 0
         """Where the newest text block begins in the whole text of the candidate."""
-        self._said: set[tuple[str, str, int | None, int | None]] = set()
+        self._said: set[tuple[str, str, str, int | None, int | None]] = set()
 
     def read(self, citation_metadata: Any, grounding_metadata: Any) -> Iterator[Citation]:
         for citation in (*self._cited(citation_metadata), *self._grounded(grounding_metadata)):
-            key = (citation.url, citation.title, citation.start, citation.end)
+            key = (citation.url, citation.title, citation.cited_text, citation.start, citation.end)
             if key not in self._said:
                 self._said.add(key)
                 yield citation
@@ -52,9 +52,8 @@ class CitationReader:
 
     def _place(self, entry: dict[str, Any]) -> tuple[int | None, int | None]:
         """From bytes to characters. A start of 0 is left out on the wire."""
-        end = entry.get("endIndex")
-        start = entry.get("startIndex", 0)
-        if not _is_place(end) or not _is_place(start):
+        start, end = entry.get("startIndex", 0), entry.get("endIndex", -1)
+        if not _is_place(start) or not _is_place(end):
             return None, None
         first, last = self.text.characters(start) - self.base, self.text.characters(end) - self.base
         return (first, last) if 0 <= first <= last else (None, None)

@@ -81,7 +81,7 @@ class PartialArgs:
         shared = 0
         while shared < min(len(path), len(self._path)) and path[shared] == self._path[shared]:
             shared += 1
-        if shared in (len(path), len(self._path)) and self._path or not self._stack[shared].takes(path[shared]):
+        if (shared in (len(path), len(self._path)) and self._path) or not self._stack[shared].takes(path[shared]):
             self._again[key] = None
             return ""
         return self._close_to(shared) + self._open(path, shared) + self._value(value)

@@ -46,6 +46,19 @@ def arguments_object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def arguments_line(text: str) -> bytes | None:
+    """The same as JSON on one line. It stays as it was written, so that numbers keep their digits: JSON allows line ends
+    only between its tokens, where a space is as good."""
+    value = arguments_object(text)
+    if not value:
+        return None if value is None else b"{}"
+    try:
+        msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return msgspec.json.encode(value)
+    return text.strip().replace("\r", " ").replace("\n", " ").encode()
+
+
 def is_native(native: Echo | None) -> bool:
     """Is this how this dialect itself frames what a provider ran?"""
     return native is not None and not NATIVE_PARTS.isdisjoint(native.data)
@@ -157,7 +170,9 @@ def build_media(part: MediaPart) -> dict[str, Any]:
         mime = part.mime
         if not mime or mime.endswith("/*"):
             begins = (kind for start, kind in _BEGINNINGS.items() if part.data.startswith(start))
-            mime = next(begins, mime.replace("image/*", "image/png").replace("audio/*", "audio/wav") or "application/octet-stream")
+            mime = next(
+                begins, mime.replace("image/*", "image/png").replace("audio/*", "audio/wav") or "application/octet-stream"
+            )
         body = {"inlineData": {"mimeType": mime, "data": part.data}}
     elif part.url or "/" in part.file_id:
         known = {} if not part.mime or part.mime.endswith("/*") else {"mimeType": part.mime}

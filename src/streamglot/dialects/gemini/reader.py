@@ -74,7 +74,10 @@ class GeminiReader(Reader):
 
     def whole(self, body: dict[str, Any]) -> None:
         """An answer at rest is a stream of one chunk; it is whole even where it does not say why it finished."""
-        data = json.dumps(camel_keys(body)).encode()
+        try:
+            data = json.dumps(camel_keys(body)).encode()
+        except RecursionError:
+            raise UpstreamProtocolError("an answer came that is nested too deeply") from None
         self._read_chunk(self.decode(chunk_decoder, data), data)
         if not self._answers and not self._blocked:
             raise UpstreamProtocolError(f"an answer came without candidates: {excerpt(body)}")

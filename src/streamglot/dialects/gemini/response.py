@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...messages import Response, ResponseChoice, TextPart
+from ...messages import Part, Response, ResponseChoice, TextPart, ToolResultPart
 from ...stages.collect import collect
 from .citations import write_citation
 from .error import error_body
 from .offsets import Offsets
-from .parts import PartBuilder
+from .parts import PartBuilder, is_native
 from .reader import GeminiReader
 from .signature import DIALECT, sign
 from .wire import MALFORMED_CALL, write_reason, write_usage
@@ -20,7 +20,7 @@ def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
     return collect(GeminiReader(provider=provider).read_whole(body))
 
 
-def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+def build(response: Response, *, strict: bool = False) -> dict[str, Any]:  # noqa: ARG001  # all dialects take it
     """Every field is one of the specification, so ``strict`` changes nothing."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
@@ -48,7 +48,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
 
 def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
     malformed: list[str] = []
-    parts = PartBuilder(sign, malformed=malformed).build([part for part in choice.parts if not _is_run(part)])
+    parts = PartBuilder(sign, malformed=malformed).build(_sayable(choice.parts))
     candidate: dict[str, Any] = {"index": choice.index, "content": {"role": "model", "parts": parts or [{"text": ""}]}}
     finish = write_reason(choice.stop_reason, choice.raw_stop_reason) if choice.stop_reason is not None else None
     if malformed and finish != "MAX_TOKENS":
@@ -67,6 +67,6 @@ def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
     return candidate
 
 
-def _is_run(part: Any) -> bool:
-    """The result of a tool that the gateway ran: an answer of this dialect has no word for it."""
-    return getattr(part, "type", "") == "tool_result"
+def _sayable(parts: list[Part]) -> list[Part]:
+    """Without the results of tools that a gateway ran, for which an answer of this dialect has no word."""
+    return [part for part in parts if not isinstance(part, ToolResultPart) or is_native(part.native)]

@@ -135,7 +135,7 @@ def camel_keys(value: Any) -> Any:
         return [camel_keys(element) for element in value]
     if not isinstance(value, dict):
         return value
-    return {name: inner if (name := camel(key)) in _OPAQUE else camel_keys(inner) for key, inner in value.items()}
+    return {(name := camel(key)): inner if name in _OPAQUE else camel_keys(inner) for key, inner in value.items()}
 
 
 def camel(key: str) -> str:

@@ -131,7 +131,7 @@ class GeminiWriter(Writer):
         if self._array:
             self.pieces.append(b"]")
 
-    def _keep_alive(self, event: KeepAlive) -> None:
+    def _keep_alive(self, _event: KeepAlive) -> None:
         if self.started:
             self._candidates[0].part(b'{"text":""}')
 
@@ -162,4 +162,3 @@ class GeminiWriter(Writer):
                 self._feedback = feedback
             case _:
                 self.lose(event)
-

@@ -52,7 +52,7 @@ def parse(body: dict[str, Any]) -> Request:
         if options.rest:
             fields.rest["options"] = options.rest
     request.extra = fields.rest
-    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    request.essential = [name for name in request.extra if name in ESSENTIAL and request.extra[name]]
     return request
 
 

@@ -267,7 +267,7 @@ class Items:
                 new = ("text", number) not in slot.parts
                 self._fill(slot, "text", number, word(part, "text"))
                 self._cite(slot, number, part)
-                if new and part.get("logprobs"):
+                if new and ("text", number) in slot.parts and part.get("logprobs"):
                     self._reader.emit(Extra(DIALECT, {"logprobs": part["logprobs"]}))
             elif is_kind(part, "refusal"):
                 self._fill(slot, "refusal", number, word(part, "refusal"))
@@ -318,6 +318,7 @@ class Items:
                 self._flush()
 
     def _later(self, event: ToolResult | Media) -> None:
+        self._reader.start()
         self._waiting.append(event)
         if not self._open:
             self._flush()

@@ -48,7 +48,7 @@ class Output:
         self._place: dict[str, Any] = {}
 
     def event(self, name: str, fields: dict[str, Any]) -> None:
-        body = {**fields, "type": name, "sequence_number": self._sequence}
+        body = {"type": name, **fields, "sequence_number": self._sequence}
         self._sequence += 1
         self._pieces.append(sse.event(encode(body), name.encode()))
 
@@ -68,7 +68,8 @@ class Output:
         """A new item; the one before it ends. ``fields`` may bring an id and a status."""
         self.close()
         empty = _ITEM_FIELDS.get(kind, {})
-        item = {"type": kind, **fields, **empty, "id": self._id_of(kind, fields)}
+        item_id = self._id_of(kind, fields)
+        item = {"id": item_id, "type": kind, **fields, **empty} | {"id": item_id}
         self.event("response.output_item.added", {"output_index": len(self.done), "item": item})
         self.item = {**item, **{name: [] for name, value in empty.items() if value == []}}
         if kind in _CALL_EVENT:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from ...events import Citation, Echo, Media
 from .wire import json_text, whole_number, word
 
@@ -24,7 +22,7 @@ def arguments_of(item: dict[str, Any]) -> str:
     if item.get("arguments") is not None:
         return json_text(item["arguments"])
     given = {name: item[name] for name in _GIVEN if item.get(name)}
-    return msgspec.json.encode(given).decode() if given else ""
+    return json_text(given) if given else ""
 
 
 def result_of(item: dict[str, Any]) -> tuple[str, bool]:

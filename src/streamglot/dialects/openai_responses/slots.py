@@ -22,10 +22,12 @@ class Part:
 class Slot:
     """One item. ``block`` is that of a call; texts have theirs in ``parts``. ``said`` is what a call was given."""
 
-    __slots__ = ("block", "done", "held_size", "item", "kind", "parts", "said")
+    __slots__ = ("block", "done", "held_size", "id", "index", "item", "kind", "parts", "said")
 
-    def __init__(self, kind: str, item: dict[str, Any]) -> None:
+    def __init__(self, kind: str, item: dict[str, Any], item_id: str, index: int | None) -> None:
         self.kind = kind
+        self.id = item_id
+        self.index = index
         self.item = item
         self.done = False
         self.block: Block | None = None
@@ -55,7 +57,7 @@ class Slots:
         self._by_call: dict[str, Slot] = {}
 
     def add(self, kind: str, item: dict[str, Any], index: int | None, item_id: str | None) -> Slot:
-        slot = Slot(kind, item)
+        slot = Slot(kind, item, item_id or "", index)
         self.of_kind.setdefault(kind, []).append(slot)
         if index is not None:
             self._at[kind, index] = slot
@@ -75,9 +77,11 @@ class Slots:
         placed = self._at.get((kind, index)) if index is not None else None
         known = self._by_id.get((kind, item_id)) if item_id else None
         if known is not None:
-            return placed if placed is not None and word(placed.item, "id") == item_id else known
-        if index is None and not item_id and kind in self.of_kind:
-            placed = self.of_kind[kind][-1]
+            return placed if placed is not None and placed.id == item_id else known
+        if placed is None and kind in self.of_kind:
+            newest = self.of_kind[kind][-1]
+            if (index is None or newest.index is None) and (not item_id or not newest.id):
+                placed = newest
         return placed if placed is not None and (last or not placed.done) else None
 
     def find_item(self, kind: str, item: dict[str, Any], number: int) -> Slot | None:

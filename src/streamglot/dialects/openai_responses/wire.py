@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ...events import CallKind, Echo, StopReason, Usage
 from ...messages import TokenCounts
+from ..lenient import clean
 
 DIALECT: Final = "openai_responses"
 
@@ -145,7 +146,7 @@ def word(item: dict[str, Any], *names: str) -> str:
 def json_text(value: object) -> str:
     if isinstance(value, str):
         return value
-    return "" if value is None else msgspec.json.encode(value).decode()
+    return "" if value is None else msgspec.json.encode(clean(value)).decode()
 
 
 def own(echo: Echo | None, *kinds: str) -> dict[str, Any] | None:

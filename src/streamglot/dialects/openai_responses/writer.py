@@ -164,7 +164,8 @@ class ResponsesWriter(Writer):
             self._lifecycle("failed", "failed", error=response_error(event, self.strict))
         else:
             error = error_body(event)["error"]
-            self._output.event("error", {**error, "error": error})
+            flat = {name: error[name] for name in ("code", "message", "param")}
+            self._output.event("error", {**flat, "error": error})
 
     def _close(self, status: str | None = "completed") -> None:
         """Ends the open item, and writes what waited for its end."""

@@ -54,7 +54,18 @@ class QwenWebReader(Reader):
         self._arguments = ""
 
     def read(self, frame: Frame) -> None:
-        data = frame.data
+        """One chunk, or several where the blank lines between them were lost on the way."""
+        if b"\n" not in frame.data:
+            self._read_chunk(frame.data)
+            return
+        pieces = frame.data.split(b"\n")
+        if not all(_is_chunk(piece.strip()) for piece in pieces):
+            pieces = [frame.data]
+        for piece in pieces:
+            if not self._done:
+                self._read_chunk(piece)
+
+    def _read_chunk(self, data: bytes) -> None:
         if data[:1] != b"{" and data.strip(b' \t"') == b"[DONE]":
             self._end()
             return
@@ -118,9 +129,9 @@ class QwenWebReader(Reader):
 
     def _read_delta(self, delta: Delta) -> None:
         blocks = self.blocks()
-        if delta.phase is not None:
-            self._phase = delta.phase
-        phase = self._phase
+        phase = delta.phase or ""
+        if phase or delta.content:
+            self._phase = phase
         if delta.reasoning_content:
             self._end_call(blocks)
             blocks.reasoning(delta.reasoning_content)
@@ -137,8 +148,8 @@ class QwenWebReader(Reader):
             self._read_call(delta.function_call, delta.function_id, phase, blocks)
         if delta.extra:
             self._read_extra(delta.extra, phase, blocks)
-        if delta.status == "finished" and phase not in THINKING:
-            self._finished = self._finished or phase in ANSWERING or phase in self._spoken
+        if delta.status == "finished" and (self._phase in ANSWERING or self._phase in self._spoken):
+            self._finished = True
 
     def _read_extra(self, extra: Any, phase: str, blocks: Blocks) -> None:
         """Summaries of the thinking and the sources of a search; both are said again and again, each time with more."""
@@ -195,7 +206,7 @@ class QwenWebReader(Reader):
         self._end_call(blocks)
         blocks.finish()
         if delta.content or delta.extra:
-            native = Echo(self.provider, {"phase": self._phase, "content": delta.content, "extra": delta.extra})
+            native = Echo(self.provider, {"phase": delta.phase, "content": delta.content, "extra": delta.extra})
             self.emit(ToolResult(call_id or "call", delta.content or "", native=native))
 
     # --- the end
@@ -214,3 +225,7 @@ class QwenWebReader(Reader):
         if blocks.calls and reason in ("end", "other"):
             reason = "tool_calls"
         self.end(reason, self._finish)
+
+
+def _is_chunk(line: bytes) -> bool:
+    return line == b"[DONE]" or (line[:1] == b"{" and line[-1:] == b"}")

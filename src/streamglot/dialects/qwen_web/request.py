@@ -45,7 +45,7 @@ def build(
 ) -> Built:
     """``chat_id`` is the chat; ``parent_id`` the answer that this turn follows (``response_id`` of its stream), None in a
     new chat. ``message_id`` and ``timestamp`` (seconds) are the new message's. ``describe_tools`` writes the tools into
-    the text, because the wire has no place for them: the answer's calls are then in the text too."""
+    the first turn, because the wire has no place for them: the answer's calls are then in the text too."""
     built = Built({})
     content = _content(request, parent_id, describe_tools)
     message = {

@@ -105,7 +105,8 @@ class _Turns:
         if result is None:
             if state == "approval-responded" and approval is not None:
                 said = {"id": approval.need("id", str), "callId": call.call_id, "approved": True}
-                self.approvals.append({**said, **approval.rest})
+                reason = approval.take("reason", str)
+                self.approvals.append({**said, **({"reason": reason} if reason else {})})
         elif call.kind == "server":
             self._turn("assistant").parts.append(result)
         else:
@@ -136,7 +137,8 @@ def _json(value: Any) -> str:
 
 def _parse_result(part: Fields, state: str, call: ToolCallPart, approval: Fields | None) -> ToolResultPart | None:
     _, native, _ = read_metadata(part.take("resultProviderMetadata", dict))
-    reason = "" if approval is None else approval.take("reason", str, "")
+    reason = "" if approval is None else approval.rest.get("reason")
+    denied = reason if isinstance(reason, str) and reason else _DENIED
     match state:
         case "output-available":
             output = part.any("output")
@@ -145,9 +147,9 @@ def _parse_result(part: Fields, state: str, call: ToolCallPart, approval: Fields
         case "output-error":
             text, failed = part.take("errorText", str, "") or "error", True
         case "output-denied":
-            text, failed = reason or _DENIED, True
+            text, failed = denied, True
         case "approval-responded" if approval is not None and approval.take("approved", bool, False) is False:
-            text, failed = reason or _DENIED, True
+            text, failed = denied, True
         case _:
             return None
     return ToolResultPart(call.call_id, [TextPart(text)], failed, call.name, call.kind, native)

@@ -25,6 +25,9 @@ FINISH_OF: Final[dict[StopReason, str]] = {
     "other": "other",
 }
 
+_TITLE_CHARS: Final = 80
+"""So much of a cited text stands for a title that is missing: enough to know it again on a screen."""
+
 _Shape = dict[str, type]
 
 OWN_PARTS: Final[dict[str, _Shape]] = {
@@ -54,7 +57,7 @@ def write_metadata(echo: Echo | None, native: Echo | None = None, **marks: Any) 
     own: dict[str, Any] = {}
     if echo is not None and echo.provider == DIALECT and isinstance(echo.data.get("providerMetadata"), dict):
         own, echo = echo.data["providerMetadata"], None
-    said = {name: value for name, value in marks.items() if value not in (None, False, "")}
+    said = {name: value for name, value in marks.items() if value is not None and value is not False and value != ""}
     if echo is not None:
         said["echo"] = pack(echo)
     if native is not None:
@@ -92,16 +95,16 @@ def write_usage(usage: Usage) -> dict[str, Any]:
 
 
 def write_source(event: Citation, source_id: str) -> dict[str, Any] | None:
-    """The source as a part, None where it has neither an address nor a title."""
+    """The source as a part, None where nothing names it: an address, a title or its first words."""
     place = {"start": event.start, "end": event.end, "citedText": event.cited_text}
     metadata = write_metadata(None, event.native, **place)
     if event.url:
-        title = {"title": event.title} if event.title else {}
-        return {"type": "source-url", "sourceId": source_id, "url": event.url, **title, **metadata}
-    if event.title:
-        document = {"type": "source-document", "sourceId": source_id, "mediaType": "text/plain", "title": event.title}
-        return {**document, **metadata}
-    return None
+        named = {"title": event.title} if event.title else {}
+        return {"type": "source-url", "sourceId": source_id, "url": event.url, **named, **metadata}
+    title = event.title or event.cited_text[:_TITLE_CHARS]
+    if not title:
+        return None
+    return {"type": "source-document", "sourceId": source_id, "mediaType": "text/plain", "title": title, **metadata}
 
 
 def write_citation(event: Citation, source: dict[str, Any]) -> dict[str, Any]:

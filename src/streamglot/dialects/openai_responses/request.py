@@ -1,0 +1,270 @@
+"""Responses requests: a client's body to a Request, and a Request to the body for an upstream."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import Unsupported
+from ...events import Echo
+from ...messages import Built, OutputFormat, Reasoning, ReasoningPart, Request, ToolChoice, ToolSpec
+from ..fields import Fields
+from ..parameters import give, give_extra, take
+from .history import build_input, parse_input
+from .wire import DIALECT
+
+PARAMETERS: Final = {
+    "max_output_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "include: message.output_text.logprobs": "logprobs",
+    "top_logprobs": "top_logprobs",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "text.verbosity": "verbosity",
+    "service_tier": "service_tier",
+    "prompt_cache_key": "cache_key",
+    "store": "store",
+    "safety_identifier": "user",
+    "user": "user",
+    "metadata": "metadata",
+    "previous_response_id": "previous_response_id",
+}
+ESSENTIAL: Final = frozenset(("conversation", "prompt", "background", "tool_choice"))
+"""Fields of this dialect alone that change the answer: where its history or prompt comes from, and how it is fetched. The
+others (truncation, context_management, max_tool_calls, moderation …) only tune it."""
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+LOGPROBS: Final = "message.output_text.logprobs"
+ENCRYPTED: Final = "reasoning.encrypted_content"
+
+
+def parse(body: dict[str, Any]) -> Request:
+    fields = Fields(body)
+    request = Request(dialect=DIALECT)
+    request.model = fields.take("model", str, "")
+    request.stream = fields.take("stream", bool, False)
+    request.messages = parse_input(fields)
+    request.tools = [_parse_tool(tool) for tool in fields.objects("tools")]
+    request.tool_choice = _parse_choice(fields)
+    request.reasoning = _parse_reasoning(fields)
+    _parse_text(fields, request)
+    include = fields.words("include")
+    if LOGPROBS in include:
+        request.logprobs = True
+    rest = [name for name in include if name != LOGPROBS]
+    if rest:
+        fields.rest["include"] = rest
+    take(fields, PARAMETERS, request)
+    request.extra = {name: value for name, value in fields.rest.items() if value is not None and value is not False}
+    request.essential = [name for name in request.extra if name in ESSENTIAL]
+    return request
+
+
+def build(request: Request, *, provider: str = DIALECT) -> Built:
+    """``provider`` gets its own opaque state back; encrypted reasoning is asked for, so that there is some."""
+    built = Built({"model": request.model})
+    body = built.body
+    build_input(request, provider, built)
+    if request.stream:
+        body["stream"] = True
+    if request.tools:
+        body["tools"] = [_build_tool(tool, request.dialect) for tool in request.tools]
+    if request.tool_choice is not None:
+        body["tool_choice"] = _build_choice(request.tool_choice, request.tools)
+    _build_reasoning(request.reasoning, built)
+    give(request, PARAMETERS, built)
+    if "safety_identifier" in body and request.dialect != DIALECT:
+        body["user"] = body.pop("safety_identifier")
+    _build_text(request, body)
+    _build_include(request, provider, body)
+    own = request.dialect == DIALECT and request.extra.get("reasoning")
+    if own:
+        body["reasoning"] = {**own, **body.get("reasoning", {})}
+    give_extra(request, DIALECT, built)
+    return built
+
+
+def _build_include(request: Request, provider: str, body: dict[str, Any]) -> None:
+    include: list[str] = list(request.extra.get("include", [])) if request.dialect == DIALECT else []
+    if body.pop("include: message.output_text.logprobs", None):
+        include.append(LOGPROBS)
+    thinks = request.reasoning is not None and body.get("reasoning", {}).get("effort") != "none"
+    thought = any(
+        isinstance(part, ReasoningPart) and part.echo is not None and part.echo.provider == provider
+        for message in request.messages
+        for part in message.parts
+    )
+    if (thinks or thought) and ENCRYPTED not in include:
+        include.append(ENCRYPTED)
+    if include:
+        body["include"] = include
+
+
+# --- tools
+
+
+def _parse_tool(tool: Fields) -> ToolSpec:
+    kind = tool.take("type", str, "function")
+    if kind == "function":
+        spec = ToolSpec(
+            tool.need("name", str), tool.take("description", str, ""), tool.take("parameters", dict), tool.take("strict", bool)
+        )
+        if tool.rest:
+            spec.native = Echo(DIALECT, tool.rest)
+        return spec
+    if kind == "custom":
+        name, description = tool.need("name", str), tool.take("description", str, "")
+        return ToolSpec(name, description, kind="custom", format=_nested(tool.take("format", dict)))
+    name = tool.rest.get("server_label") or tool.rest.get("name") or kind
+    return ToolSpec(str(name), kind="server", native=Echo(DIALECT, {"type": kind, **tool.rest}))
+
+
+def _build_tool(tool: ToolSpec, dialect: str) -> dict[str, Any]:
+    native = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else None
+    if tool.kind == "server":
+        if native is None:
+            raise Unsupported(f"the tool {tool.name!r} is run by another provider; the chosen upstream does not have it")
+        return native
+    body: dict[str, Any] = {"type": tool.kind, "name": tool.name}
+    if tool.description:
+        body["description"] = tool.description
+    if tool.kind == "custom":
+        if tool.format is not None:
+            body["format"] = _flat(tool.format)
+        return body
+    body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+    # Silence means strict here, and not strict elsewhere: what another dialect left out is said.
+    body["strict"] = tool.strict if tool.strict is not None or dialect == DIALECT else False
+    return {**body, **(native or {})}
+
+
+def _nested(form: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A grammar stands flat here; ToolSpec has it in an object of its own."""
+    if form is None or form.get("type") != "grammar" or "grammar" in form:
+        return form
+    return {"type": "grammar", "grammar": {name: value for name, value in form.items() if name != "type"}}
+
+
+def _flat(form: dict[str, Any]) -> dict[str, Any]:
+    grammar = form.get("grammar")
+    return {"type": "grammar", **grammar} if isinstance(grammar, dict) else form
+
+
+def _parse_choice(fields: Fields) -> ToolChoice | None:
+    value = fields.any("tool_choice")
+    match value:
+        case None:
+            return None
+        case "auto" | "none" | "required":
+            return ToolChoice(value)
+        case {"type": "function" | "custom", "name": str(name)}:
+            return ToolChoice("required", [name])
+        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(tools)} if all(map(_choice, tools)):
+            return ToolChoice(mode, [_choice(tool) for tool in tools])
+        case {"type": "mcp" | "allowed_tools"}:
+            fields.rest["tool_choice"] = value
+            return None
+        case {"type": str(name)}:
+            return ToolChoice("required", [name])
+    raise fields.wrong("tool_choice", "auto, none, required, a named tool or allowed_tools", value)
+
+
+def _choice(tool: object) -> str:
+    match tool:
+        case {"type": "function" | "custom", "name": str(name)} | {"type": "mcp", "server_label": str(name)}:
+            return name
+        case {"type": str(name)}:
+            return name
+    return ""
+
+
+def _build_choice(choice: ToolChoice, tools: list[ToolSpec]) -> str | dict[str, Any]:
+    if not choice.tools or choice.mode == "none":
+        return choice.mode
+    known = {tool.name: tool for tool in tools}
+    named = [_build_named(name, known.get(name)) for name in choice.tools]
+    if len(named) == 1 and choice.mode == "required":
+        return named[0]
+    return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
+
+
+def _build_named(name: str, tool: ToolSpec | None) -> dict[str, Any]:
+    if tool is not None and tool.kind == "server" and tool.native is not None:
+        label = tool.native.data.get("server_label")
+        return {"type": tool.native.data.get("type", name), **({"server_label": label} if label else {})}
+    return {"type": "custom" if tool is not None and tool.kind == "custom" else "function", "name": name}
+
+
+# --- reasoning and output
+
+
+def _parse_reasoning(fields: Fields) -> Reasoning | None:
+    inner = fields.inner("reasoning")
+    if inner is None:
+        return None
+    reasoning = Reasoning(summary=inner.take("summary", str))
+    effort = inner.take("effort", str)
+    if effort is not None:
+        if effort not in EFFORTS:
+            raise inner.wrong("effort", " or ".join(EFFORTS), effort)
+        reasoning.effort = effort  # type: ignore[assignment]  # one of EFFORTS, which are the members of Effort
+    rest = {name: value for name, value in inner.rest.items() if value is not None}
+    if rest:
+        fields.rest["reasoning"] = rest
+    return reasoning
+
+
+def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
+    if reasoning is None:
+        return
+    effort: str | None = reasoning.effort
+    budget = reasoning.budget_tokens
+    if budget is not None:
+        built.dropped.append("reasoning.budget_tokens")
+        words = ((0, "none"), (2048, "low"), (12_288, "medium"))
+        effort = effort or next((name for most, name in words if budget <= most), "high")
+    if reasoning.enabled is False:
+        effort = "none"
+    elif effort is None and reasoning.enabled:
+        effort = "medium"
+    # Who switches thinking on wants to see it, and here it shows as a summary only.
+    summary = reasoning.summary or ("auto" if reasoning.enabled and effort != "none" else None)
+    said = {name: value for name, value in (("effort", effort), ("summary", summary)) if value is not None}
+    if said:
+        built.body["reasoning"] = said
+
+
+def _parse_text(fields: Fields, request: Request) -> None:
+    text = fields.inner("text")
+    if text is None:
+        return
+    request.verbosity = text.take("verbosity", str)
+    form = text.inner("format")
+    if form is not None:
+        kind = form.take("type", str, "text")
+        if kind == "json_schema":
+            name, description = form.take("name", str, ""), form.take("description", str, "")
+            schema, strict = form.take("schema", dict), form.take("strict", bool)
+            request.output = OutputFormat("json_schema", name, description, schema, strict)
+        elif kind in ("text", "json_object"):
+            request.output = OutputFormat("json_object" if kind == "json_object" else "text")
+        else:
+            raise form.wrong("type", "text, json_object or json_schema", kind)
+    if text.rest:
+        fields.rest["text"] = text.rest
+
+
+def _build_text(request: Request, body: dict[str, Any]) -> None:
+    text: dict[str, Any] = dict(request.extra.get("text", {})) if request.dialect == DIALECT else {}
+    verbosity = body.pop("text.verbosity", None)
+    if verbosity is not None:
+        text["verbosity"] = verbosity
+    output = request.output
+    if output is not None:
+        text["format"] = {"type": output.kind}
+        if output.kind == "json_schema":
+            text["format"] |= {"name": output.name or "answer", "schema": output.schema or {}}
+            if output.description:
+                text["format"]["description"] = output.description
+            if output.strict is not None:
+                text["format"]["strict"] = output.strict
+    if text:
+        body["text"] = text

@@ -1,0 +1,221 @@
+"""The ASGI application: faces as raw ASGI, pages through Starlette, and the state that all exchanges share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
+from ..upstream import Upstream
+from ..upstream.breaker import Breaker
+from ..upstream.discovery import Found, discover
+from ..upstream.http import HttpClient
+from ..upstream.routes import Routes
+from .admission import Turns
+from .call import Call, Receive, Scope, Send
+from .config import Loaded, Server, load
+from .exchange import Exchange
+from .faces import face_for
+from .keys import Caller, Doorkeeper
+from .metrics import Metrics
+from .record import Record
+
+TICK_SECONDS = 0.25
+"""How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
+REPLAY = "replay"
+
+
+class Gateway:
+    clock = staticmethod(time.monotonic)
+    time = staticmethod(time.time)
+
+    def __init__(self, loaded: Loaded, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+        self.client = HttpClient()
+        self.metrics = Metrics()
+        self.found: list[Found] = []
+        self.stopping = False
+        self._live: set[Exchange] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._breakers: dict[str, Breaker] = {}
+        self._upstream_turns: dict[str, Turns] = {}
+        self._turns = Turns(loaded.config.server.concurrent, loaded.config.server.wait, "the gateway")
+        self._pages: Any = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._take(loaded)
+
+    # --- configuration
+
+    def _take(self, loaded: Loaded) -> None:
+        """A new configuration, whole or not at all."""
+        server = loaded.config.server
+        doorkeeper = Doorkeeper(server, self._environment)
+        upstreams = list(loaded.config.upstreams.values())
+        known = {upstream.name for upstream in upstreams}
+        upstreams += [found.upstream(self._environment) for found in self.found if found.there and found.provider.name not in known]
+        if REPLAY not in known:
+            upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
+        default = server.default_model or (REPLAY if len(upstreams) == 1 else "")
+        routes = Routes(upstreams, loaded.config.routes, default)
+        self.loaded, self.server, self.doorkeeper, self.routes = loaded, server, doorkeeper, routes
+        self._turns.resize(server.concurrent, server.wait)
+        for upstream in upstreams:
+            self._upstream_turns.setdefault(upstream.name, Turns(0, 0, "")).resize(upstream.concurrent, server.wait)
+
+    def reload(self) -> None:
+        """Reads the configuration again. A bad one is reported and the old one stays."""
+        try:
+            self._take(load(self.loaded.path, self._environment))
+        except ConfigError as error:
+            self.say({"event": "reload_failed", "message": error.message})
+        else:
+            self.say({"event": "reloaded", "path": str(self.loaded.path)})
+
+    # --- life
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with self.client:
+            if self.server.discover:
+                self.found = await discover(self._environment)
+                self._take(self.loaded)
+            self._ticker = asyncio.ensure_future(self._tick())
+            try:
+                yield
+            finally:
+                self._ticker.cancel()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = self.clock()
+            for exchange in list(self._live):
+                exchange.tick(now)
+
+    def stop(self, seconds: float) -> None:
+        """No new work; what still runs after so many seconds is ended with a proper error."""
+        self.stopping = True
+        asyncio.get_running_loop().call_later(seconds, self._interrupt)
+
+    def _interrupt(self) -> None:
+        error = UpstreamError("the gateway is shutting down; send the request again", code="shutting_down", status=503)
+        for exchange in list(self._live):
+            exchange.interrupt(error)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            raise ConfigError(f"the gateway speaks HTTP, not {scope['type']}")
+        if scope["method"] == "POST":
+            alt = "sse" if b"alt=sse" in scope.get("query_string", b"") else ""
+            found = face_for(scope["path"], alt)
+            if found is not None:
+                await self._exchange(Exchange(self, found[0], Call(scope, receive, send), found[1]))
+                return
+        if self._pages is None:
+            from .pages import pages
+
+            self._pages = pages(self)
+        await self._pages(scope, receive, send)
+
+    async def _exchange(self, exchange: Exchange) -> None:
+        self._live.add(exchange)
+        self.metrics.open.inc()
+        try:
+            await exchange.run()
+        finally:
+            self._live.discard(exchange)
+            self.metrics.open.dec()
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    # --- what exchanges use
+
+    @asynccontextmanager
+    async def turn(self, caller: Caller | None) -> AsyncIterator[None]:
+        if self.stopping:
+            raise UpstreamError("the gateway is shutting down; send the request again", code="shutting_down", status=503)
+        if caller is not None and caller.concurrent and caller.open >= caller.concurrent:
+            raise RequestError(
+                f"the key {caller.name!r} has its {caller.concurrent} streams open",
+                code="too_many_streams",
+                status=429,
+                retryable=True,
+                detail={"retry_after": 1.0},
+            )
+        await self._turns.take()
+        if caller is not None:
+            caller.open += 1
+        try:
+            yield
+        finally:
+            self._turns.give_back()
+            if caller is not None:
+                caller.open -= 1
+
+    @asynccontextmanager
+    async def upstream_turn(self, upstream: Upstream) -> AsyncIterator[None]:
+        turns = self._upstream_turns[upstream.name]
+        await turns.take()
+        try:
+            yield
+        finally:
+            turns.give_back()
+
+    def breaker(self, upstream: Upstream) -> Breaker:
+        return self._breakers.setdefault(upstream.name, Breaker())
+
+    def resting(self, upstream: Upstream) -> StreamglotError:
+        wait = self.breaker(upstream).wait(self.clock())
+        return UpstreamError(
+            f"upstream {upstream.name!r} failed several times in a row and is left alone for {wait:.0f} s more",
+            code="upstream_resting",
+            status=503,
+            detail={"retry_after": wait},
+        )
+
+    def finished(self, record: Record, caller: Caller | None) -> None:
+        now = self.clock()
+        if caller is not None and record.usage is not None:
+            caller.spent((record.usage.input_tokens or 0) + (record.usage.output_tokens or 0), now)
+        self.metrics.note(record)
+        if self.server.log:
+            self.say(record.line(now, self.time()))
+
+    def say(self, line: Mapping[str, Any]) -> None:
+        """One line of JSON on standard error."""
+        sys.stderr.buffer.write(msgspec.json.encode(line) + b"\n")
+        sys.stderr.buffer.flush()
+
+    def states(self) -> dict[str, str]:
+        now = self.clock()
+        return {name: self.breaker(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
+
+
+def create(server: Server | None = None, loaded: Loaded | None = None) -> Gateway:
+    """The application for an ASGI server of your own."""
+    loaded = loaded or load()
+    if server is not None:
+        loaded.config.server = server
+    return Gateway(loaded)

@@ -1,0 +1,118 @@
+"""One HTTP call of a client: its headers and body, and the answer, over raw ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from ..errors import LimitExceeded, RequestError, excerpt
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_decode = msgspec.json.Decoder().decode
+
+
+class ClientGone(Exception):
+    """The client hung up: nobody is there to be told."""
+
+
+class Call:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: Mapping[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.started = False
+        self.ended = False
+        self.bytes_sent = 0
+        self._query: bytes = scope.get("query_string", b"")
+        self._receive = receive
+        self._send = send
+
+    def query(self, name: str) -> str:
+        return parse_qs(self._query.decode("latin-1")).get(name, [""])[0] if self._query else ""
+
+    # --- what the client says
+
+    async def body(self, most: int, seconds: float) -> bytes:
+        """The whole body, within a size and a time."""
+        length = self.headers.get("content-length", "")
+        if length.isdigit() and int(length) > most:
+            raise self._too_large(most)
+        message = await self._received(seconds)
+        piece: bytes = message.get("body", b"")
+        if not message.get("more_body"):
+            if len(piece) > most:
+                raise self._too_large(most)
+            return piece
+        pieces, size = [piece], len(piece)
+        try:
+            async with asyncio.timeout(seconds):
+                while message.get("more_body"):
+                    message = await self._received(None)
+                    pieces.append(message.get("body", b""))
+                    size += len(pieces[-1])
+                    if size > most:
+                        raise self._too_large(most)
+        except TimeoutError:
+            raise self._too_slow(seconds) from None
+        return b"".join(pieces)
+
+    async def _received(self, seconds: float | None) -> MutableMapping[str, Any]:
+        try:
+            message = await (self._receive() if seconds is None else asyncio.wait_for(self._receive(), seconds))
+        except TimeoutError:
+            raise self._too_slow(seconds or 0.0) from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        return message
+
+    async def disconnected(self) -> None:
+        """Returns when the client hangs up."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def _too_large(self, most: int) -> LimitExceeded:
+        return LimitExceeded(f"the body is larger than the limit of {most} bytes (server.max_body_bytes)", code="body_too_large")
+
+    def _too_slow(self, seconds: float) -> RequestError:
+        return RequestError(f"the body did not come within {seconds:g} s (server.body_seconds)", code="body_too_slow", status=408)
+
+    # --- what we say
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.started = True
+        pairs = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+
+    async def write(self, data: bytes) -> None:
+        """Waiting here is the backpressure."""
+        self.bytes_sent += len(data)
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        if not self.ended:
+            self.ended = True
+            self.bytes_sent += len(data)
+            await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
+        length = {"content-type": media_type, "content-length": str(len(body))}
+        await self.start(status, {**length, **headers})
+        await self.end(body)
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """The body as the object that every dialect sends."""
+    try:
+        value = _decode(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the body is not JSON ({error}): {excerpt(body)}", code="not_json") from None
+    if not isinstance(value, dict):
+        raise RequestError(f"the body must be a JSON object, not {excerpt(value)}")
+    return value

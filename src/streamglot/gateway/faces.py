@@ -1,0 +1,113 @@
+"""The faces: the addresses that clients know, each with the dialect that is spoken there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from ..dialects import dialect
+from ..messages import Request
+
+Body = dict[str, Any]
+Options = dict[str, Any]
+
+
+def _no_options(request: Request, body: Body) -> Options:
+    return {}
+
+
+class Face(Struct, frozen=True):
+    """``parse`` makes the request of a body and of what stands in the address. ``writer`` and ``response`` are options for
+    the writer and for the response builder that depend on what was asked. ``id_prefix`` begins the ids that we give."""
+
+    dialect: str
+    parse: Callable[[Body, str], Request]
+    id_prefix: str = "sg_"
+    writer: Callable[[Request, Body], Options] = _no_options
+    response: Callable[[Request, Body], Options] = _no_options
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def media_type(self) -> str:
+        return dialect(self.dialect).media_type
+
+
+def _plain(name: str) -> Callable[[Body, str], Request]:
+    return lambda body, model: dialect(name).parse_request(body)
+
+
+def _always_streams(name: str) -> Callable[[Body, str], Request]:
+    def parse(body: Body, model: str) -> Request:
+        request = dialect(name).parse_request(body)
+        request.stream = True
+        request.extra, request.essential = {}, []  # names of threads and runs, and answers to approvals, are ours to keep
+        return request
+
+    return parse
+
+
+def _streams_unless_told(name: str, **options: Any) -> Callable[[Body, str], Request]:
+    def parse(body: Body, model: str) -> Request:
+        request: Request = dialect(name).parse_request({"stream": True, **body}, **options)
+        return request
+
+    return parse
+
+
+def _gemini(stream: bool) -> Callable[[Body, str], Request]:
+    def parse(body: Body, model: str) -> Request:
+        request: Request = dialect("gemini").parse_request(body, model=model, stream=stream)
+        return request
+
+    return parse
+
+
+def _chat_writer(request: Request, body: Body) -> Options:
+    return {"include_usage": request.include_usage, "functions": "functions" in body}
+
+
+def _chat_response(request: Request, body: Body) -> Options:
+    return {"functions": "functions" in body}
+
+
+def _agui_writer(request: Request, body: Body) -> Options:
+    names = {"threadId": "thread_id", "runId": "run_id"}
+    return {ours: body[theirs] for theirs, ours in names.items() if isinstance(body.get(theirs), str)}
+
+
+FACES: Final[dict[str, Face]] = {
+    "/v1/chat/completions": Face("openai_chat", _plain("openai_chat"), "chatcmpl-", _chat_writer, _chat_response),
+    "/v1/completions": Face("openai_completions", _plain("openai_completions"), "cmpl-"),
+    "/v1/responses": Face("openai_responses", _plain("openai_responses"), "resp_"),
+    "/v1/messages": Face("anthropic", _plain("anthropic"), "msg_"),
+    "/api/chat": Face("ollama", _streams_unless_told("ollama")),
+    "/api/generate": Face(
+        "ollama",
+        _streams_unless_told("ollama"),
+        writer=lambda request, body: {"generate": True},
+        response=lambda request, body: {"generate": True},
+    ),
+    "/agui": Face("agui", _always_streams("agui"), "run_", _agui_writer),
+    "/ui": Face("vercel_ui", _always_streams("vercel_ui"), "msg_"),
+}
+
+_GEMINI: Final = re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>.+):(?P<verb>generateContent|streamGenerateContent)")
+_GEMINI_STREAM: Final = Face("gemini", _gemini(True))
+_GEMINI_WHOLE: Final = Face("gemini", _gemini(False))
+_GEMINI_ARRAY: Final = Face("gemini", _gemini(True), writer=lambda request, body: {"array": True}, headers={"content-type": "application/json"})
+
+
+def face_for(path: str, alt: str = "") -> tuple[Face, str] | None:
+    """The face at this address, and the model where the address names it."""
+    face = FACES.get(path)
+    if face is not None:
+        return face, ""
+    found = _GEMINI.fullmatch(path)
+    if found is None:
+        return None
+    if found["verb"] == "generateContent":
+        return _GEMINI_WHOLE, found["model"]
+    return (_GEMINI_STREAM if alt == "sse" else _GEMINI_ARRAY), found["model"]

@@ -1,0 +1,51 @@
+"""The list of models, in the shape that the asking client reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Named = list[tuple[str, str]]
+BIRTH = "2026-01-01T00:00:00Z"
+BIRTH_SECONDS = 1_767_225_600
+
+
+def listing(models: Named, headers: Mapping[str, str], path: str, key_in_query: bool) -> dict[str, Any]:
+    """One shape serves two dialects; the third, and the local one, have an address or a header of their own."""
+    if path.startswith(("/v1beta", "/v1alpha")) or "x-goog-api-key" in headers or key_in_query:
+        return {"models": [by_path(name) for name, _ in models]}
+    data = [entry(name, owner) for name, owner in models]
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": data, "has_more": False, **ends}
+
+
+def entry(name: str, owner: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "type": "model",
+        "created": BIRTH_SECONDS,
+        "created_at": BIRTH,
+        "display_name": name,
+        "owned_by": owner,
+        "lifecycle": "active",
+    }
+
+
+def by_path(name: str) -> dict[str, Any]:
+    return {
+        "name": f"models/{name}",
+        "displayName": name,
+        "version": "1",
+        "supportedGenerationMethods": ["generateContent", "streamGenerateContent"],
+    }
+
+
+def tags(models: Named) -> dict[str, Any]:
+    details = {"format": "", "family": "", "families": [], "parameter_size": "", "quantization_level": ""}
+    return {
+        "models": [
+            {"name": name, "model": name, "modified_at": BIRTH, "size": 0, "digest": "", "details": {**details, "family": owner}}
+            for name, owner in models
+        ]
+    }

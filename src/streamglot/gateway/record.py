@@ -1,0 +1,82 @@
+"""What is noted of an exchange: one line in the log, and the numbers for the metrics. No content."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from ..events import Event, StreamEnd, StreamError
+
+
+class Record(Struct):
+    """Times are of the gateway's clock. ``ending`` is the true one: end, length, …, truncated, client_gone, error."""
+
+    request_id: str
+    dialect: str
+    began: float
+    model: str = ""
+    stream: bool = False
+    key: str = ""
+    upstream: str = ""
+    upstream_dialect: str = ""
+    attempts: int = 0
+    dropped: list[str] = field(default_factory=list)
+    first_event: float = 0.0
+    last_event: float = 0.0
+    longest_gap: float = 0.0
+    events: int = 0
+    reads: int = 0
+    ending: str = ""
+    error: str = ""
+    message: str = ""
+    status: int = 200
+    usage: Any = None
+
+    def seen(self, events: list[Event], now: float) -> None:
+        """The events of one read went by."""
+        if self.last_event:
+            gap = now - self.last_event
+            if gap > self.longest_gap:
+                self.longest_gap = gap
+        self.last_event = now
+        self.reads += 1
+        self.events += len(events)
+        if events:
+            last = events[-1]
+            if isinstance(last, StreamEnd):
+                self.ending = last.reason
+            elif isinstance(last, StreamError):
+                self.failed(last)
+
+    def failed(self, error: StreamError) -> None:
+        self.ending = "truncated" if error.code == "upstream_truncated" else "error"
+        self.error, self.message, self.status = error.code, error.message, error.status
+
+    def line(self, now: float, time: float) -> dict[str, Any]:
+        """The line of the log."""
+        usage = self.usage
+        line = {
+            "time": round(time, 3),
+            "request_id": self.request_id,
+            "dialect": self.dialect,
+            "model": self.model,
+            "stream": self.stream,
+            "upstream": self.upstream,
+            "upstream_dialect": self.upstream_dialect,
+            "attempts": self.attempts,
+            "seconds": round(now - self.began, 4),
+            "first_event_seconds": round(self.first_event - self.began, 4) if self.first_event else None,
+            "longest_gap_seconds": round(self.longest_gap, 4),
+            "events": self.events,
+            "ending": self.ending or "error",
+            "input_tokens": getattr(usage, "input_tokens", None),
+            "output_tokens": getattr(usage, "output_tokens", None),
+        }
+        if self.key:
+            line["key"] = self.key
+        if self.dropped:
+            line["dropped"] = self.dropped
+        if self.error:
+            line["error"], line["status"], line["message"] = self.error, self.status, self.message[:500]
+        return line

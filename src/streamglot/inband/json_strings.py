@@ -1,0 +1,185 @@
+"""Strings of a literal notation, read in pieces and handed on as the inside of JSON strings.
+
+A ``Notation`` says which quotes there are and how a backslash is read. Models slip: control characters and unknown
+escapes are escaped, and a quote inside a Python string that was not escaped does not end it where nothing follows that
+could follow an end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator
+
+from msgspec import Struct
+
+from .scan import Cut, Malformed, Markers, Sink, Source, Wait
+
+_JSON_STOP = re.compile(r'["\\\x00-\x1f]')
+_HEX = frozenset("0123456789abcdefABCDEF")
+_PYTHON_ESCAPES = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "a": "\a",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "\n": "",
+}
+
+
+class Notation(Struct, frozen=True):
+    """How values are written. ``quotes`` open and close a string; ``escapes`` tells how a backslash is read in it."""
+
+    quotes: tuple[str, ...] = ('"',)
+    escapes: str = "json"
+    bare_keys: bool = False
+    bare_strings: bool = False
+
+
+JSON = Notation()
+PYTHON = Notation(quotes=('"', "'"), escapes="python")
+
+_string_ends: dict[str, Markers] = {}
+
+
+def quoted(text: str) -> str:
+    """The text as a JSON string."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def escaped(text: str) -> str:
+    """The text as the inside of a JSON string."""
+    if _JSON_STOP.search(text) is None:
+        return text
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def inside_string(source: Source, out: list[str], sink: Sink, notation: Notation, quote: str, nested: bool | None) -> Wait:
+    """The inside of a string, and its closing quote. ``nested`` is None for a key."""
+    if len(quote) > 1:
+        yield from _token_string(source, out, sink, quote)
+        return
+    python = notation.escapes == "python"
+    stop = _JSON_STOP if quote == '"' else _PYTHON_STOP
+    while True:
+        text = source.text
+        found = stop.search(text, source.at)
+        end = len(text) if found is None else found.start()
+        if end > source.at:
+            out.append(text[source.at : end].replace('"', '\\"') if python else text[source.at : end])
+            source.skip(end)
+        if found is None:
+            if source.closed:
+                raise Cut("the text ended inside a string")
+            if out:
+                sink("".join(out))
+                out.clear()
+            yield
+            continue
+        char = found[0]
+        if char == quote:
+            if python and nested is not None:
+                ends = yield from _ends_string(source, nested)
+                if not ends:
+                    source.skip(source.at + 1)
+                    out.append(escaped(char))
+                    continue
+            source.skip(source.at + 1)
+            return
+        source.skip(source.at + 1)
+        if char != "\\":
+            out.append(escaped(char))
+        elif python:
+            out.append(escaped((yield from _python_escape(source))))
+        else:
+            out.append((yield from _json_escape(source)))
+
+
+_PYTHON_STOP = re.compile(r"['\\\x00-\x1f]")
+_AFTER_ARGUMENT = re.compile(
+    r"\s*(?:(?P<sure>\)\s*[,\]<;]|\)[ \t]*\n|,\s*[A-Za-z_]\w{0,63}\s*=|,\s*\))"
+    r"|(?P<open>$|\)\s*$|,\s*$|,\s*[A-Za-z_]\w{0,63}\s*$))"
+)
+_AFTER_MEMBER = re.compile(r"\s*(?:(?P<sure>[\]}:)]|,\s*[\"'\[{(\w+\-\]}.])|(?P<open>$|,\s*$))")
+
+
+def _ends_string(source: Source, nested: bool) -> Generator[None, None, bool]:
+    """Does the quote here end the string? Models forget to escape quotes; what follows a true end tells."""
+    pattern = _AFTER_MEMBER if nested else _AFTER_ARGUMENT
+    while True:
+        found = pattern.match(source.text, source.at + 1)
+        if found is None:
+            return False
+        if found["sure"] is not None or source.closed or len(source.text) - source.at > 256:
+            return True
+        yield
+
+
+def _token_string(source: Source, out: list[str], sink: Sink, quote: str) -> Wait:
+    """A string between special tokens: nothing in it is an escape."""
+    markers = _string_ends.setdefault(quote, Markers((quote,)))
+    if out:
+        sink("".join(out))
+        out.clear()
+    if not (yield from source.stream(markers, lambda part: sink(escaped(part)))):
+        raise Cut("the text ended inside a string")
+
+
+def _json_escape(source: Source) -> Generator[None, None, str]:
+    yield from source.more()
+    char = source.text[source.at]
+    if char in '"\\/bfnrt':
+        source.skip(source.at + 1)
+        return "\\" + char
+    if char != "u":
+        return "\\\\"
+    while len(source.text) - source.at < 5 and not source.closed:
+        yield
+    digits = source.text[source.at + 1 : source.at + 5]
+    if len(digits) == 4 and _HEX.issuperset(digits):
+        source.skip(source.at + 5)
+        return "\\u" + digits
+    return "\\\\"
+
+
+def _python_escape(source: Source) -> Generator[None, None, str]:
+    yield from source.more()
+    char = source.text[source.at]
+    if char in _PYTHON_ESCAPES:
+        source.skip(source.at + 1)
+        return _PYTHON_ESCAPES[char]
+    width = {"x": 2, "u": 4, "U": 8}.get(char, 0)
+    if width:
+        while len(source.text) - source.at < width + 1 and not source.closed:
+            yield
+        digits = source.text[source.at + 1 : source.at + 1 + width]
+        if len(digits) == width and _HEX.issuperset(digits) and int(digits, 16) < 0x110000:
+            source.skip(source.at + 1 + width)
+            return chr(int(digits, 16))
+    return "\\"
+
+
+def string(source: Source, notation: Notation = JSON, most: int = 4096) -> Generator[None, None, str]:
+    """Reads one short string and returns its value: a key, a name, an id."""
+    parts: list[str] = []
+    size = 0
+
+    def note(part: str) -> None:
+        nonlocal size
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise Malformed("a name is too long")
+
+    quote = yield from source.literal(notation.quotes)
+    if not quote:
+        raise Malformed("a string was expected")
+    out: list[str] = []
+    yield from inside_string(source, out, note, notation, quote, None)
+    note("".join(out))
+    return str(json.loads(f'"{"".join(parts)}"'))

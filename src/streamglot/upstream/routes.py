@@ -1,0 +1,96 @@
+"""Which upstreams a model means, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+
+from msgspec import Struct, field
+
+from ..errors import ConfigError, RequestError
+from .settings import Upstream
+
+
+class Target(Struct, forbid_unknown_fields=True):
+    """One place a route may send to: an upstream, another name for the model there, a share of the requests."""
+
+    upstream: str
+    model: str = ""
+    weight: float = 1.0
+
+
+class Route(Struct, forbid_unknown_fields=True):
+    """``models`` are patterns. ``to`` are tried by their weights, ``fallbacks`` after them in their order."""
+
+    models: list[str]
+    to: list[Target]
+    fallbacks: list[Target] = field(default_factory=list)
+
+
+class Candidate(Struct):
+    upstream: Upstream
+    model: str
+
+
+class Routes:
+    def __init__(self, upstreams: list[Upstream], routes: list[Route], default_model: str = "") -> None:
+        self.upstreams = {upstream.name: upstream for upstream in upstreams}
+        self._routes = routes
+        self._default = default_model
+        for route in routes:
+            for target in (*route.to, *route.fallbacks):
+                if target.upstream not in self.upstreams:
+                    known = ", ".join(self.upstreams) or "none"
+                    raise ConfigError(f"a route for {route.models} names the upstream {target.upstream!r}; there are: {known}")
+
+    def find(self, model: str, chance: Callable[[], float]) -> list[Candidate]:
+        """The candidates for this model, best first. ``chance`` gives a number from 0 to 1 for weighted targets."""
+        model = model or self._default
+        if "/" in model:
+            name, _, rest = model.partition("/")
+            if name in self.upstreams:
+                upstream = self.upstreams[name]
+                return [Candidate(upstream, upstream.model_for(rest) or rest)]
+        for route in self._routes:
+            if any(fnmatchcase(model, pattern) for pattern in route.models):
+                targets = [*_by_weight(route.to, chance), *route.fallbacks]
+                return [self._candidate(target, model) for target in targets]
+        found = [Candidate(upstream, name) for upstream in self.upstreams.values() if (name := upstream.model_for(model))]
+        if not found:
+            raise RequestError(
+                f"no upstream serves the model {model!r}; upstreams: {', '.join(self.upstreams) or 'none'}. "
+                "Name one as upstream/model, or add a pattern to its models",
+                code="model_not_found",
+                status=404,
+            )
+        return sorted(found, key=lambda candidate: _vagueness(candidate.upstream, model))
+
+    def models(self) -> list[tuple[str, str]]:
+        """The models that can be named, each with its upstream."""
+        named = [(model, upstream.name) for upstream in self.upstreams.values() for model in upstream.listed]
+        routed = [(model, route.to[0].upstream) for route in self._routes for model in route.models if "*" not in model]
+        return list(dict.fromkeys([*routed, *named]))
+
+    def _candidate(self, target: Target, model: str) -> Candidate:
+        upstream = self.upstreams[target.upstream]
+        return Candidate(upstream, target.model or upstream.model_for(model) or model)
+
+
+def _by_weight(targets: list[Target], chance: Callable[[], float]) -> list[Target]:
+    """One is drawn by its weight, the others follow in their order."""
+    if len(targets) < 2:
+        return targets
+    point = chance() * sum(target.weight for target in targets)
+    for target in targets:
+        point -= target.weight
+        if point < 0:
+            return [target, *[other for other in targets if other is not target]]
+    return targets
+
+
+def _vagueness(upstream: Upstream, model: str) -> int:
+    """How loosely this upstream claims the model: 0 for its name, more for patterns that say less."""
+    if model in upstream.models:
+        return 0
+    matching = [pattern for pattern in upstream.models if fnmatchcase(model, pattern)]
+    return 1000 - max((len(pattern.strip("*")) for pattern in matching), default=0)

@@ -1,0 +1,88 @@
+"""What a text says, read in a certain cut: the text, the thinking and the calls, put together again."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from streamglot.events import (
+    BareEvent,
+    ReasoningDelta,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from streamglot.grammar import check
+from streamglot.inband import parse_text
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+            "required": ["city"],
+        },
+    },
+}
+READ = {
+    "type": "function",
+    "function": {"name": "read", "parameters": {"type": "object", "properties": {"filePath": {"type": "string"}}}},
+}
+
+
+def put_together(events: Iterable[BareEvent]) -> dict[str, Any]:
+    found: dict[str, Any] = {"text": "", "reasoning": "", "calls": [], "complete": [], "ids": [], "end": ""}
+    for event in events:
+        match event:
+            case TextDelta():
+                found["text"] += event.text
+            case ReasoningDelta():
+                found["reasoning"] += event.text
+            case ToolCallStart():
+                found["calls"].append([event.name, ""])
+                found["ids"].append(event.call_id)
+            case ToolCallDelta():
+                found["calls"][-1][1] += event.args
+            case ToolCallEnd():
+                found["complete"].append(event.complete)
+            case StreamEnd():
+                found["end"] = event.reason
+            case StreamError():
+                found["end"] = event.code
+    return found
+
+
+def read(pieces: str | list[str], format: str, tools: Any = (WEATHER,), **more: Any) -> dict[str, Any]:
+    events = parse_text(pieces, format, tools, **more)
+    check(events)
+    return put_together(events)
+
+
+def cut(text: str, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    pieces = []
+    while text:
+        size = chance.randint(1, 9)
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+def read_all_ways(text: str, format: str, tools: Any = (WEATHER,), **more: Any) -> dict[str, Any]:
+    """The reading, which must be the same whole, character by character and in random cuts."""
+    whole = read(text, format, tools, **more)
+    for pieces in (list(text), cut(text, 1), cut(text, 2)):
+        assert read(pieces, format, tools, **more) == whole
+    return whole
+
+
+def arguments(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, json.loads(text)) for name, text in found["calls"]]
