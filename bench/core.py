@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
 
 import streamglot
 
@@ -49,7 +51,7 @@ def growth() -> None:
     ]
     for name, make, small, large in cases:
         few, many = make(small), make(large)
-        once, again = seconds(lambda frames=few: read("openai_chat", frames)), seconds(lambda frames=many: read("openai_chat", frames), 1)
+        once, again = seconds(partial(read, "openai_chat", few)), seconds(partial(read, "openai_chat", many), 1)
         exponent = math.log(again / once) / math.log(len(many) / len(few))
         print(f"  {name:46} {once:8.3f} {again:8.3f}  {again / len(many) * 1e6:6.2f} µs/chunk  exponent {exponent:.3f}")
 
@@ -69,31 +71,37 @@ def against_clients(chunks: int = 20_000) -> None:
             state.handle_chunk(ChatCompletionChunk.model_validate_json(frame[6:]))
 
     for name, frames in (("chat text", streams.chat_text(chunks)), ("chat tool arguments", streams.chat_call(chunks))):
-        ours, theirs = seconds(lambda f=frames: read("openai_chat", f)), seconds(lambda f=frames: official_chat(f), 1)
-        print(f"  {name + ' to events':46} {chunks / ours:10,.0f} chunks/s, official {chunks / theirs:8,.0f}: {theirs / ours:6.1f} times")
+        ours, theirs = seconds(partial(read, "openai_chat", frames)), seconds(partial(official_chat, frames), 1)
+        print(
+            f"  {name + ' to events':46} {chunks / ours:10,.0f} chunks/s, official {chunks / theirs:8,.0f}: {theirs / ours:6.1f} times"
+        )
 
-    adapter = anthropic.types.RawMessageStreamEvent
     from pydantic import TypeAdapter
 
-    events: TypeAdapter[object] = TypeAdapter(adapter)
+    events: TypeAdapter[Any] = TypeAdapter(anthropic.types.RawMessageStreamEvent)
 
     def official_anthropic(frames: list[bytes]) -> None:
-        snapshot = None
+        snapshot: Any = None
+        buffers: dict[int, bytes] = {}
         for frame in frames:
             event = events.validate_json(frame.split(b"data: ", 1)[1])
-            snapshot = accumulate_event(event=event, current_snapshot=snapshot)  # type: ignore[arg-type]
+            snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=buffers)
 
     frames = streams.anthropic_call(chunks)
     ours, theirs = seconds(lambda: gather("anthropic", frames)), seconds(lambda: official_anthropic(frames), 1)
-    print(f"  {'anthropic tool input, collected':46} {chunks / ours:10,.0f} chunks/s, official {chunks / theirs:8,.0f}: {theirs / ours:6.1f} times")
+    print(
+        f"  {'anthropic tool input, collected':46} {chunks / ours:10,.0f} chunks/s, official {chunks / theirs:8,.0f}: {theirs / ours:6.1f} times"
+    )
 
 
 def translating(chunks: int = 200_000) -> None:
     print(f"from bytes to bytes, {chunks} chunks, one frame a read")
     for target in ("openai_chat", "anthropic", "openai_responses"):
         for name, frames in (("text", streams.chat_text(chunks)), ("tool arguments", streams.chat_call(chunks))):
-            spent = seconds(lambda f=frames, t=target: pass_on("openai_chat", t, f))
-            print(f"  openai_chat to {target:18} {name:16} {chunks / spent:10,.0f} chunks/s  {spent / chunks * 1e6:5.2f} µs/chunk")
+            spent = seconds(partial(pass_on, "openai_chat", target, frames))
+            print(
+                f"  openai_chat to {target:18} {name:16} {chunks / spent:10,.0f} chunks/s  {spent / chunks * 1e6:5.2f} µs/chunk"
+            )
 
 
 if __name__ == "__main__":

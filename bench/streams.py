@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-HEAD = '{"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1700000000,"model":"bench","choices":[{"index":0,"delta":'
+HEAD = (
+    '{"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1700000000,"model":"bench","choices":[{"index":0,"delta":'
+)
 
 
 def chat_text(chunks: int) -> list[bytes]:

@@ -92,7 +92,7 @@ def reading(pieces: str | list[str], case: dict[str, Any], said: dict[str, Any])
     }
 
 
-def fault(got: dict[str, Any], case: dict[str, Any]) -> str:
+def fault(got: dict[str, Any], case: dict[str, Any], plain: bool) -> str:
     """The first asserted field that is wrong; "" if none is."""
     expected = case["expected"]
     wanted = expected.get("tool_calls") or []
@@ -101,7 +101,7 @@ def fault(got: dict[str, Any], case: dict[str, Any]) -> str:
             return "reasoning"
         if field == "content":
             content = (expected.get("content") or "").strip()
-            if content != got["content"].strip() and not (case["scope"] == "tool" and content == got["both"].strip()):
+            if content != got["content"].strip() and (plain or case["scope"] != "tool" or content != got["both"].strip()):
                 return "content"
         if field == "name" and [_bare(call.get("name")) for call in wanted] != [call["name"] for call in got["calls"]]:
             return "name"
@@ -141,7 +141,7 @@ def judge(case: dict[str, Any], plain: bool) -> tuple[str, dict[str, Any]]:
     first: dict[str, Any] | None = None
     for name, pieces in cuts(case["input_text"], case):
         got = reading(pieces, case, said)
-        wrong = fault(got, case)
+        wrong = fault(got, case, plain)
         if wrong:
             return f"{wrong} ({name})", got
         if first is None:
@@ -179,9 +179,14 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             wrong.append(f"{case['id']} {case['scope']}: {fails}")
             if len(wrong) <= options.show:
-                print(
-                    f"--- {wrong[-1]}\n  in   {case['input_text']!r}\n  want {case['expected']}\n  got  {got}\n  as {case['asserted']}"
-                )
+                print(f"--- {wrong[-1]}")
+                for key, shown in (
+                    ("in", case["input_text"]),
+                    ("want", case["expected"]),
+                    ("got", got),
+                    ("as", case["asserted"]),
+                ):
+                    print(f"  {key:5}{shown!r}")
     for name in sorted(total):
         print(f"{name:26} {right[name]:4} of {total[name]:4}")
     for identity, reason in excepted:

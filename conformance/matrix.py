@@ -23,8 +23,8 @@ from .oracles import ORACLES, Oracle, Reading
 from .streams import DIALECTS, parsed
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from clients.node import NodeClients, missing  # noqa: E402
-from clients.server import StreamServer  # noqa: E402
+from clients.node import NodeClients, missing
+from clients.server import StreamServer
 
 FINISH: dict[str, dict[str, str]] = {
     "openai_chat": {"length": "length", "tool_calls": "tool_calls", "content_filter": "content_filter", "": "stop"},

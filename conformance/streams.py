@@ -73,7 +73,11 @@ def compare(response: Response, wanted: dict[str, Any]) -> list[str]:
         for name, kind in (("text", TextPart), ("reasoning", ReasoningPart), ("refusal", RefusalPart)):
             if joined(choice, kind) != (want.get(name) or ""):
                 faults.append(f"{name}: {joined(choice, kind)[:60]!r} is not {(want.get(name) or '')[:60]!r}")
-        calls = [(part.name, parsed(part.arguments)) for part in choice.parts if _is_call(part)]
+        calls = [
+            (part.name, parsed(part.arguments))
+            for part in choice.parts
+            if isinstance(part, ToolCallPart) and part.kind != "server"
+        ]
         told = [(call["name"], parsed(call["arguments"])) for call in want["tool_calls"]]
         if calls != told:
             faults.append(f"tool calls: {calls!r:.200} are not {told!r:.200}")
@@ -84,10 +88,6 @@ def compare(response: Response, wanted: dict[str, Any]) -> list[str]:
     return faults + compare_usage(response, wanted.get("usage"))
 
 
-def _is_call(part: object) -> bool:
-    return isinstance(part, ToolCallPart) and part.kind != "server"
-
-
 def compare_usage(response: Response, told: dict[str, Any] | None) -> list[str]:
     """Totals by the arithmetic of each vendor's words, worked out here a second time."""
     if not told:
@@ -96,7 +96,7 @@ def compare_usage(response: Response, told: dict[str, Any] | None) -> list[str]:
     assert isinstance(inner, dict)
 
     def count(*names: str) -> float:
-        return sum(inner[name] for name in names if isinstance(inner.get(name), (int, float)))
+        return sum(float(inner[name]) for name in names if isinstance(inner.get(name), (int, float)))
 
     if "promptTokenCount" in told or "candidatesTokenCount" in told:
         want = (count("promptTokenCount", "toolUsePromptTokenCount"), count("candidatesTokenCount", "thoughtsTokenCount"))

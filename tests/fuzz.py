@@ -20,7 +20,24 @@ from streamglot import DIALECTS
 LIMITS = streamglot.Limits(
     line_bytes=20_000, event_bytes=20_000, event_lines=200, response_bytes=200_000, block_chars=50_000, blocks=200, held_blocks=20
 )
-PIECES = [b"{", b"}", b'"', b"\\", b"\n\n", b"\r", b"data: ", b"null", b"-1", b"[]", b"{}", b'""', b"\xff", b"\\ud83d", b"[DONE]", b"1e999"]
+PIECES = [
+    b"{",
+    b"}",
+    b'"',
+    b"\\",
+    b"\n\n",
+    b"\r",
+    b"data: ",
+    b"null",
+    b"-1",
+    b"[]",
+    b"{}",
+    b'""',
+    b"\xff",
+    b"\\ud83d",
+    b"[DONE]",
+    b"1e999",
+]
 VALUE = re.compile(rb'(?<=:)\s*(?:"[^"\\]*"|-?\d+|true|false|null|\{\}|\[\])')
 
 

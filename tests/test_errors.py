@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 import streamglot
 from streamglot import StreamError, StreamglotError, Unsupported, UpstreamRefused, UpstreamTruncated
 from streamglot.dialects.faults import is_error, refusal
@@ -39,7 +40,13 @@ def test_excerpts_are_short() -> None:
         ({"message": "m", "status_code": 400, "code": "tool_use_failed"}, "tool_use_failed", 400, False, "m"),
         ({"type": "overloaded_error", "message": "Overloaded"}, "overloaded_error", 529, True, "Overloaded"),
         ({"code": 404, "status": "NOT_FOUND", "message": "m"}, "NOT_FOUND", 404, False, "m"),
-        ({"code": 502, "message": "m", "metadata": {"error_type": "provider_unavailable"}}, "provider_unavailable", 502, True, "m"),
+        (
+            {"code": 502, "message": "m", "metadata": {"error_type": "provider_unavailable"}},
+            "provider_unavailable",
+            502,
+            True,
+            "m",
+        ),
         ({"detail": "d", "error": {"message": "m"}}, "upstream", 502, True, "m"),
         ({"error": "out of memory"}, "upstream", 502, True, "out of memory"),
         ([{"error": {"message": "m", "code": 401}}], "authentication", 401, False, "m"),
@@ -59,4 +66,5 @@ def test_any_error_object(error: Any, code: str, status: int, retryable: bool, m
 def test_what_is_an_error() -> None:
     assert is_error({"a": 1})
     assert is_error("x")
-    assert not any(is_error(value) for value in (None, {}, "", [], 0, 1, True))
+    nothing: list[Any] = [None, {}, "", [], 0, 1, True]
+    assert not any(is_error(value) for value in nothing)

@@ -5,23 +5,52 @@ from __future__ import annotations
 import random
 
 import pytest
-from fuzz import LIMITS, run, try_one
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from fuzz import LIMITS, run, try_one
 from streamglot import DIALECTS, reader
 
 READERS = [name for name, entry in DIALECTS.items() if entry.reader_class]
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            "choices delta content tool_calls function arguments name id index type error usage message finish_reason text "
-            "output item response content_block parts candidates functionCall args role status reasoning".split()
-        ),
-        inner,
-        max_size=5,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "choices",
+                    "delta",
+                    "content",
+                    "tool_calls",
+                    "function",
+                    "arguments",
+                    "name",
+                    "id",
+                    "index",
+                    "type",
+                    "error",
+                    "usage",
+                    "message",
+                    "finish_reason",
+                    "text",
+                    "output",
+                    "item",
+                    "response",
+                    "content_block",
+                    "parts",
+                    "candidates",
+                    "functionCall",
+                    "args",
+                    "role",
+                    "status",
+                    "reasoning",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
     ),
     max_leaves=20,
 )

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-import streamglot
 from docs.generate import DOCUMENTS
+
+import streamglot
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-VENDORS = re.compile(r"openai|anthropic|claude|gemini|google|ollama|qwen|mistral|deepseek|openrouter|cohere|bedrock|groq|vercel", re.I)
+VENDORS = re.compile(r"openai|anthropic|claude|gemini|google|ollama|qwen|mistral|deepseek|openrouter|cohere|groq|vercel", re.I)
 TABLES = {"dialects/__init__.py", "inband/profiles.py", "inband/formats.py", "upstream/providers.py"}
 MOST_LINES = 400
 

@@ -61,7 +61,16 @@ def test_version_and_help() -> None:
 
 
 def test_it_is_written_as_it_comes() -> None:
-    command = [sys.executable, "-c", "from streamglot.cli import main; main()", "translate", "--from", "anthropic", "--to", "events"]
+    command = [
+        sys.executable,
+        "-c",
+        "from streamglot.cli import main; main()",
+        "translate",
+        "--from",
+        "anthropic",
+        "--to",
+        "events",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from streamglot import accumulate_delta
 
 
@@ -28,7 +29,10 @@ def test_numbers_are_added_and_other_kinds_replaced() -> None:
 
 
 def test_what_names_a_thing_is_never_glued_to_itself() -> None:
-    chunk = {"role": "assistant", "tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "x"}}]}
+    chunk = {
+        "role": "assistant",
+        "tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "x"}}],
+    }
     assert total(chunk, chunk, {"role": ""}) == {
         "role": "assistant",
         "tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "xx"}}],
@@ -40,7 +44,9 @@ def test_nulls_say_nothing() -> None:
 
 
 def test_entries_are_merged_by_index() -> None:
-    deltas = [{"tool_calls": [{"index": i, "function": {"arguments": text}}]} for i, text in ((0, "a"), (2, "b"), (0, "c"), (2, "d"))]
+    deltas = [
+        {"tool_calls": [{"index": i, "function": {"arguments": text}}]} for i, text in ((0, "a"), (2, "b"), (0, "c"), (2, "d"))
+    ]
     assert [call["function"]["arguments"] for call in total(*deltas)["tool_calls"]] == ["ac", "bd"]
 
 

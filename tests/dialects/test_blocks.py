@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from streamglot.dialects.blocks import Blocks
 from streamglot.errors import LimitExceeded, UpstreamProtocolError
 from streamglot.events import (
@@ -64,7 +65,10 @@ def test_equal_indexes_with_different_ids() -> None:
 
 
 def test_no_index_at_all() -> None:
-    assert calls((None, "a", "f", '{"city":'), (None, "", "", ' "Paris"}'), (None, "b", "f", ROME)) == [("a", "f", PARIS), ("b", "f", ROME)]
+    assert calls((None, "a", "f", '{"city":'), (None, "", "", ' "Paris"}'), (None, "b", "f", ROME)) == [
+        ("a", "f", PARIS),
+        ("b", "f", ROME),
+    ]
 
 
 def test_neither_index_nor_id() -> None:
@@ -81,7 +85,10 @@ def test_index_minus_one_and_a_first_index_of_one() -> None:
 
 
 def test_id_and_name_repeated_in_every_fragment() -> None:
-    assert calls((0, "a", "f", '{"city":'), (0, "a", "f", ' "Paris"}'), (1, "b", "f", ROME)) == [("a", "f", PARIS), ("b", "f", ROME)]
+    assert calls((0, "a", "f", '{"city":'), (0, "a", "f", ' "Paris"}'), (1, "b", "f", ROME)) == [
+        ("a", "f", PARIS),
+        ("b", "f", ROME),
+    ]
 
 
 def test_the_name_repeated_without_an_id() -> None:
@@ -107,7 +114,10 @@ def test_a_call_without_a_name_is_a_fault_of_the_upstream() -> None:
 
 
 def test_a_whole_call_waits_for_its_name() -> None:
-    assert calls((0, "a", "", "{"), (1, "b", "g", "{}"), (0, "", "", "}"), (0, "", "f", "")) == [("a", "f", "{}"), ("b", "g", "{}")]
+    assert calls((0, "a", "", "{"), (1, "b", "g", "{}"), (0, "", "", "}"), (0, "", "f", "")) == [
+        ("a", "f", "{}"),
+        ("b", "g", "{}"),
+    ]
 
 
 def test_no_arguments_are_an_empty_object() -> None:
@@ -297,6 +307,14 @@ def test_a_broken_stream_with_a_nameless_call_in_front() -> None:
         blocks.abort()
 
     assert run(use) == [TextStart(), TextDelta("held"), TextEnd()]
+
+    def ended(blocks: Blocks) -> None:
+        blocks.call(0, "a", "", "{")
+        blocks.end(blocks.open(TextStart()))
+        blocks.text("open")
+        blocks.abort()
+
+    assert run(ended) == [TextStart(), TextEnd(), TextStart(), TextDelta("open"), TextEnd()]
 
 
 def test_citations_and_media_stand_in_the_newest_text_or_alone() -> None:

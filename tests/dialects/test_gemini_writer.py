@@ -271,6 +271,23 @@ def test_media_and_what_the_provider_ran() -> None:
     ]  # fmt: skip
 
 
+def test_media_that_no_client_can_decode_is_lost() -> None:
+    events: list[Event] = [
+        START,
+        Media("image/png", "QU...JD"),
+        Media("image/png", "QUJDR"),
+        Media("image/png", "QUI"),
+        StreamEnd(),
+    ]
+    box, written = write(*events)
+    assert box.lost == {"Media": 2}
+    assert written.count(b"inlineData") == 1
+    assert b'"data":"QUI="' in written
+    assert len(response.build(collect(events))["candidates"][0]["content"]["parts"]) == 1
+    linked = response.build(collect([START, Media("image/png", url="u"), StreamEnd()]))
+    assert linked["candidates"][0]["content"]["parts"] == [{"fileData": {"mimeType": "image/png", "fileUri": "u"}}]
+
+
 def test_a_blocked_prompt() -> None:
     feedback = Extra("gemini", {"promptFeedback": {"blockReason": "SAFETY"}})
     assert chunks(feedback, Usage(3), StreamEnd("content_filter", "SAFETY")) == [
@@ -288,6 +305,29 @@ def test_usage_of_this_dialect_goes_on_as_it_came() -> None:
     raw = {"promptTokenCount": 3, "trafficType": "X"}
     assert write_usage(Usage(3, None, raw=raw)) == raw
     assert write_usage(Usage()) is None
+
+
+def test_numbers_for_enums_become_names() -> None:
+    rating = {"category": 7, "probability": 1, "severity": 9, "blocked": False}
+    said = chunks(
+        Extra("gemini", {"candidate": {"safetyRatings": [rating], "logprobsResult": 5}}),
+        Extra("gemini", {"promptFeedback": {"blockReason": 77}}),
+        TextStart(),
+        TextDelta("a"),
+        TextEnd(),
+        Usage(1, 2, raw={"promptTokenCount": 1, "trafficType": 1, "promptTokensDetails": [{"modality": 1, "tokenCount": 1}]}),
+        StreamEnd("end", "1"),
+    )[-1]
+    candidate = said["candidates"][0]
+    named = {"category": "HARM_CATEGORY_HARASSMENT", "probability": "NEGLIGIBLE", "blocked": False}
+    assert candidate["safetyRatings"] == [named]
+    assert candidate["finishReason"] == "STOP"
+    assert said["promptFeedback"] == {"blockReason": "OTHER"}
+    assert said["usageMetadata"] == {
+        "promptTokenCount": 1,
+        "trafficType": "ON_DEMAND",
+        "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 1}],
+    }
 
 
 def test_its_own_reader_gets_the_same_events_back() -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from boxes import every_cut
 from streamglot import Limits, Response, collect, reader
 from streamglot.events import (
@@ -247,7 +248,12 @@ def test_other_bodies(body: bytes, code: str) -> None:
 
 
 def test_calls_in_fragments() -> None:
-    frames = [chunk(call(0, "a", "f", "")), chunk(call(0, args='{"x":')), chunk(call(0, args=" 1}")), chunk(call(1, "b", "g", "{}"))]
+    frames = [
+        chunk(call(0, "a", "f", "")),
+        chunk(call(0, args='{"x":')),
+        chunk(call(0, args=" 1}")),
+        chunk(call(1, "b", "g", "{}")),
+    ]
     assert said(*frames) == [
         ToolCallStart("a", "f"),
         ToolCallDelta('{"x":'),
@@ -306,7 +312,11 @@ def test_reasoning_in_a_field(field: str) -> None:
 
 
 def test_reasoning_in_several_fields_is_said_once() -> None:
-    delta = {"reasoning": "hm", "reasoning_content": "hm", "reasoning_details": [{"type": "reasoning.text", "text": "hm", "index": 0}]}
+    delta = {
+        "reasoning": "hm",
+        "reasoning_content": "hm",
+        "reasoning_details": [{"type": "reasoning.text", "text": "hm", "index": 0}],
+    }
     assert said(chunk(delta))[1:2] == [ReasoningDelta("hm")]
     assert said(chunk({"reasoning": "hm", "reasoning_content": "hm"}))[1] == ReasoningDelta("hm")
 
@@ -421,7 +431,10 @@ def test_what_only_this_dialect_says_comes_once_as_extra() -> None:
 
 def test_what_comes_before_the_first_choice_waits_for_the_start() -> None:
     early = frame({"id": "", "model": "", "choices": [], "prompt_filter_results": [{"a": 1}]})
-    assert read(early, chunk({"content": "a"}, "stop"))[:2] == [START, Extra("openai_chat", {"prompt_filter_results": [{"a": 1}]})]
+    assert read(early, chunk({"content": "a"}, "stop"))[:2] == [
+        START,
+        Extra("openai_chat", {"prompt_filter_results": [{"a": 1}]}),
+    ]
 
 
 def test_keep_alives() -> None:
@@ -435,7 +448,9 @@ def test_keep_alives() -> None:
 def test_usage_is_the_last_word() -> None:
     first = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2}}
     last = {"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 3}}
-    events = read(chunk({"content": "a"}, usage=first), chunk({}, "stop", usage=first), frame({"choices": [], "usage": last}), DONE)
+    events = read(
+        chunk({"content": "a"}, usage=first), chunk({}, "stop", usage=first), frame({"choices": [], "usage": last}), DONE
+    )
     assert [event for event in events if isinstance(event, Usage)] == [
         Usage(9, 1, 4, 2, None, first),
         Usage(9, 5, 4, 2, 3, last),
@@ -443,7 +458,12 @@ def test_usage_is_the_last_word() -> None:
 
 
 def test_usage_in_other_places() -> None:
-    assert answer(chunk({"content": "a"}, "stop", x_groq={"usage": {"prompt_tokens": 2, "completion_tokens": 3}})).usage.output_tokens == 3
+    assert (
+        answer(
+            chunk({"content": "a"}, "stop", x_groq={"usage": {"prompt_tokens": 2, "completion_tokens": 3}})
+        ).usage.output_tokens
+        == 3
+    )
     assert answer(chunk({"content": "a"}, "stop", x_groq={"id": "x"})).usage.output_tokens is None
     usage = {"prompt_tokens": 2, "completion_tokens": 3, "prompt_cache_hit_tokens": 1, "reasoning_tokens": 2}
     response = answer(chunk({"content": "a"}, "stop", usage=usage))
@@ -494,12 +514,16 @@ def test_a_surrogate_pair_cut_between_two_chunks() -> None:
     assert collect(events).choices[0].text == "a😀"
     assert events[0] == StreamStart("�", "", 0)
     assert Choice(1, TextDelta("b")) in events
-    signed = b'data: {"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"f"},"extra_content":{"x":"\\ud83d"}}]}}]}\n\n'
+    signed = (
+        b'data: {"choices":[{"delta":{"tool_calls":[{"id":"a","function":{"name":"f"},"extra_content":{"x":"\\ud83d"}}]}}]}\n\n'
+    )
     assert read(signed, chunk({}, "stop"))[-2] == ToolCallEnd(Echo("openai_chat", {"extra_content": {"x": "�"}}))
 
 
 def test_a_pair_that_is_cut_after_blocks_were_opened() -> None:
-    events = read(chunk({"content": "x"}), b'data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n', chunk({"content": "y"}, "stop"))
+    events = read(
+        chunk({"content": "x"}), b'data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n', chunk({"content": "y"}, "stop")
+    )
     assert collect(events).choices[0].text == "x�y"
 
 

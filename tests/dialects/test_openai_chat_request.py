@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from streamglot import RequestError, Unsupported
 from streamglot.dialects import dialect
 from streamglot.dialects.echo import pack
@@ -67,7 +68,10 @@ def test_a_plain_request_comes_through_unchanged() -> None:
         "n": 2,
         "seed": 3,
         "user": "u",
-        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "description": "d", "schema": {}, "strict": True}},
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "x", "description": "d", "schema": {}, "strict": True},
+        },
         "reasoning_effort": "low",
         "unheard_of": {"a": 1},
     }
@@ -205,7 +209,11 @@ def test_results_with_pictures_and_errors() -> None:
 
 
 def test_refusals_audio_and_native_parts_of_an_assistant() -> None:
-    turn = {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "no"}], "audio": {"id": "x"}}
+    turn = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "no"}],
+        "audio": {"id": "x"},
+    }
     parts = message(**turn).parts
     assert parts == [TextPart("a"), RefusalPart("no"), NativePart("openai_chat", {"audio": {"id": "x"}})]
     assert again(messages=[turn])["messages"] == [{"role": "assistant", "content": "a", "refusal": "no", "audio": {"id": "x"}}]
@@ -233,7 +241,9 @@ def test_details_go_back_unmodified() -> None:
     turn = {"role": "assistant", "content": "a", "reasoning": "hm", "reasoning_details": details}
     assert again(messages=[turn])["messages"] == [{"role": "assistant", "content": "a", "reasoning_details": details}]
     hidden = {"role": "assistant", "content": "a", "reasoning_details": [details[1], 5]}
-    assert message(**hidden).parts[0] == ReasoningPart("", redacted=True, echo=Echo("openai_chat", {"reasoning_details": [details[1]]}))
+    assert message(**hidden).parts[0] == ReasoningPart(
+        "", redacted=True, echo=Echo("openai_chat", {"reasoning_details": [details[1]]})
+    )
 
 
 def test_state_of_another_provider_comes_back_from_its_packing() -> None:
@@ -248,7 +258,9 @@ def test_state_of_another_provider_comes_back_from_its_packing() -> None:
     assert only[0] == ReasoningPart("hm", echo=Echo("openai_chat", {"field": "reasoning_content"}))
     call = {"id": "a", "function": {"name": "f", "arguments": "{}"}, "extra_content": {"streamglot": pack(echo)}}
     assert message(role="assistant", tool_calls=[call]).parts == [ToolCallPart("a", "f", "{}", echo=echo)]
-    assert "reasoning" not in str(CHAT.build_request(parse(messages=[{"role": "assistant", "reasoning_details": details[:1]}])).body)
+    assert "reasoning" not in str(
+        CHAT.build_request(parse(messages=[{"role": "assistant", "reasoning_details": details[:1]}])).body
+    )
 
 
 def test_state_of_a_call_and_thinking_parts_go_back() -> None:
@@ -273,7 +285,10 @@ def test_state_of_a_call_and_thinking_parts_go_back() -> None:
         ({"type": "function", "function": {"name": "f"}}, ToolChoice("required", ["f"])),
         ({"type": "custom", "custom": {"name": "c"}}, ToolChoice("required", ["c"])),
         (
-            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]}},
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]},
+            },
             ToolChoice("auto", ["f"]),
         ),
     ],
@@ -364,7 +379,10 @@ def test_a_response_is_read() -> None:
         "usage": {"prompt_tokens": 1, "completion_tokens": 2},
     }
     response = CHAT.parse_response(body)
-    assert response.choices[0].parts == [ReasoningPart("hm", echo=Echo("openai_chat", {"field": "reasoning_content"})), TextPart("Hi")]
+    assert response.choices[0].parts == [
+        ReasoningPart("hm", echo=Echo("openai_chat", {"field": "reasoning_content"})),
+        TextPart("Hi"),
+    ]
     assert response.choices[1].parts == [RefusalPart("no")]
     assert (response.usage.input_tokens, response.choices[0].stop_reason) == (1, "end")
     assert CHAT.parse_response({"error": {"message": "m", "code": 400}}).error == StreamError(

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from streamglot import Event, collect, reader, writer
 from streamglot.dialects.echo import pack, unpack
 from streamglot.events import (
@@ -94,7 +95,7 @@ def test_calls_have_dense_indexes_and_say_id_and_name_once() -> None:
 
 
 def test_a_custom_tool_and_one_that_the_provider_ran() -> None:
-    custom = [ToolCallStart("a", "sql", "custom"), ToolCallDelta("select"), ToolCallEnd()]
+    custom: list[Event] = [ToolCallStart("a", "sql", "custom"), ToolCallDelta("select"), ToolCallEnd()]
     assert deltas(*TEXT, *custom)[1:3] == [
         {"tool_calls": [{"index": 0, "id": "a", "type": "custom", "custom": {"name": "sql", "input": ""}}]},
         {"tool_calls": [{"index": 0, "custom": {"input": "select"}}]},
@@ -117,16 +118,27 @@ def test_refusal() -> None:
 
 
 def test_reasoning_in_the_three_fields_that_clients_read() -> None:
-    thought = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(Echo("openai_chat", {"field": "reasoning"}))]
+    thought: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(Echo("openai_chat", {"field": "reasoning"}))]
     detail = {"type": "reasoning.text", "text": "hm", "index": 0}
-    assert deltas(*thought)[0] == {"role": "assistant", "reasoning": "hm", "reasoning_content": "hm", "reasoning_details": [detail]}
+    assert deltas(*thought)[0] == {
+        "role": "assistant",
+        "reasoning": "hm",
+        "reasoning_content": "hm",
+        "reasoning_details": [detail],
+    }
     summary = deltas(ReasoningStart(summary=True), ReasoningDelta("s"), ReasoningEnd())[0]["reasoning_details"]
     assert summary == [{"type": "reasoning.summary", "summary": "s", "index": 0}]
 
 
 def test_strict_writes_the_specification_only() -> None:
     own = Echo("openai_chat", {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]})
-    thought: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(own), ReasoningStart(), ReasoningEnd(own, redacted=True)]
+    thought: list[Event] = [
+        ReasoningStart(),
+        ReasoningDelta("hm"),
+        ReasoningEnd(own),
+        ReasoningStart(),
+        ReasoningEnd(own, redacted=True),
+    ]
     extras: list[Event] = [
         Extra("openai_chat", {"timings": {}}),
         Extra("openai_chat", {"service_tier": "x", "provider": "p"}),
@@ -148,7 +160,11 @@ def test_details_of_this_dialect_are_not_said_twice() -> None:
         {"type": "reasoning.text", "text": "x", "index": 1},
         {"type": "reasoning.encrypted", "data": "d", "id": "r"},
     ]
-    thought = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(Echo("openai_chat", {"reasoning_details": entries}))]
+    thought: list[Event] = [
+        ReasoningStart(),
+        ReasoningDelta("hm"),
+        ReasoningEnd(Echo("openai_chat", {"reasoning_details": entries})),
+    ]
     assert [delta["reasoning_details"] for delta in deltas(*thought, *thought[:2])[:-1]] == [
         [{"type": "reasoning.text", "text": "hm", "index": 0}],
         [{"type": "reasoning.text", "signature": "s", "format": "f", "index": 0}],
@@ -159,8 +175,8 @@ def test_details_of_this_dialect_are_not_said_twice() -> None:
 
 def test_state_of_another_provider_is_packed_and_comes_back() -> None:
     echo = Echo("other", {"signature": "s"})
-    shown = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(echo)]
-    hidden = [ReasoningStart(), ReasoningEnd(echo, redacted=True)]
+    shown: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(echo)]
+    hidden: list[Event] = [ReasoningStart(), ReasoningEnd(echo, redacted=True)]
     signed: list[Event] = [TextStart(), TextDelta("a"), TextEnd(echo)]
     details = [delta["reasoning_details"][0] for delta in deltas(*shown, *hidden, *signed) if "reasoning_details" in delta]
     assert details == [
@@ -172,16 +188,23 @@ def test_state_of_another_provider_is_packed_and_comes_back() -> None:
     assert unpack(pack(echo)) == echo
     assert unpack("other") is None
     assert unpack("sglot1.***") is None
-    hidden_only = [ReasoningStart(), ReasoningEnd(redacted=True)]
+    hidden_only: list[Event] = [ReasoningStart(), ReasoningEnd(redacted=True)]
     box = writer("openai_chat")
     box.feed([START, *hidden_only])
     assert box.lost == {"ReasoningEnd": 1}
 
 
+def test_state_of_a_named_provider_of_this_dialect_is_packed_with_its_name() -> None:
+    echo = Echo("router", {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]})
+    assert deltas(ReasoningStart(), ReasoningEnd(echo, redacted=True))[0]["reasoning_details"] == [
+        {"type": "reasoning.encrypted", "data": pack(echo), "index": 0}
+    ]
+
+
 def test_state_of_a_call() -> None:
     own = Echo("openai_chat", {"extra_content": {"k": 1}})
     other = Echo("other", {"signature": "s"})
-    calls = [ToolCallStart("a", "f"), ToolCallEnd(own), ToolCallStart("b", "f"), ToolCallEnd(other)]
+    calls: list[Event] = [ToolCallStart("a", "f"), ToolCallEnd(own), ToolCallStart("b", "f"), ToolCallEnd(other)]
     contents = [delta["tool_calls"][0].get("extra_content") for delta in deltas(*calls)[:-1]]
     assert contents == [None, {"k": 1}, None, {"streamglot": pack(other)}]
 

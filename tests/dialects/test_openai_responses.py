@@ -229,6 +229,12 @@ def test_one_id_for_several_items_counts_by_the_index() -> None:
     assert [event.text for event in events if isinstance(event, TextDelta)] == ["x", "y"]
 
 
+def test_unknown_ids_without_an_index_are_new_items() -> None:
+    place = {"type": "response.output_text.delta"}
+    events = body({**place, "item_id": "a", "delta": "x"}, {**place, "item_id": "b", "delta": "y"})
+    assert events == [TextStart(), TextDelta("x"), TextEnd(), TextStart(), TextDelta("y"), TextEnd()]
+
+
 def test_interleaved_items_come_out_one_at_a_time() -> None:
     events = body(
         added({"type": "message", "id": "a"}, 0),
@@ -397,6 +403,7 @@ def test_a_call() -> None:
         [added(call()), arguments('{"a":1}'), done(call('{"a":1}')), end(output=[call('{"a":1}')])],
         [arguments('{"a":1}'), end(output=[call('{"a":1}')])],
         [added(call(), None), arguments('{"a":1}', None), end(output=[])],
+        [{**arguments(""), "type": "response.function_call_arguments.done", "arguments": '{"a":1}'}, done(call('{"a":1}'))],
     ],
 )
 def test_a_call_is_whole_wherever_it_stands(events: list[dict[str, Any]]) -> None:
@@ -507,6 +514,11 @@ def test_server_tools(item: dict[str, Any], name: str, given: Any, result: str |
     assert read(CREATED, done(item), COMPLETED)[-1] == StreamEnd("end", "completed")
 
 
+def test_halves_of_surrogates_in_what_a_tool_was_given() -> None:
+    events = body('data: {"type":"response.output_item.done","item":{"type":"shell_call","action":{"a":"\\ud83d"}}}\n\n')
+    assert events[1] == ToolCallDelta('{"action":{"a":"\ufffd"}}')
+
+
 def test_pictures_and_sound() -> None:
     item = {"type": "image_generation_call", "id": "ig_1", "result": "QUJD", "output_format": "webp"}
     assert server(item)[-1] == Media("image/webp", "QUJD", id="ig_1")
@@ -525,6 +537,7 @@ def test_results_that_are_items_wait_for_open_blocks() -> None:
     assert body(done(item)) == [result]
     assert body(text("Hi", 1), done(item)) == [*HI, result]
     assert body(text("Hi", 1), done(item), done(message("Hi"), 1)) == [*HI, result]
+    assert read(done(item), COMPLETED) == [StreamStart(), result, StreamEnd("end", "completed")]
     plain = {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "x"}]}
     assert body(done(plain)) == [ToolResult("c", "x", native=Echo(NAME, plain))]
 

@@ -170,6 +170,11 @@ def test_items_of_one_turn_are_one_message() -> None:
     ]
 
 
+def test_a_plain_tool() -> None:
+    assert parse({"tools": [{"name": "f"}]}).tools == [ToolSpec("f")]
+    assert build(parse({"tools": [{"name": "f"}]})).body["tools"][0]["strict"] is None
+
+
 def test_images_as_objects_and_server_calls_without_an_id() -> None:
     assert parts(user({"type": "input_image", "image_url": {"url": "http://x"}})) == [[MediaPart("image/*", url="http://x")]]
     item = {"type": "shell_call"}
@@ -252,6 +257,7 @@ def test_output_formats() -> None:
     assert parse({"text": {"format": {"type": "json_object"}}}).output == OutputFormat("json_object")
     assert parse({"text": {"format": {}}}).output == OutputFormat("text")
     assert parse({"text": {}}).output is None
+    assert build(Request(output=OutputFormat("json_object"))).body["text"] == {"format": {"type": "json_object"}}
     assert parse({"reasoning": {}}).reasoning == Reasoning()
 
 

@@ -65,7 +65,7 @@ def payloads(wire: bytes) -> list[dict[str, Any]]:
 
 def output(*events: Event, last: Event | None = None, **options: Any) -> list[dict[str, Any]]:
     told = said(*events, last=last, **options)
-    items = told[-1]["response"]["output"]
+    items: list[dict[str, Any]] = told[-1]["response"]["output"]
     assert [event["item"] for event in told if event["type"] == "response.output_item.done"] == items
     assert [event["output_index"] for event in told if event["type"] == "response.output_item.added"] == list(range(len(items)))
     return items
@@ -186,6 +186,7 @@ def test_errors() -> None:
     flat = {"code": "overloaded_error", "message": "sorry", "param": None}
     assert bare == [{"type": "error", **flat, "error": {"type": "server_error", **flat}, "sequence_number": 0}]
     assert payloads(write(StreamError("x", "sorry", status=404)))[0]["error"]["type"] == "invalid_request_error"
+    assert payloads(write(StreamError("x", "sorry", status=401)))[0]["error"]["type"] == "authentication_error"
     assert payloads(write(START))[-1]["type"] == "response.failed"
 
 
@@ -252,9 +253,10 @@ def test_summaries_are_parts_of_one_item_with_its_state() -> None:
     summary = [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]
     told = {"id": "rs_1", "type": "reasoning", "status": "completed", "summary": summary, "encrypted_content": "e"}
     assert items == [told, message("Hi", 1)]
-    told_kinds = kinds(said(*thought("a")))[3:7]
-    names = ["reasoning_summary_part.added", "reasoning_summary_text.delta", "reasoning_summary_text.done"]
-    assert told_kinds == [*names, "reasoning_summary_part.done"]
+    thoughts = [*thought("a")[:2], *thought("a")[1:]]
+    told_kinds = kinds(said(*thoughts))[3:7]
+    delta = "reasoning_summary_text.delta"
+    assert told_kinds == ["reasoning_summary_part.added", delta, delta, "reasoning_summary_text.done"]
 
 
 def test_state_of_another_provider_is_packed() -> None:
@@ -338,7 +340,7 @@ def test_server_tools_are_written_as_they_came() -> None:
     start = ToolCallStart("ws_1", "web_search", "server", Echo(NAME, search))
     assert output(start, ToolCallDelta("{}"), ToolCallEnd(Echo(NAME, search))) == [search]
     assert output(start, ToolCallEnd()) == [{**search, "status": "incomplete"}]
-    foreign = [ToolCallStart("x", "web_search", "server"), ToolCallDelta("{}"), ToolCallEnd(), ToolResult("x", "y")]
+    foreign: list[Event] = [ToolCallStart("x", "web_search", "server"), ToolCallDelta("{}"), ToolCallEnd(), ToolResult("x", "y")]
     assert lost(*foreign) == {"ToolCallStart": 1, "ToolResult": 1}
 
 

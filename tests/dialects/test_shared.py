@@ -6,13 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
+
 import streamglot
 from streamglot import ConfigError, UpstreamProtocolError
 from streamglot.dialects import DIALECTS, dialect
+from streamglot.dialects.echo import claimed
 from streamglot.dialects.lenient import clean, fit, loads
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.dialects.reader import Reader
-from streamglot.messages import Request
+from streamglot.events import Echo
+from streamglot.messages import Message, Part, ReasoningPart, Request, TextPart
 
 
 class Inner(msgspec.Struct):
@@ -29,7 +32,14 @@ class Outer(msgspec.Struct):
 
 
 def test_what_fits_is_kept() -> None:
-    odd = {"name": 5, "maybe": None, "inner": {"number": "x"}, "inners": [{"number": 1}, 7, {"number": []}], "raw": {"a": 1}, "other": 3}
+    odd = {
+        "name": 5,
+        "maybe": None,
+        "inner": {"number": "x"},
+        "inners": [{"number": 1}, 7, {"number": []}],
+        "raw": {"a": 1},
+        "other": 3,
+    }
     fitted = fit(Outer, odd)
     assert (fitted.name, fitted.maybe, fitted.inner, fitted.renamed) == ("", None, Inner(), 3)
     assert fitted.inners == [Inner(1), Inner()]
@@ -88,3 +98,15 @@ def test_translate_writes_as_it_reads() -> None:
     pieces = list(streamglot.translate([b"", frame, b"data: [DONE]\n\n"], "openai_chat", "openai_chat"))
     assert [b"hi" in pieces[0], b"[DONE]" in pieces[1], len(pieces)] == [True, True, 2]
     assert list(streamglot.translate([frame], "openai_chat", "openai_chat"))[-1].endswith(b"[DONE]\n\n")
+
+
+def test_state_without_a_name_is_claimed_by_the_provider_that_is_asked() -> None:
+    own, other = Echo("openai_chat", {"a": 1}), Echo("other", {"b": 2})
+    parts: list[Part] = [ReasoningPart("x", echo=own), ReasoningPart("y", echo=other), TextPart("z")]
+    request = Request(messages=[Message("user", []), Message("assistant", parts, echo=own)])
+    assert claimed(request, "openai_chat", "openai_chat") is request
+    assert claimed(request, "gemini", "google") is request
+    given = claimed(request, "openai_chat", "router").messages[1]
+    assert [getattr(part, "echo", None) for part in given.parts] == [Echo("router", {"a": 1}), other, None]
+    assert given.echo == Echo("router", {"a": 1})
+    assert request.messages[1].echo == own

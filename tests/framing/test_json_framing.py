@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from boxes import every_cut
 from hypothesis import given
 from hypothesis import strategies as st
+
+from boxes import every_cut
 from streamglot.framing import Frame, JsonArray, JsonDepth, NdJson
 from streamglot.framing.ndjson import line
 from streamglot.framing.utf8 import Surrogates, Utf8, whole_characters

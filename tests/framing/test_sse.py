@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from boxes import every_cut
 from streamglot.framing import Frame, Sse
 from streamglot.framing.sse import comment, event
@@ -49,7 +50,11 @@ def test_ids_and_retries_are_no_frames() -> None:
 
 
 def test_a_comment_is_a_frame_of_its_own() -> None:
-    assert frames(b": still here\n\n:\n\ndata: 1\n\n") == [Frame(b"still here", kind="comment"), Frame(b"", kind="comment"), Frame(b"1")]
+    assert frames(b": still here\n\n:\n\ndata: 1\n\n") == [
+        Frame(b"still here", kind="comment"),
+        Frame(b"", kind="comment"),
+        Frame(b"1"),
+    ]
 
 
 def test_a_line_that_is_no_field_is_a_stray_frame() -> None:

@@ -24,7 +24,8 @@ ALONE = ("functionary_v32", "harmony", "muse_glimmer")
 
 names = some.from_regex(r"[a-z][a-z0-9_]{0,11}", fullmatch=True).filter(lambda name: name not in ("think", "item", "text", "all"))
 chars = some.characters(exclude_categories=("Cs",), exclude_characters="\r")
-TRICKY = """02139|null|true|He said "hi"|it's|a\nb\n\nc|\\d+\\n|<b>bold</b>|{}|[1]|a, b=2)|</|<|C:\\x|🎉|```|<think>|{"a": 1}|", "b": "|''' """
+TRICKY = """02139|null|true|He said "hi"|it's|a\nb\n\nc|\\d+\\n|<b>bold</b>|{}|[1]|a, b=2)|</|<|C:\\x|🎉|```|<think>"""
+TRICKY += """|{"a": 1}|", "b": "|''' """
 texts = some.one_of(some.text(chars, max_size=40), some.sampled_from(TRICKY.split("|")))
 integers = some.integers(-(2**80), 2**80)
 scalars = some.one_of(texts, integers, some.booleans(), some.none(), some.floats(-1e9, 1e9, allow_nan=False))

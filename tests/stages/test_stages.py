@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+
 from streamglot import check, collect, replay
 from streamglot.events import (
     BareEvent,
@@ -34,6 +35,7 @@ from streamglot.messages import (
     MediaPart,
     Message,
     NativePart,
+    Part,
     ReasoningPart,
     RefusalPart,
     Response,
@@ -75,7 +77,7 @@ STREAM: list[Event] = [
     Usage(1, 2, 3, 4, 5, {"raw": 1}),
     StreamEnd("tool_calls", "tool_use", "##"),
 ]
-PARTS = [
+PARTS: list[Part] = [
     ReasoningPart("hm", echo=ECHO),
     TextPart("Hello", [CITE]),
     RefusalPart("no"),
@@ -101,7 +103,11 @@ def test_a_stream_adds_up() -> None:
 
 def test_the_answer_as_json() -> None:
     body = msgspec.json.decode(msgspec.json.encode(collect([*STREAM[:14], StreamError("c", "m")])))
-    assert body["choices"][0]["parts"][1] == {"type": "text", "text": "Hello", "citations": [{"type": "citation", "url": "http://a"}]}
+    assert body["choices"][0]["parts"][1] == {
+        "type": "text",
+        "text": "Hello",
+        "citations": [{"type": "citation", "url": "http://a"}],
+    }
     assert body["choices"][0]["stop_reason"] is None
     assert body["usage"]["input_tokens"] is None
     assert (body["error"]["code"], body["error"]["message"]) == ("c", "m")
@@ -126,7 +132,9 @@ def test_what_is_open_when_the_events_stop_is_kept_and_marked() -> None:
 
 
 def test_a_citation_outside_of_text() -> None:
-    assert collect([StreamStart(), TextStart(), TextDelta("a"), TextEnd(), ReasoningStart(), ReasoningEnd(), CITE]).choices[0].parts == [
+    assert collect([StreamStart(), TextStart(), TextDelta("a"), TextEnd(), ReasoningStart(), ReasoningEnd(), CITE]).choices[
+        0
+    ].parts == [
         TextPart("a", [CITE]),
         ReasoningPart(""),
     ]

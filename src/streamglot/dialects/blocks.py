@@ -180,10 +180,7 @@ class Blocks:
         block.pieces.clear()
         if echo is not None:
             block.echo = echo
-        while self._queue and self._queue[0].ended:
-            self._emit(self._end_event(self._queue.popleft()))
-            if self._queue:
-                self._begin(self._queue[0])
+        self._let_go()
 
     # --- wires that only send pieces
 
@@ -244,6 +241,7 @@ class Blocks:
         self._queue = deque(block for block in self._queue if block.start is not None)
         if self._queue and self._queue[0] is not head:
             self._begin(self._queue[0])
+            self._let_go()
         for block in list(self._queue):
             block.complete = block.complete and (block.ended or block.kind is None)
             block.surrogates = None
@@ -287,6 +285,13 @@ class Blocks:
         if block.held:
             self._held_chars -= block.size
             block.held = []
+
+    def _let_go(self) -> None:
+        """What has ended and is first in the queue leaves it, and the next one is live."""
+        while self._queue and self._queue[0].ended:
+            self._emit(self._end_event(self._queue.popleft()))
+            if self._queue:
+                self._begin(self._queue[0])
 
     def _give_way(self) -> None:
         """Another block wants to begin: does this end the newest one?"""

@@ -13,6 +13,7 @@ import binascii
 import msgspec
 
 from ..events import Echo
+from ..messages import Message, Part, Request
 
 _MARK = "sglot1."
 _decoder = msgspec.json.Decoder(Echo)
@@ -30,3 +31,28 @@ def unpack(text: str) -> Echo | None:
         return _decoder.decode(base64.urlsafe_b64decode(text[len(_MARK) :]))
     except (ValueError, binascii.Error):
         return None
+
+
+def claimed(request: Request, dialect: str, provider: str) -> Request:
+    """The request with state that carries only the dialect's name given to this provider of the dialect: a client that
+    returns a native field does not say whose it was. State that names its provider stays with it."""
+    if dialect == provider or not any(_carries(message, dialect) for message in request.messages):
+        return request
+    messages = []
+    for message in request.messages:
+        parts: list[Part] = []
+        for part in message.parts:
+            echo = getattr(part, "echo", None)
+            if echo is not None and echo.provider == dialect:
+                part = msgspec.structs.replace(part, echo=Echo(provider, echo.data))
+            parts.append(part)
+        whole = message.echo
+        if whole is not None and whole.provider == dialect:
+            whole = Echo(provider, whole.data)
+        messages.append(Message(message.role, parts, message.name, whole))
+    return msgspec.structs.replace(request, messages=messages)
+
+
+def _carries(message: Message, dialect: str) -> bool:
+    echoes = [message.echo, *(getattr(part, "echo", None) for part in message.parts)]
+    return any(echo is not None and echo.provider == dialect for echo in echoes)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ..dialects import dialect, faults
+from ..dialects.echo import claimed
 from ..dialects.lenient import loads
 from ..errors import StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamRefused, UpstreamTimeout
 from ..events import Event, Extra, KeepAlive, StreamError, StreamStart, Usage
@@ -93,7 +94,7 @@ async def open_source(client: HttpClient, candidate: Candidate, request: Request
         answer: Answer = open_replay(upstream, candidate.model, said)
         dropped: list[str] = []
     else:
-        built = wire.build_request(asked, provider=upstream.name, **_for_builder(upstream.options))
+        built = wire.build_request(claimed(asked, upstream.dialect, upstream.name), provider=upstream.name, **_for_builder(upstream.options))
         dropped = built.dropped
         place = wire.endpoint(upstream.base_url, asked, key=key or upstream.key, **upstream.options)
         headers = {"content-type": "application/json", **place.headers, **upstream.headers}

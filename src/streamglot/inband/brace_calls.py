@@ -12,6 +12,9 @@ from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait
 from .values import ValueWriter
 
+MAX_WORD_CHARS = 65_536
+"""A bare word: strings have quotes, so this is far more than a number needs."""
+
 _NAME = re.compile(r"[\w.-]{1,256}")
 _NAME_END = Markers(("{",))
 _KEY_END = Markers((":",))
@@ -96,11 +99,8 @@ class BraceCalls(Engine):
         if quote or following in "{[":
             yield from value(source, reader.arguments, self._notation)
             return
-        parts: list[str] = []
-        mark = yield from source.stream(_BARE_END, parts.append)
-        if not mark:
-            raise Cut("the text ended inside a value")
+        word, mark = yield from source.upto(_BARE_END, MAX_WORD_CHARS)
         source.give_back(mark)
         writer = ValueWriter(reader.arguments, reader.declared.types(name, key), "json", False)
-        writer.feed("".join(parts).strip())
+        writer.feed(word.strip())
         writer.close()

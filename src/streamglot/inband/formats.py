@@ -124,6 +124,7 @@ _ROWS = (
     ),
     Format(
         "cohere_command4",
+        "I look.<|END_THINKING|>"
         '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris"}}]<|END_ACTION|>',
         (_COHERE, _CITATION),
         Think(("<|START_THINKING|>",), ("<|END_THINKING|>",), starts=True, prefilled=True),
@@ -188,7 +189,7 @@ _ROWS = (
     ),
     Format(
         "deepseek_r1_tools",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
+        "I look.</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
         '```json\n{"city": "Paris"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
         (_deepseek(True),),
         PREFILLED,

@@ -127,7 +127,6 @@ class JsonCalls(Engine):
                 raise Malformed("a key has no value")
             following = yield from source.spaces()
             yield from self._member(reader, state, held, key, following)
-            reader.within_limit()
             if (yield from source.spaced((",",))):
                 if (yield from source.spaced(("}",))):
                     return
@@ -177,11 +176,7 @@ class JsonCalls(Engine):
     def _arguments(self, reader: Reader, state: _State, held: list[str], following: str) -> Wait:
         source = reader.source
 
-        def note(piece: str) -> None:
-            held.append(piece)
-            reader.within_limit()
-
-        sink = reader.arguments if state.started else note
+        sink = reader.arguments if state.started else held.append
         if following == '"':
             yield from decoded_string(source, sink)
         elif (yield from source.literal(("null",))):

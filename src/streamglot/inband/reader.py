@@ -20,8 +20,6 @@ from .scan import Malformed, Source
 
 HOLD_CHARS = 512
 """Arguments that a held call may collect before it starts: long values are worth streaming, short ones are worth waiting."""
-MAX_HELD_CHARS = 2**20
-"""Text that may wait for a call to become certain (arguments written before the name): beyond this it is text."""
 
 
 class Reader:
@@ -93,7 +91,3 @@ class Reader:
         if self.started:
             self._emitter.end_call(False)
             self.started = False
-
-    def within_limit(self) -> None:
-        if self.source.trail_size > MAX_HELD_CHARS:
-            raise Malformed("a call that is not certain yet is too long")

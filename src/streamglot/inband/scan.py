@@ -16,6 +16,11 @@ Sink = Callable[[str], None]
 NAME_CHARS = 512
 """A name, a key or a header longer than this is none."""
 
+MAX_TRAIL_CHARS = 2**20
+"""What may be read without a result (a call that is not certain, a value that must be whole): beyond this it is text."""
+MAX_SPACE_CHARS = 4096
+"""White space that is looked across for the word behind it."""
+
 _SPACE = re.compile(r"\s*")
 
 
@@ -81,6 +86,9 @@ class Source:
         if self.trail is not None and position > self.at:
             self.trail.append(self.text[self.at : position])
             self.trail_size += position - self.at
+            if self.trail_size > MAX_TRAIL_CHARS:
+                self.at = position
+                raise Malformed("too much was read without a result")
         self.at = position
 
     def record(self, seed: str = "") -> None:
@@ -170,7 +178,7 @@ class Source:
             start = found.end() if found is not None else self.at
             rest = self.text[start : start + NAME_CHARS]
             best = ""
-            pending = not rest and not self.closed
+            pending = not rest and not self.closed and start - self.at < MAX_SPACE_CHARS
             for word in words:
                 if rest.startswith(word):
                     if len(word) > len(best):
@@ -193,6 +201,8 @@ class Source:
             if rest.startswith(words) or (not rest and self.closed):
                 return True
             if self.closed or (rest and not any(word.startswith(rest) for word in words)):
+                return False
+            if start - self.at > MAX_SPACE_CHARS:
                 return False
             yield
 

@@ -140,14 +140,13 @@ class NestedTags(Engine):
                 return
             reader.arguments("[]" if types == {"array"} else "{}" if "object" in types else typed("", types))
             return
-        parts: list[str] = []
-        markers = Markers((f"{self._token}<",))
-        if not (yield from source.stream(markers, parts.append)):
+        writer = ValueWriter(reader.arguments, types, "json", False)
+        if not (yield from source.stream(self._mark, writer.feed)):
             raise Cut("the text ended inside a value")
         source.give_back(f"{self._token}<")
         if not (yield from source.literal((close,))):
             raise Malformed("a parameter is closed by another tag")
-        reader.arguments(typed("".join(parts), types, "json"))
+        writer.close()
 
     def _children(self, reader: Reader, close: str, schema: object, root: Schema, depth: int) -> Wait:
         source = reader.source

@@ -264,8 +264,10 @@ class TextParser:
             self._failed(reason, trail)
         if self.reader.mode == "reasoning" and any_call:
             self.reader.mode = "text"
-        if started or any_call:
-            # The opener is gone with the call: the rest is read as text.
+        if started:
+            # What was read belongs to the broken call; what follows is read as text.
+            return
+        if any_call:
             self._put_back(trail)
             return
         rest = trail[len(opener) :] if trail.startswith(opener) else trail

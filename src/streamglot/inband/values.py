@@ -169,10 +169,9 @@ class ValueWriter:
         """Too long to wait for: an object or array streams from here on, what can only be a string as a string."""
         text = "".join(self._held)
         self._held = [text]
-        container = text.lstrip()[:1] in ("{", "[")
-        if not container and (not self._types & _CONTAINERS or "string" in self._types):
+        if text.lstrip()[:1] not in ("{", "["):
             self._become_text()
-        elif container and self._types and self._types <= _CONTAINERS:
+        elif self._types and self._types <= _CONTAINERS:
             head = text[:64]
             self._inner = value(self._source, self._sink, PYTHON if "'" in head and '"' not in head else JSON)
             self._held.clear()

@@ -25,8 +25,9 @@ from ...events import (
 from ...messages import MediaPart
 from ..writer import encode
 from .citations import write_citation
+from .enums import named_enums
 from .offsets import Offsets
-from .parts import arguments_line, build_media, is_native
+from .parts import arguments_line, build_media, is_native, whole_base64
 from .signature import FIELD, own_place, sign
 from .wire import MALFORMED_CALL, write_reason
 
@@ -86,17 +87,17 @@ class CandidateWriter:
         self._ended = True
         self._end_media()
         finish = write_reason(event.reason, event.raw_reason) if event is not None else "OTHER"
-        fields = dict(self._fields)
+        fields = self._fields
         if self._malformed and finish != "MAX_TOKENS":
             finish = MALFORMED_CALL
             fields["finishMessage"] = f"Malformed function call: {', '.join(self._malformed)}"
         if self._citations:
-            fields = _joined(fields, {"citationMetadata": {"citationSources": self._citations}})
+            _join(fields, {"citationMetadata": {"citationSources": self._citations}})
         last = {"finishReason": finish, **fields}
         self._writer.write_chunk(self._head + b'{"text":""}]},' + encode(last)[1:] + b"]" + more)
 
     def keep(self, fields: dict[str, Any]) -> None:
-        self._fields = _joined(self._fields, fields)
+        _join(self._fields, named_enums(fields))
 
     # --- text
 
@@ -184,31 +185,38 @@ class CandidateWriter:
             whole = len(data) // 4 * 4
             self._media_rest[event.id] = (event.mime, data[whole:])
             data = data[:whole]
-        if data or event.url:
-            self._media(event.mime, data, event.url)
-        elif not event.data:
-            self._writer.lose(event)
+        if (event.data and not data) or ((data or event.url) and self._media(event.mime, data, event.url)):
+            return
+        self._writer.lose(event)
 
-    def _media(self, mime: str, data: str, url: str = "") -> None:
-        part = build_media(MediaPart(mime, data, url))
+    def _media(self, mime: str, data: str, url: str = "") -> bool:
+        """False where the data is no base64: the client would throw away the whole answer."""
+        decodable = whole_base64(data)
+        if decodable is None:
+            return False
+        part = build_media(MediaPart(mime, decodable, url))
         if self._next is not None:
             part[FIELD], self._next = self._next, None
         self.part(encode(part))
+        return True
 
     def _end_media(self) -> None:
         for mime, rest in self._media_rest.values():
-            if len(rest) > 1:
-                self._media(mime, rest.ljust(4, "="))
+            if rest:
+                self._media(mime, rest)
 
 
-def _joined(before: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+def _join(kept: dict[str, Any], fields: dict[str, Any]) -> None:
     """The metadata of a candidate: the last value counts, except where each chunk brings more of a list."""
-    joined = {**before, **fields}
-    for name in _GROWING:
-        old, new = before.get(name), fields.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            joined[name] = {**old, **new}
-            for key in old.keys() & new.keys():
-                if isinstance(old[key], list) and isinstance(new[key], list):
-                    joined[name][key] = [*old[key], *new[key]]
-    return joined
+    for name, value in fields.items():
+        before = kept.get(name)
+        if name not in _GROWING or not isinstance(value, dict):
+            kept[name] = value
+            continue
+        if not isinstance(before, dict):
+            before = kept[name] = {}
+        for key, inner in value.items():
+            if isinstance(inner, list) and isinstance(before.get(key), list):
+                before[key].extend(inner)
+            else:
+                before[key] = list(inner) if isinstance(inner, list) else inner

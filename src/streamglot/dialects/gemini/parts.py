@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from .signature import DIALECT, FIELD, own_place
 Sign = Callable[[Echo], str | None]
 """The signature to write for an echo, if it may be written where these parts go."""
 
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*|[A-Za-z0-9_-]*")
 NATIVE_PARTS: Final = frozenset(("executableCode", "codeExecutionResult", "toolCall", "toolResponse", "functionResponse"))
 _RESOLUTIONS: Final = {"low": "MEDIA_RESOLUTION_LOW", "medium": "MEDIA_RESOLUTION_MEDIUM", "high": "MEDIA_RESOLUTION_HIGH"}
 _BEGINNINGS: Final = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
@@ -57,6 +59,14 @@ def arguments_line(text: str) -> bytes | None:
     except (ValueError, RecursionError):
         return msgspec.json.encode(value)
     return text.strip().replace("\r", " ").replace("\n", " ").encode()
+
+
+def whole_base64(data: str) -> str | None:
+    """The same with its padding; None for what no client can decode."""
+    bare = data.rstrip("=")
+    if len(bare) % 4 == 1 or not _BASE64.fullmatch(bare):
+        return None
+    return bare + "=" * (-len(bare) % 4)
 
 
 def is_native(native: Echo | None) -> bool:

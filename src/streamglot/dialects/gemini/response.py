@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...messages import Part, Response, ResponseChoice, TextPart, ToolResultPart
+from ...messages import MediaPart, Part, Response, ResponseChoice, TextPart, ToolResultPart
 from ...stages.collect import collect
 from .citations import write_citation
+from .enums import named_enums
 from .error import error_body
 from .offsets import Offsets
-from .parts import PartBuilder, is_native
+from .parts import PartBuilder, is_native, whole_base64
 from .reader import GeminiReader
 from .signature import DIALECT, sign
 from .wire import MALFORMED_CALL, write_reason, write_usage
@@ -28,9 +29,9 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:  # noq
     for extra in response.extras:
         match extra.data if extra.dialect == DIALECT else None:
             case {"candidate": dict(fields)} if body["candidates"]:
-                body["candidates"][0].update(fields)
+                body["candidates"][0].update(named_enums(fields))
             case {"promptFeedback": dict(feedback)}:
-                body["promptFeedback"] = feedback
+                body["promptFeedback"] = named_enums(feedback)
                 if feedback.get("blockReason") and not any(choice.parts for choice in response.choices):
                     body["candidates"] = []
     if not body["candidates"]:
@@ -68,5 +69,15 @@ def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
 
 
 def _sayable(parts: list[Part]) -> list[Part]:
-    """Without the results of tools that a gateway ran, for which an answer of this dialect has no word."""
-    return [part for part in parts if not isinstance(part, ToolResultPart) or is_native(part.native)]
+    """Without the results of tools that a gateway ran, for which an answer of this dialect has no word, and without media
+    that no client can decode."""
+    return [part for part in parts if not _is_unsayable(part)]
+
+
+def _is_unsayable(part: Part) -> bool:
+    match part:
+        case ToolResultPart():
+            return not is_native(part.native)
+        case MediaPart():
+            return not (part.url or (part.data and whole_base64(part.data) is not None))
+    return False

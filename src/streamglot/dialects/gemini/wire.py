@@ -14,6 +14,7 @@ from ...errors import UpstreamProtocolError
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
 from ..lenient import loads
+from .enums import named_enums
 
 NOTHING: Final = Raw(b"")
 
@@ -245,7 +246,7 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     if usage.raw and any(name in usage.raw for name in _COUNTS):
-        return usage.raw
+        return dict(named_enums(usage.raw))
     prompt, output = usage.input_tokens or 0, usage.output_tokens or 0
     thoughts = min(usage.reasoning_tokens or 0, output)
     body = {"promptTokenCount": prompt, "candidatesTokenCount": output - thoughts, "totalTokenCount": prompt + output}

@@ -34,6 +34,7 @@ from ...events import (
 )
 from ..writer import Writer, encode
 from .candidate import CandidateWriter
+from .enums import named_enums
 from .error import error_body
 from .wire import write_usage
 
@@ -159,6 +160,6 @@ class GeminiWriter(Writer):
             case {"part": dict(part)}:
                 candidate.part(encode(part))
             case {"promptFeedback": dict(feedback)}:
-                self._feedback = feedback
+                self._feedback = named_enums(feedback)
             case _:
                 self.lose(event)

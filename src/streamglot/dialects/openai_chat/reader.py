@@ -11,7 +11,7 @@ from ...events import Citation, Echo, Extra, Media, StopReason, StreamEnd, Usage
 from ...framing import Frame
 from .. import faults
 from ..blocks import Blocks
-from ..lenient import fit, loads
+from ..lenient import clean, fit, loads
 from ..reader import Reader
 from .details import ReasoningDetails, shown
 from .wire import REASONS, CallDelta, Chunk, ChunkChoice, Delta, chunk_decoder, read_usage
@@ -257,7 +257,7 @@ class ChatReader(Reader):
 def _text(arguments: str | dict[str, Any] | list[Any] | None) -> str:
     if isinstance(arguments, str):
         return arguments
-    return "" if arguments is None else msgspec.json.encode(arguments).decode()
+    return "" if arguments is None else msgspec.json.encode(clean(arguments)).decode()
 
 
 def _put_image(image: dict[str, Any], blocks: Blocks) -> None:

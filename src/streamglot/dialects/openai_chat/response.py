@@ -90,7 +90,7 @@ def _build_call(part: ToolCallPart, strict: bool) -> dict[str, Any]:
         "function": {"name": part.name, "arguments": part.arguments},
     }
     if part.echo is not None and not strict:
-        own = part.echo.data.get("extra_content")
+        own = part.echo.data.get("extra_content") if part.echo.provider == ChatReader.dialect else None
         call["extra_content"] = own if own is not None else {"streamglot": pack(part.echo)}
     return call
 
@@ -101,17 +101,18 @@ def _add_reasoning(message: dict[str, Any], thoughts: list[ReasoningPart]) -> No
         message["reasoning"] = message["reasoning_content"] = text
     details: list[dict[str, Any]] = []
     for part in thoughts:
-        own = part.echo.data.get("reasoning_details") if part.echo is not None else None
+        echo = part.echo
+        own = echo.data.get("reasoning_details") if echo is not None and echo.provider == ChatReader.dialect else None
         if isinstance(own, list):
             details += own
             continue
         entry: dict[str, Any] = {"type": "reasoning.text", "text": part.text}
         if part.summary:
             entry = {"type": "reasoning.summary", "summary": part.text}
-        if part.echo is not None and "field" not in part.echo.data:
+        if echo is not None and "field" not in echo.data:
             if part.text:
-                entry["signature"] = pack(part.echo)
+                entry["signature"] = pack(echo)
             else:
-                entry = {"type": "reasoning.encrypted", "data": pack(part.echo)}
+                entry = {"type": "reasoning.encrypted", "data": pack(echo)}
         details.append(entry)
     message["reasoning_details"] = [{**entry, "index": index} for index, entry in enumerate(details)]

@@ -220,7 +220,7 @@ class _ChoiceWriter:
     def _reasoning_end(self, event: ReasoningEnd) -> None:
         if event.echo is not None and not self._writer.strict:
             own = event.echo.data.get("reasoning_details")
-            if isinstance(own, list):
+            if isinstance(own, list) and event.echo.provider == self._writer.dialect:
                 self._own_details([entry for entry in own if isinstance(entry, dict)])
             elif "field" not in event.echo.data:
                 self._echo(event.echo)
@@ -289,7 +289,7 @@ class _ChoiceWriter:
         if self._call is None:
             return
         if event.echo is not None and not self._writer.strict and not self._writer._functions:
-            own = event.echo.data.get("extra_content")
+            own = event.echo.data.get("extra_content") if event.echo.provider == self._writer.dialect else None
             content = own if own is not None else {"streamglot": pack(event.echo)}
             call = {"index": self._calls, "function": {"arguments": ""}, "extra_content": content}
             self._write(b'"tool_calls":' + encode([call]))
