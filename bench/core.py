@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import streamglot
 
@@ -59,7 +60,9 @@ def growth() -> None:
 def against_clients(chunks: int = 20_000) -> None:
     import anthropic
     import openai
+    from anthropic._models import construct_type as construct
     from anthropic.lib.streaming._messages import accumulate_event
+    from openai._models import construct_type
     from openai.lib.streaming.chat import ChatCompletionStreamState
     from openai.types.chat import ChatCompletionChunk
 
@@ -68,7 +71,8 @@ def against_clients(chunks: int = 20_000) -> None:
     def official_chat(frames: list[bytes]) -> None:
         state = ChatCompletionStreamState()
         for frame in frames[:-1]:
-            state.handle_chunk(ChatCompletionChunk.model_validate_json(frame[6:]))
+            chunk = construct_type(type_=ChatCompletionChunk, value=json.loads(frame[6:]))
+            state.handle_chunk(cast(ChatCompletionChunk, chunk))
 
     for name, frames in (("chat text", streams.chat_text(chunks)), ("chat tool arguments", streams.chat_call(chunks))):
         ours, theirs = seconds(partial(read, "openai_chat", frames)), seconds(partial(official_chat, frames), 1)
@@ -76,16 +80,12 @@ def against_clients(chunks: int = 20_000) -> None:
             f"  {name + ' to events':46} {chunks / ours:10,.0f} chunks/s, official {chunks / theirs:8,.0f}: {theirs / ours:6.1f} times"
         )
 
-    from pydantic import TypeAdapter
-
-    events: TypeAdapter[Any] = TypeAdapter(anthropic.types.RawMessageStreamEvent)
-
     def official_anthropic(frames: list[bytes]) -> None:
         snapshot: Any = None
         buffers: dict[int, bytes] = {}
         for frame in frames:
-            event = events.validate_json(frame.split(b"data: ", 1)[1])
-            snapshot = accumulate_event(event=event, current_snapshot=snapshot, json_bufs=buffers)
+            event = construct(type_=anthropic.types.RawMessageStreamEvent, value=json.loads(frame.split(b"data: ", 1)[1]))
+            snapshot = accumulate_event(event=cast(Any, event), current_snapshot=snapshot, json_bufs=buffers)
 
     frames = streams.anthropic_call(chunks)
     ours, theirs = seconds(lambda: gather("anthropic", frames)), seconds(lambda: official_anthropic(frames), 1)

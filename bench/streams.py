@@ -18,7 +18,7 @@ def chat_text(chunks: int) -> list[bytes]:
 
 def chat_end(reason: str) -> list[bytes]:
     return [
-        f'data: {HEAD}{{}},"finish_reason":"{reason}"}}],"usage":{{"prompt_tokens":9,"completion_tokens":9}}}}\n\n'.encode(),
+        f'data: {HEAD}{{}},"finish_reason":"{reason}"}}],"usage":{{"prompt_tokens":9,"completion_tokens":9,"total_tokens":18}}}}\n\n'.encode(),
         b"data: [DONE]\n\n",
     ]
 

@@ -1,8 +1,8 @@
 """Every recorded stream through its reader, through every writer, and into the vendors' own clients over a real socket.
 
-``python -m conformance.matrix CORPUS [--writer NAME] [--reader NAME] [--node] [--page FILE]``. A stream came through when
-the client raised nothing of its own and understood the same text, reasoning, refusal, calls, finish and usage; where the
-stream ended in an error, when the client reported one.
+``python -m conformance.matrix CORPUS [--writer NAME] [--reader NAME] [--client NAME] [--node] [--page FILE]``. A stream
+came through when the client raised nothing of its own and understood the same text, reasoning, refusal, calls, finish and
+usage; where the stream ended in an error, when the client reported one. What a client cannot read is in ``limits.py``.
 """
 
 from __future__ import annotations
@@ -11,40 +11,25 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Final, Self
 
 import streamglot
-from streamglot.messages import ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
+from streamglot import Event
 
+from .expected import difference, expected
+from .limits import limit_of
 from .oracles import ORACLES, Oracle, Reading
-from .streams import DIALECTS, parsed
+from .streams import DIALECTS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from clients.node import NodeClients, missing
 from clients.server import StreamServer
 
-FINISH: dict[str, dict[str, str]] = {
-    "openai_chat": {"length": "length", "tool_calls": "tool_calls", "content_filter": "content_filter", "": "stop"},
-    "openai_responses": {"length": "incomplete", "content_filter": "incomplete", "": "completed"},
-    "anthropic": {
-        "length": "max_tokens",
-        "tool_calls": "tool_use",
-        "content_filter": "refusal",
-        "refusal": "refusal",
-        "pause": "pause_turn",
-        "stop_sequence": "stop_sequence",
-        "": "end_turn",
-    },
-    "gemini": {"length": "MAX_TOKENS", "content_filter": "SAFETY", "refusal": "SAFETY", "": "STOP"},
-    "ollama": {"length": "length", "": "stop"},
-    "openai_completions": {"length": "length", "content_filter": "content_filter", "": "stop"},
-}
-"""The word that each dialect has for our reason; "" for all others."""
-
-NODE: dict[str, list[str]] = {
+NODE: Final[dict[str, list[str]]] = {
     "openai_chat": ["openai-chat", "ai-sdk-openai-compatible-6", "ai-sdk-openai-compatible-7"],
     "openai_responses": ["openai-responses", "ai-sdk-openai-responses"],
     "anthropic": ["anthropic", "ai-sdk-anthropic"],
@@ -55,65 +40,99 @@ NODE: dict[str, list[str]] = {
 }
 """The clients in Node that read each dialect."""
 
-NO_REASONING = {"openai_completions"}
-NO_CALLS = {"openai_completions"}
-REFUSAL_IS_TEXT = {"anthropic", "gemini", "ollama", "openai_completions"}
+
+class Matrix:
+    """One cell for each reader, writer and client. ``report`` is told of every stream that did not come through."""
+
+    def __init__(self, report: Callable[[str], None] = print) -> None:
+        self.cells: dict[tuple[str, str, str], Counter[str]] = {}
+        self._report = report
+
+    def note(self, reader: str, writer: str, client: str, file: str, faults: list[str] | None) -> None:
+        """``faults`` is None where the client cannot read such a stream at all."""
+        count = self.cells.setdefault((reader, writer, client), Counter())
+        if faults is None:
+            count["skipped"] += 1
+            return
+        count["streams"] += 1
+        if faults:
+            count["wrong"] += 1
+            self._report("\n    ".join([f"WRONG {reader} -> {writer}, read by {client}: {file}", *faults]))
+
+    @property
+    def wrong(self) -> int:
+        return sum(count["wrong"] for count in self.cells.values())
 
 
-def expected(response: Response, writer: str) -> Reading:
-    """What a client of this dialect should understand."""
-    choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))
-    reading = Reading()
-    for part in choice.parts:
-        match part:
-            case TextPart():
-                reading.text += part.text
-            case RefusalPart() if writer in REFUSAL_IS_TEXT:
-                reading.text += part.text
-            case RefusalPart():
-                reading.refusal += part.text
-            case ReasoningPart() if writer not in NO_REASONING:
-                reading.reasoning += part.text
-            case ToolCallPart(kind="function") if writer not in NO_CALLS:
-                reading.calls.append((part.name, parsed(part.arguments)))
-            case ToolCallPart(kind="custom") if writer not in NO_CALLS:
-                wrapped = writer in ("anthropic", "gemini", "ollama")
-                reading.calls.append((part.name, {"input": part.arguments} if wrapped else part.arguments))
-    words = FINISH[writer]
-    reading.finish = words.get(choice.stop_reason or "", words[""])
-    if response.usage.input_tokens is not None or response.usage.output_tokens is not None:
-        reading.usage = (response.usage.input_tokens or 0, response.usage.output_tokens or 0)
-    if response.error is not None:
-        reading.error = response.error.message
-    return reading
+class Clients:
+    """All clients of all dialects, with the server from which they read. ``only`` chooses one by its name."""
+
+    def __init__(self, node: bool, only: str | None = None) -> None:
+        self._stack = ExitStack()
+        self._node = node
+        self._only = only
+
+    def __enter__(self) -> Self:
+        self._server = self._stack.enter_context(StreamServer())
+        self._process = self._stack.enter_context(NodeClients()) if self._node else None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def run(self, matrix: Matrix, reader: str, file: str, events: list[Event], only_writer: str | None = None) -> None:
+        """One stream through every writer into every client. Those in Node read while those in Python do."""
+        response = streamglot.collect(events)
+        asked: list[tuple[str, str]] = []
+        waiting: list[tuple[str, str, str, Oracle]] = []
+        for writer in dict.fromkeys([*ORACLES, *NODE]):
+            if only_writer not in (None, writer):
+                continue
+            out = streamglot.writer(writer)
+            url = self._server.serve(out.feed(events) + out.close(), streamglot.DIALECTS[writer].media_type)
+            for name in NODE.get(writer, ()) if self._process else ():
+                client = f"{name} (node)"
+                if limit_of(client, response) is not None:
+                    matrix.note(reader, writer, client, file, None)
+                elif self._only in (None, client) and self._process is not None:
+                    self._process.ask(name, url)
+                    asked.append((writer, client))
+            for client, oracle in ORACLES.get(writer, {}).items():
+                if limit_of(client, response) is not None:
+                    matrix.note(reader, writer, client, file, None)
+                elif self._only in (None, client):
+                    waiting.append((writer, client, url, oracle))
+        for writer, client, url, oracle in waiting:
+            faults = judged(lambda oracle=oracle, url=url: oracle(url), expected(response, reader, writer, client))  # type: ignore[misc]
+            matrix.note(reader, writer, client, file, faults)
+        for writer, client in asked:
+            assert self._process is not None
+            answer = self._process.answer()
+            faults = judged(lambda answer=answer: node_reading(answer), expected(response, reader, writer, client))  # type: ignore[misc]
+            matrix.note(reader, writer, client, file, faults)
+        self._server.forget()
 
 
-def difference(got: Reading, want: Reading) -> list[str]:
-    if want.error is not None or got.error is not None:
-        return [] if want.error is not None and got.error is not None else [f"error: {got.error!r}, wanted {want.error!r}"]
-    faults = []
-    for name in ("text", "reasoning", "refusal", "finish"):
-        mine, theirs = getattr(got, name), getattr(want, name)
-        if mine != theirs:
-            faults.append(f"{name}: {mine!r:.120} is not {theirs!r:.120}")
-    calls = [(name, parsed(arguments) if isinstance(arguments, str) else arguments) for name, arguments in got.calls]
-    wanted = [(name, parsed(arguments) if isinstance(arguments, str) else arguments) for name, arguments in want.calls]
-    if calls != wanted:
-        faults.append(f"calls: {calls!r:.200} are not {wanted!r:.200}")
-    if want.usage is not None and got.usage is not None and got.usage != want.usage:
-        faults.append(f"usage: {got.usage} is not {want.usage}")
-    return faults
+def judged(read: Callable[[], Reading], want: Reading) -> list[str]:
+    try:
+        return difference(read(), want)
+    except Exception as error:  # whatever a client throws is the finding here
+        return [f"{type(error).__name__}: {error!s:.300}"]
 
 
-def skips(client: str, response: Response) -> bool:
-    """What a client cannot read at all, whoever writes it."""
-    custom = any(isinstance(part, ToolCallPart) and part.kind == "custom" for choice in response.choices for part in choice.parts)
-    broken = any(
-        isinstance(part, ToolCallPart) and part.kind == "function" and isinstance(parsed(part.arguments), str)
-        for choice in response.choices
-        for part in choice.parts
+def node_reading(said: dict[str, Any]) -> Reading:
+    if said["error"] and said["rejected"]:
+        raise RuntimeError(said["error"])
+    usage = said["usage"] or {}
+    return Reading(
+        said["text"],
+        said["reasoning"],
+        said.get("refusal", ""),
+        [(call["name"], call["arguments"]) for call in said["toolCalls"] if not call.get("server")],
+        said["finish"],
+        (usage.get("input", 0), usage.get("output", 0)) if usage else None,
+        said["error"],
     )
-    return (custom and client in ("openai (helper)", "openrouter")) or (broken and client == "anthropic (helper)")
 
 
 def rows(corpus: Path, reader: str | None) -> Iterator[tuple[str, str, bytes]]:
@@ -126,77 +145,12 @@ def rows(corpus: Path, reader: str | None) -> Iterator[tuple[str, str, bytes]]:
                 yield dialect, row["file"], (root / row["file"]).read_bytes()
 
 
-def node_oracle(clients: NodeClients, name: str) -> Oracle:
-    def read(url: str) -> Reading:
-        said = clients.read(name, url)
-        if said["error"] and said["rejected"]:
-            raise RuntimeError(said["error"])
-        usage = said["usage"] or {}
-        return Reading(
-            said["text"],
-            said["reasoning"],
-            "",
-            [(call["name"], call["arguments"]) for call in said["toolCalls"]],
-            None,
-            (usage["input"], usage["output"]) if "input" in usage and "output" in usage else None,
-            said["error"],
-        )
-
-    return read
-
-
-class Matrix:
-    """One cell for each reader, writer and client."""
-
-    def __init__(self) -> None:
-        self.cells: dict[tuple[str, str, str], Counter[str]] = {}
-
-    def note(self, reader: str, writer: str, client: str, file: str, faults: list[str]) -> None:
-        count = self.cells.setdefault((reader, writer, client), Counter())
-        count["streams"] += 1
-        if faults:
-            count["wrong"] += 1
-            print(f"WRONG {reader} -> {writer}, read by {client}: {file}", *faults, sep="\n    ")
-
-    def page(self) -> str:
-        lines = ["| reader | writer | client | streams | came through |", "|---|---|---|---|---|"]
-        for (reader, writer, client), count in sorted(self.cells.items()):
-            lines.append(f"| {reader} | {writer} | {client} | {count['streams']} | {count['streams'] - count['wrong']} |")
-        return "\n".join([*lines, ""])
-
-
-def run(corpus: Path, only_reader: str | None, only_writer: str | None, node: bool) -> Matrix:
+def run(streams: Iterable[tuple[str, str, bytes]], clients: Clients, only_writer: str | None = None) -> Matrix:
     matrix = Matrix()
-    with ExitStack() as stack:
-        server = stack.enter_context(StreamServer())
-        oracles: dict[str, dict[str, Oracle]] = {writer: dict(clients) for writer, clients in ORACLES.items()}
-        if node:
-            process = stack.enter_context(NodeClients())
-            for writer, names in NODE.items():
-                for name in names:
-                    oracles.setdefault(writer, {})[f"{name} (node)"] = node_oracle(process, name)
-        for reader, file, body in rows(corpus, only_reader):
-            box = streamglot.reader(reader)
-            events = box.feed(body) + box.close()
-            response = streamglot.collect(events)
-            for writer, clients in oracles.items():
-                if writer not in streamglot.DIALECTS or only_writer not in (None, writer):
-                    continue
-                out = streamglot.writer(writer)
-                url = server.serve(out.feed(events) + out.close(), streamglot.DIALECTS[writer].media_type)
-                want = expected(response, writer)
-                for client, oracle in clients.items():
-                    if not skips(client, response):
-                        matrix.note(reader, writer, client, file, judge(oracle, url, want))
-                server.forget()
+    for reader, file, body in streams:
+        box = streamglot.reader(reader)
+        clients.run(matrix, reader, file, box.feed(body) + box.close(), only_writer)
     return matrix
-
-
-def judge(oracle: Oracle, url: str, want: Reading) -> list[str]:
-    try:
-        return difference(oracle(url), want)
-    except Exception as error:  # whatever a client throws is the finding here
-        return [f"{type(error).__name__}: {error!s:.300}"]
 
 
 def main() -> int:
@@ -204,15 +158,19 @@ def main() -> int:
     options.add_argument("corpus", type=Path)
     options.add_argument("--writer")
     options.add_argument("--reader")
+    options.add_argument("--client")
     options.add_argument("--node", action="store_true")
-    chosen: Any = options.parse_args()
+    options.add_argument("--page", type=Path)
+    chosen = options.parse_args()
     if chosen.node and missing():
         sys.exit(f"cannot run the clients in Node: {missing()}")
-    matrix = run(chosen.corpus, chosen.reader, chosen.writer, chosen.node)
-    print(matrix.page())
-    return 1 if any(count["wrong"] for count in matrix.cells.values()) else 0
+    with Clients(chosen.node, chosen.client) as clients:
+        matrix = run(rows(chosen.corpus, chosen.reader), clients, chosen.writer)
+    for (reader, writer, client), count in sorted(matrix.cells.items()):
+        right, skipped = count["streams"] - count["wrong"], count["skipped"]
+        print(f"{reader:20} {writer:20} {client:34} {right:4} of {count['streams']:4}" + (f", {skipped} skipped" * bool(skipped)))
+    return 1 if matrix.wrong else 0
 
 
-_: Callable[..., Any] = main
 if __name__ == "__main__":
     sys.exit(main())

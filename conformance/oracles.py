@@ -97,23 +97,26 @@ def openai_chat_helper(url: str) -> Reading:
 
 
 def openai_responses_helper(url: str) -> Reading:
+    import openai
+
     reading = Reading()
     client = _openai().with_options(base_url=f"{url}/v1")
     final: Any = None
     numbers = []
-    with client.responses.stream(model="m", input="q") as stream:
-        for event in stream:
-            numbers.append(event.sequence_number)
-            if event.type in ("response.completed", "response.incomplete", "response.failed"):
-                final = event.response
-            elif event.type == "error":
-                reading.error = event.message
-                return reading
+    try:
+        with client.responses.stream(model="m", input="q") as stream:
+            for event in stream:
+                numbers.append(event.sequence_number)
+                if event.type in ("response.completed", "response.incomplete", "response.failed"):
+                    final = event.response
+    except openai.APIError as error:
+        reading.error = f"{type(error).__name__}: {error}"
+        return reading
     assert numbers == list(range(len(numbers))), "sequence numbers have a gap"
     if final is None:
         reading.error = "no end"
         return reading
-    reading.finish = final.status
+    reading.finish = final.incomplete_details.reason if final.incomplete_details else final.status
     if final.error:
         reading.error = final.error.message
     for item in final.output:
@@ -168,11 +171,10 @@ def anthropic_helper(url: str) -> Reading:
 
 
 @cache
-def _gemini(url: str) -> Any:
+def _gemini() -> Any:
     from google import genai
-    from google.genai import types
 
-    return genai.Client(api_key="k", http_options=types.HttpOptions(base_url=url))
+    return genai.Client(api_key="k")
 
 
 def gemini_client(url: str) -> Reading:
@@ -180,7 +182,8 @@ def gemini_client(url: str) -> Reading:
 
     reading = Reading()
     try:
-        for chunk in _gemini(url).models.generate_content_stream(model="m", contents="q"):
+        place = {"http_options": {"base_url": url}}
+        for chunk in _gemini().models.generate_content_stream(model="m", contents="q", config=place):
             if chunk.usage_metadata:
                 usage = chunk.usage_metadata
                 written = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
@@ -199,17 +202,24 @@ def gemini_client(url: str) -> Reading:
                         reading.text += part.text or ""
     except errors.APIError as error:
         reading.error = f"{type(error).__name__}: {error}"
-    finally:
-        _gemini.cache_clear()
     return reading
+
+
+@cache
+def _ollama() -> Any:
+    import ollama
+
+    return ollama.Client()
 
 
 def ollama_client(url: str) -> Reading:
     import ollama
 
     reading = Reading()
+    client = _ollama()
+    client._client.base_url = url  # a client of its own for each stream costs more than the stream
     try:
-        for line in ollama.Client(host=url).chat(model="m", messages=[{"role": "user", "content": "q"}], stream=True):
+        for line in client.chat(model="m", messages=[{"role": "user", "content": "q"}], stream=True):
             reading.text += line.message.content or ""
             reading.reasoning += line.message.thinking or ""
             for call in line.message.tool_calls or []:
@@ -222,17 +232,31 @@ def ollama_client(url: str) -> Reading:
     return reading
 
 
+@cache
+def _openrouter() -> Any:
+    from openrouter import OpenRouter
+    from openrouter.utils import serializers
+
+    make: Any = serializers.create_model
+
+    @cache
+    def made(name: str, type_: Any) -> Any:
+        return make(name, body=(type_, ...), __config__={"populate_by_name": True, "arbitrary_types_allowed": True})
+
+    # the client makes the same model anew for each chunk, which takes longer than all the rest of this run
+    serializers.create_model = lambda name, *, body, **_: made(name, body[0])  # type: ignore[assignment]
+    return OpenRouter(api_key="k")
+
+
 def openrouter_client(url: str) -> Reading:
     """Checks every chunk against a strict schema, reasoning_details included."""
-    from openrouter import OpenRouter, errors
+    from openrouter import errors
 
     reading = Reading()
     calls: dict[int, list[str]] = {}
     try:
-        with (
-            OpenRouter(api_key="k", server_url=f"{url}/v1") as client,
-            client.chat.send(model="m", messages=[{"role": "user", "content": "q"}], stream=True) as stream,
-        ):
+        asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": True}
+        with _openrouter().chat.send(**asked, server_url=f"{url}/v1") as stream:
             for chunk in stream:
                 if chunk.error:
                     reading.error = chunk.error.message
@@ -280,10 +304,10 @@ ORACLES: dict[str, dict[str, Oracle]] = {
         "openai (helper)": openai_chat_helper,
         "openrouter": openrouter_client,
     },
-    "openai_responses": {"openai (helper)": openai_responses_helper},
+    "openai_responses": {"openai (responses helper)": openai_responses_helper},
     "anthropic": {"anthropic (helper)": anthropic_helper},
     "gemini": {"google-genai": gemini_client},
     "ollama": {"ollama": ollama_client},
-    "openai_completions": {"openai": openai_completions_client},
+    "openai_completions": {"openai (completions)": openai_completions_client},
 }
 """The clients that read each dialect."""

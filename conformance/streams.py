@@ -64,8 +64,8 @@ def joined(choice: ResponseChoice, kind: type) -> str:
     return "".join(part.text for part in choice.parts if type(part) is kind)  # type: ignore[union-attr]
 
 
-def compare(response: Response, wanted: dict[str, Any]) -> list[str]:
-    """What differs between the answer and what the corpus says."""
+def compare(response: Response, wanted: dict[str, Any], refused: bool = False) -> list[str]:
+    """What differs between the answer and what the corpus says. ``refused``: the official client reported an error."""
     faults = []
     choices = {choice.index: choice for choice in response.choices}
     for want in wanted["choices"]:
@@ -81,6 +81,8 @@ def compare(response: Response, wanted: dict[str, Any]) -> list[str]:
         told = [(call["name"], parsed(call["arguments"])) for call in want["tool_calls"]]
         if calls != told:
             faults.append(f"tool calls: {calls!r:.200} are not {told!r:.200}")
+        if refused and response.error:
+            continue
         if str(choice.raw_stop_reason) != str(want["finish_reason"]):
             faults.append(f"finish: {choice.raw_stop_reason!r} is not {want['finish_reason']!r} ({response.error!r:.120})")
         if want["finish_reason"] and response.error:
@@ -148,10 +150,13 @@ def check(row: dict[str, Any], root: Path, summaries: dict[str, dict[str, Any]])
     if must.get("both_equal_base"):
         first = summaries[row["base"]]["choices"][0]
         wanted = {"choices": [{**first, "choice": index} for index in range(must["choices"])]}
+    if wanted and "choices" not in wanted and row.get("summary"):
+        summary = row["summary"]
+        wanted = {"choices": [{**summary["choices"][0], **wanted}], "usage": summary.get("usage")}
+    refused = (row.get("expected") or {}).get("ok") is False
     if not wanted or "choices" not in wanted:
-        refused = (row.get("expected") or {}).get("ok") is False
         return faults + (["the official client fails here, and we report no error"] if refused and not response.error else [])
-    return faults + compare(response, wanted)
+    return faults + compare(response, wanted, refused)
 
 
 def main() -> int:

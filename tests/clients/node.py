@@ -34,12 +34,19 @@ class NodeClients:
         self._process.communicate(timeout=60)
 
     def read(self, client: str, url: str) -> dict[str, Any]:
+        self.ask(client, url)
+        return self.answer()
+
+    def ask(self, client: str, url: str) -> None:
+        """Has the client begin to read; its ``answer`` comes in the order of the questions."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"client": client, "url": url}) + "\n")
         self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the node process ended while {client} read {url}")
+            raise RuntimeError("the node process ended before it had answered")
         answer: dict[str, Any] = json.loads(line)
         return answer

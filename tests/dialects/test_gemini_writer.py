@@ -256,7 +256,7 @@ def test_media_and_what_the_provider_ran() -> None:
     assert parts(
         ReasoningStart(), ReasoningEnd(Echo("gemini", {"thoughtSignature": "UzE=", "next": True}), True),
         Media("image/*", "iVBORw0K"), Media("image/*", url="https://x/y"), Media("audio/*", "QUJDR", id="a"),
-        Media("audio/*", "EV", id="a"), Media("audio/*", "G", id="b"),
+        Media("audio/*", "EV", id="a"), Media("audio/*", "G", id="b"), Media("audio/*", "QUJD", id="c"),
         ToolCallStart("s", "code", "server", Echo("gemini", code)), ToolCallEnd(),
         ToolResult("s", "", native=Echo("gemini", result)),
         Extra("gemini", {"part": {"newKind": 1}}),
@@ -264,10 +264,11 @@ def test_media_and_what_the_provider_ran() -> None:
         {"inlineData": {"mimeType": "image/png", "data": "iVBORw0K"}, "thoughtSignature": "UzE="},
         {"fileData": {"fileUri": "https://x/y"}},
         {"inlineData": {"mimeType": "audio/wav", "data": "QUJD"}},
+        {"inlineData": {"mimeType": "audio/wav", "data": "QUJD"}},
         code,
         result,
         {"newKind": 1},
-        {"inlineData": {"mimeType": "audio/wav", "data": "REV="}},
+        {"inlineData": {"mimeType": "audio/wav", "data": "REU="}},
     ]  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from streamglot.events import (
     ToolCallStart,
     Usage,
 )
+from streamglot.framing import Frame
 
 START = StreamStart("c1", "m", 7)
 DONE = b"data: [DONE]\n\n"
@@ -530,3 +531,16 @@ def test_a_pair_that_is_cut_after_blocks_were_opened() -> None:
 def test_indexes_of_choices_that_lie() -> None:
     assert answer(chunk({"content": "a"}, "stop", index=-1)).choices[0].text == "a"
     assert error_of(chunk({"content": "a"}, index=10**9)).code == "limit_choices"
+
+
+def test_a_choice_without_a_delta_and_details_without_text() -> None:
+    empty = frame({"id": "c1", "choices": [{"index": 0, "finish_reason": None}]})
+    detail = {"type": "reasoning.text", "signature": "s"}
+    events = read(empty, chunk({"reasoning_details": [detail]}), chunk({"content": "a"}, "stop"))
+    assert events[2] == ReasoningEnd(Echo("openai_chat", {"reasoning_details": [detail]}), redacted=True)
+
+
+def test_nothing_is_read_behind_the_end_of_a_stream_inside_another() -> None:
+    box = reader("openai_chat")
+    box.feed_frames([Frame(chunk({"content": "a"}, "stop")[6:]), Frame(b"[DONE]")])
+    assert box.feed_frames([Frame(b"{}")]) == []

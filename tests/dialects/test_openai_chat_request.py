@@ -337,6 +337,7 @@ def test_reasoning_as_an_object() -> None:
     request = parse(reasoning={"effort": "low", "max_tokens": 7, "enabled": True, "summary": "auto", "exclude": True})
     assert request.reasoning == Reasoning("low", 7, True, "auto")
     assert request.extra == {"reasoning": {"exclude": True}}
+    assert parse(reasoning={"enabled": True}).reasoning == Reasoning(enabled=True)
 
 
 def test_output_formats() -> None:

@@ -173,6 +173,13 @@ def test_details_of_this_dialect_are_not_said_twice() -> None:
     ]
 
 
+def test_hidden_details_of_this_dialect_alone() -> None:
+    entries = [{"type": "reasoning.encrypted", "data": "d"}, {"type": "reasoning.encrypted", "data": "e"}]
+    hidden = ReasoningEnd(Echo("openai_chat", {"reasoning_details": entries}), redacted=True)
+    given = deltas(ReasoningStart(), hidden)[:2]
+    assert [delta["reasoning_details"][0]["index"] for delta in given] == [0, 1]
+
+
 def test_state_of_another_provider_is_packed_and_comes_back() -> None:
     echo = Echo("other", {"signature": "s"})
     shown: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(echo)]
@@ -270,6 +277,8 @@ def test_usage_comes_last_with_no_choices() -> None:
         "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
         "completion_tokens_details": {"reasoning_tokens": 3},
     }
+    cached = write(START, Usage(9, 5, 4), END)[-2]["usage"]
+    assert cached["prompt_tokens_details"] == {"cached_tokens": 4}
     raw = {"prompt_tokens": 9, "completion_tokens": 5, "cost": 0.1}
     assert write(START, Usage(9, 5, raw=raw), END)[-2]["usage"] == raw
     assert write(START, Usage(9), END)[-2]["usage"] == {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}

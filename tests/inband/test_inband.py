@@ -16,6 +16,7 @@ from streamglot.events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
+    StepEnd,
     StreamEnd,
     StreamError,
     StreamStart,
@@ -381,3 +382,19 @@ def test_a_coder_without_thinking_starts_in_its_text() -> None:
     assert inband("auto", model="gpt-4o").format.name == "none"
     with pytest.raises(ConfigError, match="no in-band format"):
         inband("nonsense")
+
+
+def test_every_turn_of_a_tool_loop_begins_anew() -> None:
+    events: list[BareEvent] = [StreamStart(), TextStart(), TextDelta(f"a</think>{CALL}"), TextEnd(), StepEnd(1, "end")]
+    events += [TextStart(), TextDelta("b</think>c"), TextEnd(), StreamEnd("end")]
+    given = run(inband("hermes", [WEATHER], starts_in_reasoning=True), events)
+    check(given)
+    found = put_together(given)
+    assert (found["reasoning"], found["text"], found["end"]) == ("ab", "c", "end")
+    assert StepEnd(1, "tool_calls") in given
+
+
+def test_special_tokens_are_dropped_unless_somebody_speaks_about_them() -> None:
+    assert read_all_ways("<bos>Hello!<eos> There.", "hermes")["text"] == "Hello! There."
+    assert read_all_ways("The `<eos>` token.", "hermes")["text"] == "The `<eos>` token."
+    assert read_all_ways("The <eos> token.", "none")["text"] == "The <eos> token."

@@ -66,7 +66,7 @@ class Dialect(Struct, frozen=True):
     @property
     def endpoint(self) -> Callable[..., Endpoint]:
         """Where an upstream of this dialect takes its requests."""
-        found: Callable[..., Endpoint] = self._module("endpoint", self.request).endpoint
+        found: Callable[..., Endpoint] = self._module("endpoint", self.request and self.reader_class).endpoint
         return found
 
     @property

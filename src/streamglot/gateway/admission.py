@@ -22,6 +22,7 @@ class Turns:
 
     def resize(self, most: int, wait: float) -> None:
         self._most, self._wait = most, wait
+        self._wake()
 
     async def take(self) -> None:
         if not self._most or (self.taken < self._most and not self._line):
@@ -44,6 +45,9 @@ class Turns:
 
     def give_back(self) -> None:
         self.taken -= 1
+        self._wake()
+
+    def _wake(self) -> None:
         while self._line and (not self._most or self.taken < self._most):
             turn = self._line.popleft()
             if not turn.done():

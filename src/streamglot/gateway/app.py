@@ -6,7 +6,8 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+import traceback
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,17 +16,21 @@ import msgspec
 from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
+from ..upstream.client import Client
 from ..upstream.discovery import Found, discover
-from ..upstream.http import HttpClient
 from ..upstream.routes import Routes
+from ..upstream.secrets import hide
 from .admission import Turns
+from .cache import Cache
 from .call import Call, Receive, Scope, Send
-from .config import Loaded, Server, load
+from .config import Loaded, load
+from .content import ContentLog
 from .exchange import Exchange
 from .faces import face_for
 from .keys import Caller, Doorkeeper
 from .metrics import Metrics
 from .record import Record
+from .telemetry import Telemetry
 
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
@@ -36,9 +41,12 @@ class Gateway:
     clock = staticmethod(time.monotonic)
     time = staticmethod(time.time)
 
-    def __init__(self, loaded: Loaded, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, loaded: Loaded, environment: Mapping[str, str] | None = None, say: Callable[[Mapping[str, Any]], None] | None = None
+    ) -> None:
+        self.say = say or _say
         self._environment = os.environ if environment is None else environment
-        self.client = HttpClient()
+        self.client = Client()
         self.metrics = Metrics()
         self.found: list[Found] = []
         self.stopping = False
@@ -46,7 +54,10 @@ class Gateway:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._breakers: dict[str, Breaker] = {}
         self._upstream_turns: dict[str, Turns] = {}
-        self._turns = Turns(loaded.config.server.concurrent, loaded.config.server.wait, "the gateway")
+        self._turns = Turns(0, 0, "the gateway")
+        self.cache = Cache(0)
+        self.content_log: ContentLog | None = None
+        self._telemetry: Telemetry | None = None
         self._pages: Any = None
         self._ticker: asyncio.Task[None] | None = None
         self._take(loaded)
@@ -56,23 +67,29 @@ class Gateway:
     def _take(self, loaded: Loaded) -> None:
         """A new configuration, whole or not at all."""
         server = loaded.config.server
-        doorkeeper = Doorkeeper(server, self._environment)
+        doorkeeper = Doorkeeper(server, self._environment, getattr(self, "doorkeeper", None))
         upstreams = list(loaded.config.upstreams.values())
         known = {upstream.name for upstream in upstreams}
-        upstreams += [found.upstream(self._environment) for found in self.found if found.there and found.provider.name not in known]
+        upstreams += [
+            found.upstream(self._environment) for found in self.found if found.there and found.provider.name not in known
+        ]
         if REPLAY not in known:
             upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
         default = server.default_model or (REPLAY if len(upstreams) == 1 else "")
         routes = Routes(upstreams, loaded.config.routes, default)
-        self.loaded, self.server, self.doorkeeper, self.routes = loaded, server, doorkeeper, routes
+        telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
+        self.content_log = ContentLog(server.redact) if server.log_content else None
+        self.loaded, self.server, self.doorkeeper, self.routes, self._telemetry = loaded, server, doorkeeper, routes, telemetry
+        self.cache.resize(server.cache_bytes)
         self._turns.resize(server.concurrent, server.wait)
         for upstream in upstreams:
-            self._upstream_turns.setdefault(upstream.name, Turns(0, 0, "")).resize(upstream.concurrent, server.wait)
+            self.upstream_turns(upstream).resize(upstream.concurrent, server.wait)
+            self.breaker(upstream).rest = upstream.rest
 
     def reload(self) -> None:
         """Reads the configuration again. A bad one is reported and the old one stays."""
         try:
-            self._take(load(self.loaded.path, self._environment))
+            self._take(load(self.loaded.path, self._environment, self.loaded.overrides))
         except ConfigError as error:
             self.say({"event": "reload_failed", "message": error.message})
         else:
@@ -91,6 +108,8 @@ class Gateway:
                 yield
             finally:
                 self._ticker.cancel()
+                for task in self._tasks:
+                    task.cancel()
 
     async def _tick(self) -> None:
         while True:
@@ -105,7 +124,7 @@ class Gateway:
         asyncio.get_running_loop().call_later(seconds, self._interrupt)
 
     def _interrupt(self) -> None:
-        error = UpstreamError("the gateway is shutting down; send the request again", code="shutting_down", status=503)
+        error = _shutting_down()
         for exchange in list(self._live):
             exchange.interrupt(error)
 
@@ -144,7 +163,7 @@ class Gateway:
             self.metrics.open.dec()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
+        await receive()  # lifespan.startup
         async with self.running():
             await send({"type": "lifespan.startup.complete"})
             await receive()
@@ -155,7 +174,7 @@ class Gateway:
     @asynccontextmanager
     async def turn(self, caller: Caller | None) -> AsyncIterator[None]:
         if self.stopping:
-            raise UpstreamError("the gateway is shutting down; send the request again", code="shutting_down", status=503)
+            raise _shutting_down()
         if caller is not None and caller.concurrent and caller.open >= caller.concurrent:
             raise RequestError(
                 f"the key {caller.name!r} has its {caller.concurrent} streams open",
@@ -174,48 +193,57 @@ class Gateway:
             if caller is not None:
                 caller.open -= 1
 
-    @asynccontextmanager
-    async def upstream_turn(self, upstream: Upstream) -> AsyncIterator[None]:
-        turns = self._upstream_turns[upstream.name]
-        await turns.take()
-        try:
-            yield
-        finally:
-            turns.give_back()
+    def upstream_turns(self, upstream: Upstream) -> Turns:
+        return self._upstream_turns.setdefault(upstream.name, Turns(0, 0, f"upstream {upstream.name!r}"))
 
     def breaker(self, upstream: Upstream) -> Breaker:
-        return self._breakers.setdefault(upstream.name, Breaker())
+        return self._breakers.setdefault(upstream.name, Breaker(upstream.rest))
 
     def resting(self, upstream: Upstream) -> StreamglotError:
         wait = self.breaker(upstream).wait(self.clock())
         return UpstreamError(
-            f"upstream {upstream.name!r} failed several times in a row and is left alone for {wait:.0f} s more",
+            f"upstream {upstream.name!r} failed {upstream.rest.failures} times in a row and is left alone for {wait:.0f} s more; "
+            "try again then, or add another upstream as a fallback",
             code="upstream_resting",
             status=503,
             detail={"retry_after": wait},
         )
 
-    def finished(self, record: Record, caller: Caller | None) -> None:
-        now = self.clock()
-        if caller is not None and record.usage is not None:
+    def finished(self, record: Record, caller: Caller | None, headers: Mapping[str, str]) -> None:
+        now, time = self.clock(), self.time()
+        if caller is not None and record.usage is not None and not record.cached:
             caller.spent((record.usage.input_tokens or 0) + (record.usage.output_tokens or 0), now)
         self.metrics.note(record)
+        if self._telemetry is not None:
+            self._telemetry.note(record, headers, now, time)
         if self.server.log:
-            self.say(record.line(now, self.time()))
+            self.say(record.line(now, time))
 
-    def say(self, line: Mapping[str, Any]) -> None:
-        """One line of JSON on standard error."""
-        sys.stderr.buffer.write(msgspec.json.encode(line) + b"\n")
-        sys.stderr.buffer.flush()
+    def say_fault(self, request_id: str, error: Exception) -> None:
+        """A fault of our own, with the place in the code."""
+        trace = "".join(traceback.format_exception(error))
+        self.say({"event": "fault", "request_id": request_id, "trace": hide(trace, self.secrets())})
+
+    def secrets(self) -> list[str]:
+        return [secret for upstream in self.routes.upstreams.values() for secret in upstream.secrets()]
 
     def states(self) -> dict[str, str]:
         now = self.clock()
         return {name: self.breaker(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
 
 
-def create(server: Server | None = None, loaded: Loaded | None = None) -> Gateway:
+def _say(line: Mapping[str, Any]) -> None:
+    """One line of JSON on standard error."""
+    sys.stderr.write(msgspec.json.encode(line).decode() + "\n")
+    sys.stderr.flush()
+
+
+def _shutting_down() -> StreamglotError:
+    return StreamglotError(
+        "the gateway is shutting down; send the request again", code="shutting_down", status=503, retryable=True
+    )
+
+
+def create(loaded: Loaded | None = None) -> Gateway:
     """The application for an ASGI server of your own."""
-    loaded = loaded or load()
-    if server is not None:
-        loaded.config.server = server
-    return Gateway(loaded)
+    return Gateway(loaded or load())

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ..errors import LimitExceeded, RequestError, excerpt
+from .connection import connection_of
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -33,6 +34,8 @@ class Call:
         self._query: bytes = scope.get("query_string", b"")
         self._receive = receive
         self._send = send
+        self._connection = connection_of(scope)
+        self._watcher: asyncio.Task[None] | None = None
 
     def query(self, name: str) -> str:
         return parse_qs(self._query.decode("latin-1")).get(name, [""])[0] if self._query else ""
@@ -65,17 +68,38 @@ class Call:
 
     async def _received(self, seconds: float | None) -> MutableMapping[str, Any]:
         try:
-            message = await (self._receive() if seconds is None else asyncio.wait_for(self._receive(), seconds))
+            async with asyncio.timeout(seconds):  # wait_for would start a task for it
+                message = await self._receive()
         except TimeoutError:
             raise self._too_slow(seconds or 0.0) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
         return message
 
-    async def disconnected(self) -> None:
-        """Returns when the client hangs up."""
+    def watch(self, gone: Callable[[], None]) -> None:
+        """Calls ``gone`` when the client hangs up: at once where the connection is ours, by a task on any other server."""
+        if self._connection is not None:
+            self._connection.watch(gone)
+        else:
+            self._watcher = asyncio.ensure_future(self._disconnected(gone))
+
+    def unwatch(self) -> None:
+        if self._connection is not None:
+            self._connection.watch(None)
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def _disconnected(self, gone: Callable[[], None]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        if not self.ended:
+            gone()
+
+    def cut(self) -> None:
+        """Hangs up on a client that does not take what it is sent."""
+        self.ended = True
+        if self._connection is not None:
+            self._connection.cut()
 
     def _too_large(self, most: int) -> LimitExceeded:
         return LimitExceeded(f"the body is larger than the limit of {most} bytes (server.max_body_bytes)", code="body_too_large")

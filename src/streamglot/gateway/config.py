@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +14,15 @@ from msgspec import Struct, field
 
 from ..dialects import DIALECTS
 from ..errors import ConfigError
+from ..inband import find_format
 from ..upstream.routes import Route
-from ..upstream.settings import Upstream
+from ..upstream.secrets import HIDDEN
+from ..upstream.settings import Upstream, is_secret
 
 FILE_NAME = "streamglot.toml"
 PREFIX = "STREAMGLOT_"
-SECRET = ("key", "hash")
+PLACES = ("http://", "https://", "file:")
+_USER_INFO = re.compile(r"//[^/@\s\"]+@")
 
 
 class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -34,7 +38,9 @@ class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Server(Struct, forbid_unknown_fields=True, kw_only=True):
-    """``wait``: how many seconds a request may wait for its turn when the streams are all taken."""
+    """``concurrent``: requests at once, and ``wait``: how many seconds one may wait for its turn. ``keep_alive_seconds``:
+    the longest silence towards a client. ``stall_seconds``: how long a client may take nothing of what it is sent.
+    ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds."""
 
     host: str = "127.0.0.1"
     port: int = 8484
@@ -44,13 +50,15 @@ class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     concurrent: int = 4000
     wait: float = 5.0
     keep_alive_seconds: float = 15.0
+    stall_seconds: float = 600.0
     shutdown_seconds: float = 30.0
     default_model: str = ""
     discover: bool = True
+    telemetry: bool = False
     log: bool = True
     log_content: bool = False
-    cache_seconds: float = 0.0
-    cache_entries: int = 1000
+    redact: list[str] = field(default_factory=list)
+    cache_bytes: int = 64 * 2**20
     keys: list[Keys] = field(default_factory=list)
 
 
@@ -61,14 +69,17 @@ class Config(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Loaded(Struct):
-    """The configuration, the file it came from, and the origin of each value by its path."""
+    """The configuration, the file it came from, the origin of each value by its path, and what the command line said."""
 
     config: Config
-    path: Path | None
-    origins: dict[str, str]
+    path: Path | None = None
+    origins: dict[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load(path: Path | None = None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Loaded:
+def load(
+    path: Path | None = None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> Loaded:
     """The file, then variables such as STREAMGLOT_SERVER__PORT, then what the command line said."""
     environment = os.environ if environment is None else environment
     path = path or _usual_place(environment)
@@ -80,18 +91,20 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None,
     for name, text in sorted(environment.items()):
         if name.startswith(PREFIX) and "__" in name:
             place = name.removeprefix(PREFIX).lower().split("__")
-            _put(values, place, _value(text))
+            _put(values, place, _value(text), name)
             origins[".".join(place)] = name
     for name, value in (overrides or {}).items():
         if value is not None:
-            _put(values, name.split("."), value)
+            _put(values, name.split("."), value, "the command line")
             origins[name] = "the command line"
     try:
-        config = msgspec.convert(values, Config)
+        config = msgspec.convert(values, Config, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path or 'the configuration'}: {_plain(str(error))}") from None
-    _finish(config, environment)
-    return Loaded(config, path, origins)
+        message = _plain(str(error))
+        origin = next((origin for place, origin in origins.items() if f"'{place}'" in message), path)
+        raise ConfigError(f"{origin or 'the configuration'}: {message}") from None
+    _finish(config, environment, origins)
+    return Loaded(config, path, origins, overrides or {})
 
 
 def shown(loaded: Loaded) -> list[tuple[str, str, str]]:
@@ -107,9 +120,9 @@ def shown(loaded: Loaded) -> list[tuple[str, str, str]]:
             for number, inner in enumerate(value):
                 walk(inner, f"{place}[{number}]")
             return
-        hidden = place.rpartition(".")[2] in SECRET and value
+        hidden = value and is_secret(place.rpartition(".")[2]) and not isinstance(value, (bool, int, float))
         origin = next((loaded.origins[known] for known in (place, place.partition("[")[0]) if known in loaded.origins), "default")
-        rows.append((place, "••••" if hidden else msgspec.json.encode(value).decode(), origin))
+        rows.append((place, HIDDEN if hidden else _USER_INFO.sub(f"//{HIDDEN}@", msgspec.json.encode(value).decode()), origin))
 
     walk(msgspec.to_builtins(loaded.config), "")
     return rows
@@ -140,14 +153,18 @@ def _note(value: Any, place: str, origin: str, origins: dict[str, str]) -> None:
         origins[place] = origin
 
 
-def _put(values: dict[str, Any], place: list[str], value: Any) -> None:
+def _put(values: dict[str, Any], place: list[str], value: Any, origin: str) -> None:
     for name in place[:-1]:
         values = values.setdefault(name, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{origin}: {name!r} in {'.'.join(place)} is no table that could have a {place[-1]!r}")
     values[place[-1]] = value
 
 
 def _value(text: str) -> Any:
-    """A variable as JSON if it is some, else as the text it is."""
+    """A variable as the list or table that it is in JSON, else as text, which becomes a number where one is wanted."""
+    if text[:1] not in ("[", "{"):
+        return text
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -158,13 +175,22 @@ def _plain(message: str) -> str:
     return message.replace("`", "'").replace("$.", "").replace("Object contains unknown field", "there is no setting")
 
 
-def _finish(config: Config, environment: Mapping[str, str]) -> None:
+def _finish(config: Config, environment: Mapping[str, str], origins: dict[str, str]) -> None:
     for name, upstream in config.upstreams.items():
         upstream.name = name
         if upstream.dialect not in DIALECTS or not DIALECTS[upstream.dialect].reader_class:
             able = ", ".join(entry.name for entry in DIALECTS.values() if entry.reader_class)
             raise ConfigError(f"upstreams.{name}.dialect is {upstream.dialect!r}; an upstream can speak {able}")
-        if not upstream.base_url:
-            raise ConfigError(f"upstreams.{name}.base_url is missing: where is it?")
+        if not upstream.base_url.startswith(PLACES):
+            raise ConfigError(
+                f"upstreams.{name}.base_url is {upstream.base_url!r}: it must begin with one of {', '.join(PLACES)}"
+            )
+        find_format(upstream.inband)
         if upstream.key_env and not upstream.key:
             upstream.key = environment.get(upstream.key_env, "")
+            origins[f"upstreams.{name}.key"] = upstream.key_env if upstream.key else f"{upstream.key_env}, which is not set"
+    for pattern in config.server.redact:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(f"server.redact has {pattern!r}, which is no pattern: {error}") from None

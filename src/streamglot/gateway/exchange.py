@@ -1,6 +1,6 @@
 """One exchange: from a client's request to the last byte of its answer. This is the product, in about a page.
 
-    face.parse -> routes.find -> open_source (retries, fallbacks) -> events -> writer.feed -> call.write
+    face.parse -> routes.find -> opening (retries, fallbacks) -> events -> writer.feed -> call.write
 
 Until the first event that says something, an error is an HTTP status in the client's own error shape and another upstream
 may be asked. After it, an error is the last thing in the stream.
@@ -10,43 +10,51 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ..dialects import dialect
 from ..errors import StreamglotError, UpstreamTimeout
 from ..events import Event, KeepAlive, StreamError
-from ..messages import Request
+from ..messages import Request, Response
 from ..stages import Collect
-from ..upstream.routes import Candidate
+from .cache import key_of
 from .call import Call, ClientGone, json_object
 from .faces import Face
 from .keys import Caller, presented
+from .opening import Opening, retry_after_of
 from .record import Record
-from .source import Source, open_source
+from .source import ENDS, Events
 
 if TYPE_CHECKING:
     from .app import Gateway
 
-FALL_BACK_ON = frozenset((401, 403, 404, 408, 409, 429))
-"""Refusals that another upstream may not share; so may any server error."""
-FIRST_PAUSE = 0.25
-LONGEST_PAUSE = 8.0
+LAST_WORD_SECONDS: Final = 2.0
+"""How long the last words to a client may take that has stopped reading."""
+_NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
+ID_CHARS: Final = 128
 
 
 class Exchange:
     def __init__(self, gateway: Gateway, face: Face, call: Call, model_in_path: str) -> None:
-        self.record = Record(call.headers.get("x-request-id") or uuid.uuid4().hex, face.dialect, gateway.clock())
+        given = _NOT_IN_AN_ID.sub("", call.headers.get("x-request-id", ""))[:ID_CHARS]
+        self.record = Record(given or uuid.uuid4().hex, face.dialect, gateway.clock())
         self._gateway = gateway
         self._face = face
         self._call = call
         self._model_in_path = model_in_path
         self._caller: Caller | None = None
-        self._source: Source | None = None
+        self._request = Request()
+        self._body: dict[str, Any] = {}
+        self._source: Events | None = None
         self._writer: Any = None
+        self._tap: Collect | None = None
+        self._cache_key = b""
         self._busy = False
+        self._gone = False
         self._last_write = self.record.began
         self._interruption: StreamglotError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -55,137 +63,141 @@ class Exchange:
 
     def interrupt(self, error: StreamglotError) -> None:
         """Ends the exchange with this error: the gateway stops, or a deadline passed."""
+        if self._interruption is not None or self._call.ended:
+            return
         self._interruption = error
+        if self._source is not None and not self._busy:
+            self._source.interrupt(error)
         if self._task is not None:
+            self._task.cancel()
+
+    def _client_gone(self) -> None:
+        if self._task is not None and not self._call.ended and not self._gone:
+            self._gone = True
             self._task.cancel()
 
     async def run(self) -> None:
         self._task = asyncio.current_task()
         try:
-            await self._run()
+            await self._guarded()
         except ClientGone:
             self.record.ending = "client_gone"
-        except asyncio.CancelledError:
-            if self._interruption is None:
-                self.record.ending = "client_gone"
-                raise
-            await self._fail(self._interruption.as_event(), self._interruption)
         except StreamglotError as error:
-            await self._fail(error.as_event(), error)
+            await self._fail(error.as_event(), retry_after_of(error))
+        except Exception as error:
+            self._gateway.say_fault(self.record.request_id, error)
+            await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
         finally:
+            self._call.unwatch()
             if self._source is not None:
                 self._source.close()
-            self._gateway.finished(self.record, self._caller)
+            self._gateway.finished(self.record, self._caller, self._call.headers)
+
+    async def _guarded(self) -> None:
+        """The path; a cancellation of ours becomes what it meant."""
+        try:
+            await self._path()
+        except asyncio.CancelledError:
+            if self._task is not None and (self._gone or self._interruption is not None):
+                self._task.uncancel()
+            if self._gone:
+                raise ClientGone from None
+            if self._interruption is not None:
+                raise self._interruption from None
+            raise
 
     # --- the path
 
-    async def _run(self) -> None:
+    async def _path(self) -> None:
         gateway, call = self._gateway, self._call
-        self._caller = gateway.doorkeeper.admit(call.headers, call.query("key"))
-        body = json_object(await call.body(gateway.server.max_body_bytes, gateway.server.body_seconds))
-        request = self._face.parse(body, self._model_in_path)
-        self.record.model, self.record.stream = request.model, request.stream
-        if self._caller is not None:
-            self.record.key = self._caller.name
-            self._caller.check(request.model, gateway.clock())
-        candidates = gateway.routes.find(request.model, random.random)
-        watcher = asyncio.ensure_future(call.disconnected())
-        watcher.add_done_callback(self._client_gone)
-        try:
-            async with gateway.turn(self._caller):
-                if request.stream:
-                    self._writer = self._make_writer(request, body)
-                self._source = await self._open(candidates, request)
-                self.record.upstream = self._source.candidate.upstream.name
-                self.record.upstream_dialect = self._source.candidate.upstream.dialect
-                self.record.dropped = self._source.dropped
-                self.record.first_event = gateway.clock()
-                async with gateway.upstream_turn(self._source.candidate.upstream):
-                    if request.stream:
-                        await self._stream(self._source)
-                    else:
-                        await self._whole(self._source, request, body)
-        finally:
-            watcher.cancel()
+        caller = self._caller = gateway.doorkeeper.admit(call.headers, call.query("key"))
+        body = self._body = json_object(await call.body(gateway.server.max_body_bytes, gateway.server.body_seconds))
+        request = self._request = self._face.parse(body, self._model_in_path)
+        model = self.record.model = gateway.routes.named(request.model)
+        self.record.stream = request.stream
+        if caller is not None:
+            self.record.key = caller.name
+            caller.check(model, gateway.clock())
+        candidates = gateway.routes.find(model, random.random)
+        call.watch(self._client_gone)
+        async with gateway.turn(caller):
+            if request.stream:
+                self._writer = self._make_writer()
+            if candidates[0].cache_seconds:
+                self._cache_key = key_of(request, self.record.key or presented(call.headers))
+                self._source = gateway.cache.get(self._cache_key, gateway.clock())
+                self.record.cached = self._source is not None
+            if self._source is None:
+                key = "" if gateway.doorkeeper.admitted_by(call.headers) else presented(call.headers)
+                passed = {name: call.headers[name] for name in self._face.passed if name in call.headers}
+                self._source = await Opening(gateway, request, self.record, key, passed).first_of(candidates)
+                if self._cache_key or gateway.content_log is not None:
+                    self._tap = Collect()
+            source = self._source
+            self.record.upstream, self.record.dropped = source.name, source.dropped
+            self.record.first_event = gateway.clock()
+            await (self._stream(source) if request.stream else self._whole(source))
+            if self._tap is not None:
+                self._keep(self._tap.close()[0], source.name, candidates[0].cache_seconds)
+            await source.drain()
 
-    def _client_gone(self, watcher: asyncio.Future[None]) -> None:
-        if not watcher.cancelled() and self._task is not None and not self._call.ended:
-            self._task.cancel()
-
-    async def _open(self, candidates: list[Candidate], request: Request) -> Source:
-        """The first candidate that answers. A failed one is asked again after a pause, then the next is asked."""
-        gateway = self._gateway
-        failure: StreamglotError | None = None
-        for candidate in candidates:
-            breaker = gateway.breaker(candidate.upstream)
-            for attempt in range(max(1, candidate.upstream.attempts)):
-                if not breaker.allows(gateway.clock()):
-                    failure = failure or gateway.resting(candidate.upstream)
-                    break
-                if attempt:
-                    await asyncio.sleep(_pause(attempt, failure))
-                self.record.attempts += 1
-                key = presented(self._call.headers) if candidate.upstream.pass_key else ""
-                try:
-                    source = await open_source(gateway.client, candidate, request, key)
-                except StreamglotError as error:
-                    failure = error
-                    breaker.failed(gateway.clock()) if error.status >= 500 else breaker.succeeded()
-                    self.record.upstream = candidate.upstream.name
-                    if not error.retryable:
-                        break
-                except BaseException:
-                    breaker.released()
-                    raise
-                else:
-                    breaker.succeeded()
-                    return source
-            assert failure is not None
-            if failure.status not in FALL_BACK_ON and failure.status < 500:
-                break
-        assert failure is not None
-        raise failure
-
-    async def _stream(self, source: Source) -> None:
-        writer, call, record = self._writer, self._call, self.record
+    async def _stream(self, source: Events) -> None:
+        writer, seen, clock, tap = self._writer, self.record.seen, self._gateway.clock, self._tap
         events: list[Event] | None = source.first
-        clock = self._gateway.clock
         while events is not None:
-            record.seen(events, clock())
+            seen(events, clock())
+            if tap is not None:
+                for event in events:
+                    tap.feed(event)
             data = writer.feed(events)
+            if events and type(events[-1]) in ENDS:
+                self.record.usage = writer.usage
+                await self._write(data + writer.close(), last=True)
+                return
             if data:
                 await self._write(data)
             events = await source.read()
         self.record.usage = writer.usage
         await self._write(writer.close(), last=True)
-        call.ended = True
 
-    async def _whole(self, source: Source, request: Request, body: dict[str, Any]) -> None:
-        box = Collect(extensions=bool(body.get("extensions")))
+    async def _whole(self, source: Events) -> None:
+        """The same path, collected."""
+        box = Collect(extensions=bool(self._body.get("extensions")))
+        tap = self._tap
         events: list[Event] | None = source.first
         while events is not None:
             self.record.seen(events, self._gateway.clock())
             for event in events:
                 box.feed(event)
-            events = await source.read()
+                if tap is not None:
+                    tap.feed(event)
+            events = None if events and type(events[-1]) in ENDS else await source.read()
         response = box.close()[0]
         self.record.usage = response.usage
         if response.error is not None:
             await self._fail(response.error, None)
             return
         response.id = response.id or self._mint_id()
-        response.model = response.model or request.model
+        response.model = response.model or self._request.model
         response.created = response.created or int(self._gateway.time())
         build = dialect(self._face.dialect).build_response
-        answer = msgspec.json.encode(build(response, **self._face.response(request, body)))
-        await self._call.reply(200, answer, "application/json", self._headers())
+        answer = msgspec.json.encode(build(response, **self._face.response(self._request, self._body)))
+        await self._reply(200, answer, self._headers())
+
+    def _keep(self, response: Response, upstream: str, seconds: float) -> None:
+        """What a cache or a log of contents wants of an answer that has been given."""
+        gateway = self._gateway
+        if self._cache_key and response.error is None and response.choices:
+            gateway.cache.put(self._cache_key, response, upstream, gateway.clock() + seconds)
+        if gateway.content_log is not None:
+            gateway.say(gateway.content_log.line(self.record.request_id, self._request, response))
 
     # --- writing
 
-    def _make_writer(self, request: Request, body: dict[str, Any]) -> Any:
-        options = self._face.writer(request, body)
+    def _make_writer(self) -> Any:
+        options = self._face.writer(self._request, self._body)
         return dialect(self._face.dialect).writer(
-            id=self._mint_id(), model=request.model, created=int(self._gateway.time()), **options
+            id=self._mint_id(), model=self._request.model, created=int(self._gateway.time()), **options
         )
 
     def _mint_id(self) -> str:
@@ -197,6 +209,8 @@ class Exchange:
             headers["x-streamglot-upstream"] = self.record.upstream
         if self.record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(self.record.dropped)
+        if self._cache_key:
+            headers["x-streamglot-cache"] = "hit" if self.record.cached else "miss"
         return headers
 
     async def _write(self, data: bytes, last: bool = False) -> None:
@@ -214,37 +228,56 @@ class Exchange:
             self._busy = False
             self._last_write = self._gateway.clock()
 
+    async def _reply(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self._busy = True
+        try:
+            await self._call.reply(status, body, "application/json", headers)
+        finally:
+            self._busy = False
+
     def tick(self, now: float) -> None:
         """Called by the gateway's clock: keeps a silent stream alive and ends one that is over its time."""
-        upstream = self._source.candidate.upstream if self._source is not None else None
+        if self._call.ended:
+            return
+        server = self._gateway.server
+        upstream = self._source.upstream if self._source is not None else None
         if upstream is not None:
-            if now - self.record.last_event > upstream.timeouts.idle and not self._busy:
-                self.interrupt(UpstreamTimeout(f"upstream {upstream.name!r} was silent for {upstream.timeouts.idle:g} s (timeouts.idle)"))
-            elif now - self.record.began > upstream.timeouts.total:
-                self.interrupt(UpstreamTimeout(f"the answer took more than {upstream.timeouts.total:g} s (timeouts.total)"))
-        if self._writer is not None and not self._busy and now - self._last_write >= self._gateway.server.keep_alive_seconds:
+            limits = upstream.timeouts
+            if not self._busy and now - max(self.record.last_event, self._last_write) > limits.idle:
+                self.interrupt(UpstreamTimeout(f"it was silent for {limits.idle:g} s (timeouts.idle)"))
+            elif now - self.record.began > limits.total:
+                self.interrupt(UpstreamTimeout(f"the answer took more than {limits.total:g} s (timeouts.total)"))
+        if self._busy:
+            if now - self._last_write > server.stall_seconds and self.record.last_event < now - server.stall_seconds:
+                self._call.cut()
+                self._client_gone()
+        elif self._writer is not None and now - self._last_write >= server.keep_alive_seconds:
             data = self._writer.feed([KeepAlive()])
             if data:
                 self._gateway.spawn(self._write(data))
 
-    async def _fail(self, error: StreamError, raised: StreamglotError | None) -> None:
+    async def _fail(self, error: StreamError, retry_after: float | None) -> None:
         """Before the first byte an HTTP status, after it the dialect's own error in the stream."""
+        if self.record.request_id not in error.message:
+            error = msgspec.structs.replace(error, message=f"{error.message} (request id {self.record.request_id})")
         self.record.failed(error)
         if self._call.ended:
             return
-        if self._call.started:
-            await self._write(self._writer.feed([error]) + self._writer.close(), last=True)
-            return
-        headers = {**self._headers(), "x-should-retry": "false" if self.record.attempts > 1 else "true"}
-        after = getattr(raised, "retry_after", None) or (error.detail or {}).get("retry_after")
-        if isinstance(after, (int, float)):
-            headers["retry-after"] = str(max(1, round(after)))
-        body = msgspec.json.encode(dialect(self._face.dialect).error_body(error))
-        await self._call.reply(error.status, body, "application/json", headers)
+        try:
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                if self._call.started:
+                    await self._write(self._writer.feed([error]) + self._writer.close(), last=True)
+                else:
+                    await self._refuse(error, retry_after)
+        except (TimeoutError, asyncio.CancelledError):
+            self._call.cut()
 
-
-def _pause(attempt: int, failure: StreamglotError | None) -> float:
-    """Twice as long each time, with a part of chance; what the upstream asked for is respected."""
-    asked = getattr(failure, "retry_after", None)
-    grown = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1))
-    return min(LONGEST_PAUSE, float(asked)) if asked is not None else grown * random.uniform(0.5, 1.0)
+    async def _refuse(self, error: StreamError, retry_after: float | None) -> None:
+        headers = self._headers()
+        if retry_after is not None:
+            headers["retry-after"] = str(max(1, round(retry_after)))
+        if self.record.attempts > 1 or not error.retryable:
+            headers["x-should-retry"] = "false"  # we tried for the client, or it is of no use
+        if error.status == 408:
+            headers["connection"] = "close"
+        await self._reply(error.status, msgspec.json.encode(dialect(self._face.dialect).error_body(error)), headers)

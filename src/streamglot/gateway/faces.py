@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -15,13 +15,13 @@ Body = dict[str, Any]
 Options = dict[str, Any]
 
 
-def _no_options(request: Request, body: Body) -> Options:
+def _no_options(_request: Request, _body: Body) -> Options:
     return {}
 
 
 class Face(Struct, frozen=True):
     """``parse`` makes the request of a body and of what stands in the address. ``writer`` and ``response`` are options for
-    the writer and for the response builder that depend on what was asked. ``id_prefix`` begins the ids that we give."""
+    the writer and for the response builder that depend on what was asked. ``id_prefix`` begins the ids that we give. ``passed`` are headers of a client that an upstream of the same dialect is sent."""
 
     dialect: str
     parse: Callable[[Body, str], Request]
@@ -29,6 +29,7 @@ class Face(Struct, frozen=True):
     writer: Callable[[Request, Body], Options] = _no_options
     response: Callable[[Request, Body], Options] = _no_options
     headers: dict[str, str] = field(default_factory=dict)
+    passed: tuple[str, ...] = ()
 
     @property
     def media_type(self) -> str:
@@ -40,7 +41,7 @@ def _plain(name: str) -> Callable[[Body, str], Request]:
 
 
 def _always_streams(name: str) -> Callable[[Body, str], Request]:
-    def parse(body: Body, model: str) -> Request:
+    def parse(body: Body, _model: str) -> Request:
         request = dialect(name).parse_request(body)
         request.stream = True
         request.extra, request.essential = {}, []  # names of threads and runs, and answers to approvals, are ours to keep
@@ -50,7 +51,7 @@ def _always_streams(name: str) -> Callable[[Body, str], Request]:
 
 
 def _streams_unless_told(name: str, **options: Any) -> Callable[[Body, str], Request]:
-    def parse(body: Body, model: str) -> Request:
+    def parse(body: Body, _model: str) -> Request:
         request: Request = dialect(name).parse_request({"stream": True, **body}, **options)
         return request
 
@@ -59,7 +60,8 @@ def _streams_unless_told(name: str, **options: Any) -> Callable[[Body, str], Req
 
 def _gemini(stream: bool) -> Callable[[Body, str], Request]:
     def parse(body: Body, model: str) -> Request:
-        request: Request = dialect("gemini").parse_request(body, model=model, stream=stream)
+        parse_request: Callable[..., Request] = dialect("gemini").parse_request
+        request: Request = parse_request(body, model=model, stream=stream)
         return request
 
     return parse
@@ -69,20 +71,22 @@ def _chat_writer(request: Request, body: Body) -> Options:
     return {"include_usage": request.include_usage, "functions": "functions" in body}
 
 
-def _chat_response(request: Request, body: Body) -> Options:
+def _chat_response(_request: Request, body: Body) -> Options:
     return {"functions": "functions" in body}
 
 
-def _agui_writer(request: Request, body: Body) -> Options:
+def _agui_writer(_request: Request, body: Body) -> Options:
     names = {"threadId": "thread_id", "runId": "run_id"}
     return {ours: body[theirs] for theirs, ours in names.items() if isinstance(body.get(theirs), str)}
 
 
+_BETA: Final = ("openai-beta", "openai-organization", "openai-project")
+
 FACES: Final[dict[str, Face]] = {
-    "/v1/chat/completions": Face("openai_chat", _plain("openai_chat"), "chatcmpl-", _chat_writer, _chat_response),
+    "/v1/chat/completions": Face("openai_chat", _plain("openai_chat"), "chatcmpl-", _chat_writer, _chat_response, passed=_BETA),
     "/v1/completions": Face("openai_completions", _plain("openai_completions"), "cmpl-"),
-    "/v1/responses": Face("openai_responses", _plain("openai_responses"), "resp_"),
-    "/v1/messages": Face("anthropic", _plain("anthropic"), "msg_"),
+    "/v1/responses": Face("openai_responses", _plain("openai_responses"), "resp_", passed=_BETA),
+    "/v1/messages": Face("anthropic", _plain("anthropic"), "msg_", passed=("anthropic-beta",)),
     "/api/chat": Face("ollama", _streams_unless_told("ollama")),
     "/api/generate": Face(
         "ollama",
@@ -94,10 +98,28 @@ FACES: Final[dict[str, Face]] = {
     "/ui": Face("vercel_ui", _always_streams("vercel_ui"), "msg_"),
 }
 
+PLAIN: Final = ("openai_chat", "openai_responses", "openai_completions")
+"""Dialects whose upstreams have embeddings beside their chat, under the same base address."""
+COUNTED_BY: Final = "anthropic"
+"""The dialect whose upstreams count tokens when they are asked to."""
+
 _GEMINI: Final = re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>.+):(?P<verb>generateContent|streamGenerateContent)")
 _GEMINI_STREAM: Final = Face("gemini", _gemini(True))
 _GEMINI_WHOLE: Final = Face("gemini", _gemini(False))
-_GEMINI_ARRAY: Final = Face("gemini", _gemini(True), writer=lambda request, body: {"array": True}, headers={"content-type": "application/json"})
+_GEMINI_ARRAY: Final = Face(
+    "gemini", _gemini(True), writer=lambda request, body: {"array": True}, headers={"content-type": "application/json"}
+)
+
+
+def dialect_of(path: str, headers: Mapping[str, str]) -> str:
+    """Whose error shape a client reads at an address that is no face."""
+    if path.startswith("/api/"):
+        return "ollama"
+    if "anthropic-version" in headers or path.startswith("/v1/messages"):
+        return "anthropic"
+    if path.startswith(("/v1beta", "/v1alpha")) or "x-goog-api-key" in headers:
+        return "gemini"
+    return "openai_chat"
 
 
 def face_for(path: str, alt: str = "") -> tuple[Face, str] | None:

@@ -12,21 +12,32 @@ from .config import Keys, Server
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MINUTE = 60.0
+OWN_HEADER = "x-streamglot-key"
+"""For our key where the usual header holds one that is meant for the upstream."""
 
 
 class Caller:
     """A key's own state: what it may do and what it has done in the last minute."""
 
     def __init__(self, key: Keys) -> None:
+        self.open = 0
+        self._requests = _Bucket()
+        self._tokens = _Bucket()
+        self.take(key)
+
+    def take(self, key: Keys) -> None:
+        """New settings; what was done in the last minute stays done."""
         self.name = key.name
         self.concurrent = key.concurrent
-        self.open = 0
         self._models = key.models
-        self._requests = _Bucket(key.requests_per_minute)
-        self._tokens = _Bucket(key.tokens_per_minute)
+        self._requests.resize(key.requests_per_minute)
+        self._tokens.resize(key.tokens_per_minute)
+
+    def may_use(self, model: str) -> bool:
+        return any(fnmatchcase(model, pattern) for pattern in self._models)
 
     def check(self, model: str, now: float) -> None:
-        if model and not any(fnmatchcase(model, pattern) for pattern in self._models):
+        if not self.may_use(model):
             raise RequestError(f"the key {self.name!r} may not use the model {model!r}", code="model_not_allowed", status=403)
         for bucket, cost, what in ((self._requests, 1.0, "requests"), (self._tokens, 0.0, "tokens")):
             wait = bucket.take(cost, now)
@@ -46,11 +57,15 @@ class Caller:
 class _Bucket:
     """So many a minute, saved up for a minute at most. 0 is no limit."""
 
-    def __init__(self, per_minute: int) -> None:
-        self._rate = per_minute / MINUTE
-        self._most = float(per_minute)
-        self._left = float(per_minute)
+    def __init__(self) -> None:
+        self._rate = 0.0
+        self._most = 0.0
+        self._left = 0.0
         self._at = 0.0
+
+    def resize(self, per_minute: int) -> None:
+        self._left += per_minute - self._most
+        self._rate, self._most = per_minute / MINUTE, float(per_minute)
 
     def take(self, cost: float, now: float) -> float:
         """Takes it and gives 0, or gives the seconds to wait."""
@@ -75,8 +90,10 @@ class _Bucket:
 class Doorkeeper:
     """Knows the callers by the hash of their key. Without keys everybody on this machine may come in."""
 
-    def __init__(self, server: Server, environment: Mapping[str, str]) -> None:
+    def __init__(self, server: Server, environment: Mapping[str, str], before: Doorkeeper | None = None) -> None:
         self._callers: dict[str, Caller] = {}
+        known = before._callers if before is not None else {}
+        taken: list[tuple[Caller, Keys]] = []
         for key in server.keys:
             digest = key.hash.lower().removeprefix("sha256:")
             if key.key_env:
@@ -84,20 +101,34 @@ class Doorkeeper:
                 if not secret:
                     raise ConfigError(f"the key {key.name!r} is to come from {key.key_env}, which is not set")
                 digest = digest_of(secret)
-            if len(digest) != 64:
-                raise ConfigError(f"the key {key.name!r} needs a hash of 64 hexadecimal digits (`streamglot key` makes one) or a key_env")
-            self._callers[digest] = Caller(key)
+            if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+                raise ConfigError(
+                    f"the key {key.name!r} needs a hash of 64 hexadecimal digits (the SHA-256 of the key) or a key_env"
+                )
+            caller = self._callers[digest] = known.get(digest) or Caller(key)
+            taken.append((caller, key))
         if not self._callers and server.host not in LOOPBACK:
             raise ConfigError(
                 f"refusing to listen on {server.host} without keys: anybody who reaches it could use your upstream keys. "
                 "Add [[server.keys]], or listen on 127.0.0.1"
             )
+        for caller, key in taken:
+            caller.take(key)
+
+    @property
+    def asks(self) -> bool:
+        """Are keys asked for at all?"""
+        return bool(self._callers)
+
+    def admitted_by(self, headers: Mapping[str, str]) -> bool:
+        """Did the usual header hold a key of ours? Then it is not the upstream's to see."""
+        return self.asks and not headers.get(OWN_HEADER)
 
     def admit(self, headers: Mapping[str, str], query_key: str = "") -> Caller | None:
         """The caller that these headers name; None where no keys are asked for."""
         if not self._callers:
             return None
-        secret = presented(headers) or query_key
+        secret = headers.get(OWN_HEADER) or presented(headers) or query_key
         if not secret:
             raise RequestError(
                 "this gateway asks for a key: send it as Authorization: Bearer …, x-api-key or x-goog-api-key",

@@ -12,11 +12,16 @@ BIRTH_SECONDS = 1_767_225_600
 
 def listing(models: Named, headers: Mapping[str, str], path: str, key_in_query: bool) -> dict[str, Any]:
     """One shape serves two dialects; the third, and the local one, have an address or a header of their own."""
-    if path.startswith(("/v1beta", "/v1alpha")) or "x-goog-api-key" in headers or key_in_query:
+    if by_address(headers, path, key_in_query):
         return {"models": [by_path(name) for name, _ in models]}
     data = [entry(name, owner) for name, owner in models]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
     return {"object": "list", "data": data, "has_more": False, **ends}
+
+
+def by_address(headers: Mapping[str, str], path: str, key_in_query: bool) -> bool:
+    """Is this a client of the dialect that names models in addresses?"""
+    return path.startswith(("/v1beta", "/v1alpha")) or "x-goog-api-key" in headers or key_in_query
 
 
 def entry(name: str, owner: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +15,14 @@ from starlette.routing import Route
 
 from ..dialects import dialect
 from ..errors import RequestError, StreamglotError
-from .call import json_object
-from .forward import forward_json
-from .listing import by_path, entry, listing, tags
+from .call import Call, json_object
+from .exchange import ID_CHARS
+from .faces import COUNTED_BY, dialect_of
+from .forward import count_tokens, forward_json
+from .keys import Caller
+from .listing import by_address, by_path, entry, listing, tags
 from .openapi import description, viewer
+from .opening import retry_after_of
 from .tokens import estimate
 
 if TYPE_CHECKING:
@@ -26,61 +32,73 @@ if TYPE_CHECKING:
 def pages(gateway: Gateway) -> Starlette:
     """The application for all addresses that are no face."""
 
-    def admit(http: HttpRequest) -> None:
-        gateway.doorkeeper.admit(http.headers, http.query_params.get("key", ""))
+    def admit(http: HttpRequest) -> Caller | None:
+        return gateway.doorkeeper.admit(http.headers, http.query_params.get("key", ""))
+
+    def allowed(http: HttpRequest) -> list[tuple[str, str]]:
+        caller = admit(http)
+        return [(name, owner) for name, owner in gateway.routes.models() if caller is None or caller.may_use(name)]
 
     async def models(http: HttpRequest) -> Response:
-        admit(http)
-        body = listing(gateway.routes.models(), http.headers, http.url.path, "key" in http.query_params)
-        return reply(body)
+        return reply(listing(allowed(http), http.headers, http.url.path, "key" in http.query_params))
 
     async def model(http: HttpRequest) -> Response:
-        admit(http)
-        name = http.path_params["name"]
-        owner = dict(gateway.routes.models()).get(name)
+        name = http.path_params["name"].removeprefix("models/")
+        owner = dict(allowed(http)).get(name)
         if owner is None:
-            candidates = gateway.routes.find(name, lambda: 0.0)
-            owner = candidates[0].upstream.name
-        return reply(by_path(name) if "x-goog-api-key" in http.headers else entry(name, owner))
+            caller = admit(http)
+            if caller is not None:
+                caller.check(name, gateway.clock())
+            owner = gateway.routes.find(name, lambda: 0.0)[0].upstream.name
+        return reply(by_path(name) if by_address(http.headers, http.url.path, "key" in http.query_params) else entry(name, owner))
 
-    async def ollama_tags(http: HttpRequest) -> Response:
-        admit(http)
-        return reply(tags(gateway.routes.models()))
+    async def local_tags(http: HttpRequest) -> Response:
+        return reply(tags(allowed(http)))
 
-    async def ollama_version(http: HttpRequest) -> Response:
+    async def local_version(_: HttpRequest) -> Response:
         from .. import __version__
 
         return reply({"version": __version__})
 
-    async def count_tokens(http: HttpRequest) -> Response:
-        admit(http)
-        body = json_object(await http.body())
-        return reply({"input_tokens": estimate(dialect("anthropic").parse_request({"max_tokens": 1, **body}))})
+    async def asked(http: HttpRequest) -> dict[str, Any]:
+        """The body of a request that is no exchange, with the same limits."""
+        caller = admit(http)
+        server = gateway.server
+        body = json_object(await Call(http.scope, http.receive, http._send).body(server.max_body_bytes, server.body_seconds))
+        if caller is not None:
+            caller.check(gateway.routes.named(str(body.get("model", ""))), gateway.clock())
+        return body
+
+    async def counted(http: HttpRequest) -> Response:
+        body = await asked(http)
+        request = dialect(COUNTED_BY).parse_request({"max_tokens": 1, **body})
+        answer = await count_tokens(gateway, body, request, request_id(http))
+        return Response(answer or msgspec.json.encode({"input_tokens": estimate(request)}), media_type="application/json")
 
     async def embeddings(http: HttpRequest) -> Response:
-        admit(http)
-        body = json_object(await http.body())
-        status, answer, media_type = await forward_json(gateway, body, "embeddings")
-        return Response(answer, status, media_type=media_type)
+        body = await asked(http)
+        async with gateway.turn(admit(http)):
+            answer = await forward_json(gateway, body, "embeddings", request_id(http))
+        return Response(answer, media_type="application/json")
 
-    async def health(http: HttpRequest) -> Response:
+    async def health(_: HttpRequest) -> Response:
         return reply({"status": "ok"})
 
-    async def ready(http: HttpRequest) -> Response:
+    async def ready(_: HttpRequest) -> Response:
         states = gateway.states()
         down = bool(states) and all(state == "open" for state in states.values())
         status = 503 if gateway.stopping or down else 200
         return reply({"status": "ready" if status == 200 else "not ready", "upstreams": states}, status)
 
-    async def metrics(http: HttpRequest) -> Response:
+    async def metrics(_: HttpRequest) -> Response:
         for name, state in gateway.states().items():
             gateway.metrics.upstream_state.labels(name).set(state == "open")
         return PlainTextResponse(gateway.metrics.page(), media_type="text/plain; version=0.0.4")
 
-    async def openapi(http: HttpRequest) -> Response:
+    async def openapi(_: HttpRequest) -> Response:
         return reply(description())
 
-    async def docs(http: HttpRequest) -> Response:
+    async def docs(_: HttpRequest) -> Response:
         return HTMLResponse(viewer())
 
     async def front(http: HttpRequest) -> Response:
@@ -94,9 +112,9 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/metrics", metrics, methods=get),
         Route("/openapi.json", openapi, methods=get),
         Route("/docs", docs, methods=get),
-        Route("/api/tags", ollama_tags, methods=get),
-        Route("/api/version", ollama_version, methods=get),
-        Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+        Route("/api/tags", local_tags, methods=get),
+        Route("/api/version", local_version, methods=get),
+        Route("/v1/messages/count_tokens", counted, methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
     ]
     for version in ("v1", "v1beta", "v1alpha"):
@@ -106,19 +124,39 @@ def pages(gateway: Gateway) -> Starlette:
         ]
     application = Starlette(routes=routes)
     application.add_exception_handler(StreamglotError, refused)
+    application.add_exception_handler(500, broken)
     application.add_exception_handler(404, nothing_here)
     application.add_exception_handler(405, nothing_here)
     return application
 
 
-def reply(body: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(body), status, media_type="application/json")
+def reply(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
+
+
+def request_id(http: HttpRequest) -> str:
+    """The client's own name for the request, or one of ours; the same whenever it is asked for."""
+    if not hasattr(http.state, "request_id"):
+        http.state.request_id = http.headers.get("x-request-id", "")[:ID_CHARS] or uuid.uuid4().hex
+    named: str = http.state.request_id
+    return named
 
 
 async def refused(http: HttpRequest, error: Any) -> Response:
     """An error in the shape of the dialect that the address belongs to."""
-    name = "anthropic" if "anthropic-version" in http.headers else "gemini" if "x-goog-api-key" in http.headers else "openai_chat"
-    return reply(dialect(name).error_body(error.as_event()), error.status)
+    headers = {"x-request-id": request_id(http)}
+    after = retry_after_of(error)
+    if after is not None:
+        headers["retry-after"] = str(max(1, round(after)))
+    if not error.retryable:
+        headers["x-should-retry"] = "false"
+    return reply(dialect(dialect_of(http.url.path, http.headers)).error_body(error.as_event()), error.status, headers)
+
+
+async def broken(http: HttpRequest, _: Exception) -> Response:
+    """A fault of our own: its place in the code is for the log, not for the client."""
+    message = f"a fault of the gateway itself; its log has more (request id {request_id(http)})"
+    return await refused(http, StreamglotError(message))
 
 
 async def nothing_here(http: HttpRequest, error: Any) -> Response:

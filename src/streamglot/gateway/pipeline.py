@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..dialects import dialect
+from ..errors import Unsupported
 from ..events import Event
-from ..inband import find_format, inband
+from ..inband import Format, as_prompt, find_format, inband
 from ..messages import Request
 from ..stages import PerChoice
 from ..upstream import Upstream
+
+MODELS = 1024
+"""Models whose format is remembered: finding it means to compare the name with every pattern."""
+
+
+@lru_cache(MODELS)
+def format_of(name: str, model: str) -> Format | None:
+    """The notation to look for in a model's text; None where there is none."""
+    found = find_format(name, model)
+    return None if found is find_format("none") else found
 
 
 class Pipeline:
@@ -17,8 +30,8 @@ class Pipeline:
     def __init__(self, upstream: Upstream, model: str, request: Request) -> None:
         self._reader = dialect(upstream.dialect).reader(provider=upstream.name)
         self._box: PerChoice | None = None
-        found = find_format(upstream.inband, model)
-        if found is not find_format("none"):
+        found = format_of(upstream.inband, model)
+        if found is not None:
             guessed = upstream.inband == "auto"
             self._box = PerChoice(
                 lambda: inband(
@@ -39,3 +52,16 @@ class Pipeline:
 
     def _through(self, events: list[Event], box: PerChoice) -> list[Event]:
         return [given for event in events for given in box.feed(event)]
+
+
+def in_words(upstream: Upstream, request: Request) -> Request:
+    """The request for an upstream whose model has no tools of its own: they become a text, if there is a notation for it."""
+    if upstream.tools == "native" or not (request.tools or any(message.role == "tool" for message in request.messages)):
+        return request
+    found = format_of(upstream.inband, request.model)
+    if found is None:
+        raise Unsupported(
+            f"upstream {upstream.name!r} takes tools as words, and no notation is known for the model {request.model!r}: "
+            "name one as `inband` of this upstream (`streamglot formats` lists them)"
+        )
+    return as_prompt(request, found)

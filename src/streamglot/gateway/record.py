@@ -21,6 +21,7 @@ class Record(Struct):
     upstream: str = ""
     upstream_dialect: str = ""
     attempts: int = 0
+    cached: bool = False
     dropped: list[str] = field(default_factory=list)
     first_event: float = 0.0
     last_event: float = 0.0
@@ -49,8 +50,13 @@ class Record(Struct):
             elif isinstance(last, StreamError):
                 self.failed(last)
 
+    @property
+    def mean_gap(self) -> float:
+        """The mean time between two reads."""
+        return (self.last_event - self.first_event) / (self.reads - 1) if self.reads > 1 else 0.0
+
     def failed(self, error: StreamError) -> None:
-        self.ending = "truncated" if error.code == "upstream_truncated" else "error"
+        self.ending = "truncated" if error.code in ("upstream_truncated", "upstream_empty") else "error"
         self.error, self.message, self.status = error.code, error.message, error.status
 
     def line(self, now: float, time: float) -> dict[str, Any]:
@@ -75,6 +81,8 @@ class Record(Struct):
         }
         if self.key:
             line["key"] = self.key
+        if self.cached:
+            line["cached"] = True
         if self.dropped:
             line["dropped"] = self.dropped
         if self.error:

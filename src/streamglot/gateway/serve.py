@@ -7,16 +7,25 @@ import os
 import signal
 import socket
 import sys
+import tempfile
+import time
+from contextlib import suppress
+from typing import Final
 
 import uvicorn
 
 from ..errors import ConfigError
 from .app import Gateway
-from .config import Loaded
+from .config import Loaded, load
+from .connection import Connection
+from .metrics import share
 
-BACKLOG = 2048
-HEADER_BYTES = 65_536
-"""All headers of a request together: ten times what any client sends."""
+BACKLOG: Final = 2048
+SHORTEST_LIFE: Final = 1.0
+"""A child that dies sooner is replaced after a pause: something is wrong that another start does not mend."""
+GRACE_SECONDS: Final = 5.0
+"""After the deadline, for the last words of the streams that were ended."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -35,86 +44,101 @@ def listen(host: str, port: int) -> socket.socket:
 def serve(loaded: Loaded, listener: socket.socket | None = None) -> int:
     """Serves until it is told to stop. SIGHUP reads the configuration again, SIGTERM and SIGINT end it gracefully."""
     server = loaded.config.server
-    Gateway(loaded)  # a bad configuration is refused before anything listens
     listener = listener or listen(server.host, server.port)
-    if server.workers == 1:
-        _work(loaded, listener)
+    if server.workers <= 1:
+        worker(Gateway(loaded)).run(sockets=[listener])
         return 0
-    return _supervise(loaded, listener, server.workers)
+    with tempfile.TemporaryDirectory(prefix="streamglot-") as folder:
+        share(folder)
+        return _Supervisor(loaded, listener).run(server.workers)
 
 
-def _work(loaded: Loaded, listener: socket.socket) -> None:
-    gateway = Gateway(loaded)
-    seconds = loaded.config.server.shutdown_seconds
+def worker(gateway: Gateway, parent: int = 0) -> Worker:
+    """A server for this gateway. ``parent``: the process whose end is ours too."""
+    seconds = gateway.server.shutdown_seconds
     config = uvicorn.Config(
         gateway,
-        http="httptools",
+        http=Connection,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         lifespan="on",
-        log_level="warning",
+        log_level="error",
         access_log=False,
         backlog=BACKLOG,
-        h11_max_incomplete_event_size=HEADER_BYTES,
         server_header=False,
         date_header=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(seconds) + 5,
+        timeout_graceful_shutdown=int(seconds + GRACE_SECONDS),
         ws="none",
     )
-    worker = _Worker(config, gateway, seconds)
-    worker.run(sockets=[listener])
+    return Worker(config, gateway, seconds, parent)
 
 
-class _Worker(uvicorn.Server):
+class Worker(uvicorn.Server):
     """The server, with a gateway that is told about the end before it comes."""
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, seconds: float, parent: int) -> None:
         super().__init__(config)
         self._gateway = gateway
         self._seconds = seconds
+        self._parent = parent
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if hasattr(signal, "SIGHUP"):
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGTERM) == self.handle_exit:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._gateway.reload)
+
+    async def on_tick(self, counter: int) -> bool:
+        orphaned = bool(self._parent) and os.getppid() != self._parent
+        return await super().on_tick(counter) or orphaned
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gateway.stop(self._seconds)
         await super().shutdown(sockets)
 
 
-def _supervise(loaded: Loaded, listener: socket.socket, workers: int) -> int:
+class _Supervisor:
     """Children share the socket. One that dies is replaced; signals are passed on to all."""
-    children: set[int] = set()
-    stopping = False
 
-    def start() -> None:
-        child = os.fork()
-        if child == 0:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(number, signal.SIG_DFL)
-            _work(loaded, listener)
-            os._exit(0)
-        children.add(child)
+    def __init__(self, loaded: Loaded, listener: socket.socket) -> None:
+        self._loaded = loaded
+        self._listener = listener
+        self._children: dict[int, float] = {}
+        self._stopping = False
 
-    def pass_on(number: int, frame: object) -> None:
-        nonlocal stopping
-        stopping = stopping or number != signal.SIGHUP
-        for child in children:
-            os.kill(child, number)
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, pass_on)
-    for _ in range(workers):
-        start()
-    while children:
-        try:
+    def run(self, workers: int) -> int:
+        for number in SIGNALS:
+            signal.signal(number, self._pass_on)
+        for _ in range(workers):
+            self._start()
+        while self._children:
             child, _ = os.wait()
-        except ChildProcessError:
-            break
-        except InterruptedError:
-            continue
-        children.discard(child)
-        if not stopping:
-            start()
-    return 0
+            born = self._children.pop(child, 0.0)
+            if not self._stopping and time.monotonic() - born < SHORTEST_LIFE:
+                time.sleep(SHORTEST_LIFE)
+            if not self._stopping:
+                self._start()
+        return 0
+
+    def _start(self) -> None:
+        parent = os.getpid()
+        child = os.fork()
+        if child:
+            self._children[child] = time.monotonic()
+            return
+        status = 1
+        try:
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            worker(Gateway(self._loaded), parent).run(sockets=[self._listener])
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _pass_on(self, number: int, _: object) -> None:
+        if number == signal.SIGHUP:
+            with suppress(ConfigError):  # the children say what is wrong with it
+                self._loaded = load(self._loaded.path, overrides=self._loaded.overrides)
+        else:
+            self._stopping = True
+        for child in self._children:
+            os.kill(child, number)

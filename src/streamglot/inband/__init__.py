@@ -14,12 +14,13 @@ from .box import InBand, Tools
 from .emitter import DEFAULT_BUFFERING, Buffering
 from .format import Format
 from .formats import FORMATS
-from .profiles import find_format, format_for_model
+from .profiles import PROFILES, find_format, format_for_model
 from .prompt import as_prompt
 
 __all__ = [
     "DEFAULT_BUFFERING",
     "FORMATS",
+    "PROFILES",
     "Buffering",
     "Format",
     "InBand",

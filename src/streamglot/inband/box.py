@@ -19,6 +19,7 @@ from ..events import (
     Media,
     ReasoningDelta,
     ReasoningStart,
+    StepEnd,
     StreamEnd,
     StreamError,
     StreamStart,
@@ -37,6 +38,7 @@ from .text_parser import TextParser
 Tools = Iterable[ToolSpec | Mapping[str, Any]]
 
 _LOOSE = (Usage, KeepAlive, Extra)
+_ENDED = ("end", "stop_sequence", "other")
 _CUT = ("length", "cancelled", "content_filter")
 
 
@@ -66,7 +68,7 @@ class InBand:
         self.format = format
         self._declared = Declared(tools)
         self._emitter = Emitter(buffering, call_prefix, keep_space=format.untouched)
-        self._begins = format.think.begins(starts_in_reasoning, thinking)
+        self._starts = self._begins = format.think.begins(starts_in_reasoning, thinking)
         self._bad_call = bad_call
         self._calls = calls
         self._reasoning = reasoning
@@ -114,6 +116,8 @@ class InBand:
                 return before
             self._ended = True
             return [*before, self._end(event)]
+        if isinstance(event, StepEnd):
+            return self._step(event)
         self._native = self._native or isinstance(event, ReasoningStart)
         return [*self._settle(), event]
 
@@ -140,7 +144,7 @@ class InBand:
         ):
             # Prose without anything that could begin a marker: the common case, and the fast one.
             if emitter.open == "text":
-                parser.prose_went_by()
+                parser.prose_went_by(text[-1])
                 return [event]
             return [ReasoningDelta(text)]
         try:
@@ -188,6 +192,15 @@ class InBand:
         return [*self._take(), StreamError("tool_call_parse_error", str(failure), origin="upstream", status=502)]
 
     def _end(self, event: StreamEnd) -> StreamEnd:
-        if self._emitter.calls and event.reason in ("end", "stop_sequence", "other"):
+        if self._emitter.calls and event.reason in _ENDED:
             return StreamEnd("tool_calls", event.raw_reason, event.sequence)
         return event
+
+    def _step(self, event: StepEnd) -> list[BareEvent]:
+        """A turn of the model is over: the next one begins as this one did."""
+        before = self._settle(cut=event.reason in _CUT)
+        if self._emitter.calls and event.reason in _ENDED:
+            event = StepEnd(event.step, "tool_calls")
+        self._emitter.calls = 0
+        self._begins, self._native = self._starts, False
+        return before if self._ended else [*before, event]

@@ -10,7 +10,7 @@ from .engine import Call, Engine, dumped
 from .json_calls import json_arguments
 from .json_strings import quoted
 from .reader import Reader
-from .scan import Cut, Malformed, Markers, Wait
+from .scan import Cut, Malformed, Markers, Wait, markers_of
 from .values import ValueWriter
 
 _RECIPIENT = re.compile(r"\bto=([^\s<|]+)")
@@ -177,7 +177,7 @@ class Elements(Engine):
             mark = yield from source.spaced((self._open, self._close))
             if not mark:
                 raise Cut("the text ended inside a call")
-            header, _ = yield from source.upto(Markers((self._separator,)))
+            header, _ = yield from source.upto(markers_of((self._separator,)))
             if mark == self._close:
                 break
             attributes = {key: unescape(text) for key, text in _ATTRIBUTE.findall(header)}

@@ -24,7 +24,6 @@ class Format(Struct, frozen=True):
     engines: tuple[Engine, ...] = ()
     think: Think = TAGS
     drop: tuple[str, ...] = ()
-    about: str = ""
     untouched: bool = False
 
     def write(self, calls: list[Call]) -> str:

@@ -16,6 +16,7 @@ _FUNCTOOLS = JsonCalls("functools[", bare=True)
 _BARE = JsonCalls("{", bare=True)
 _BARE_ARRAY = JsonCalls("[", bare=True)
 _FENCED = JsonCalls("```json\n", "```\n", weak=True)
+_FUNCTION_TAG = TaggedJson("<function=", ">", "</function>")
 _PREFIXED = PrefixedJson("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", special=True)
 
 
@@ -52,6 +53,7 @@ _CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
 _ROWS = (
     # JSON between markers
     Format("hermes", f"<tool_call>\n{_CALL}\n</tool_call>", (_TOOL_CALL,), HYBRID),
+    Format("hermes_loose", f"```json\n{_CALL}\n```", (_TOOL_CALL, _BARE, _FENCED), HYBRID),
     Format("granite4", f"<tool_call>\n{_CALL}\n</tool_call>", (_TOOL_CALL,)),
     Format("reka_edge", f"<tool_call>\n{_CALL}</tool_call>", (_TOOL_CALL,), HYBRID),
     Format(
@@ -156,7 +158,7 @@ _ROWS = (
     Format(
         "llama3_json",
         '{"name": "get_weather", "parameters": {"city": "Paris"}}',
-        (DottedCalls("<|python_tag|>", JsonCalls()), JsonCalls("{", bare=True, keys=("name", "parameters"))),
+        (DottedCalls("<|python_tag|>", JsonCalls()), JsonCalls("{", bare=True, keys=("name", "parameters")), _FUNCTION_TAG),
     ),
     Format("xlam", f"[{_CALL}]", (_BARE_ARRAY, _FENCED, JsonCalls("[TOOL_CALLS]"), _TOOL_CALL)),
     Format("json_array", f"[{_CALL}]", (_BARE_ARRAY, _BARE)),
@@ -177,7 +179,7 @@ _ROWS = (
     Format(
         "functionary_v31",
         '<function=get_weather>{"city": "Paris"}</function>',
-        (TaggedJson("<function=", ">", "</function>"), DottedCalls("<|python_tag|>", JsonCalls())),
+        (_FUNCTION_TAG, DottedCalls("<|python_tag|>", JsonCalls())),
     ),
     Format("functionary_v32", 'all\nOne moment.>>>get_weather\n{"city": "Paris"}', (LineNamed(">>>", ("all",)),)),
     Format(

@@ -25,8 +25,10 @@ OTHERS = frozenset(("type", "index", "thoughts", "reasoning", "description"))
 
 class JsonCalls(Engine):
     """``name_is_key``: ``{"f": {...}}``. ``end``: markers that may close the whole. ``between``: what may stand
-    between two calls, besides a comma. ``fence``: the calls may stand in a code fence behind the opener.
-    ``bare``: the opener is the first bracket of the JSON itself."""
+    between two calls. ``after``: tokens that may stand between the opener and the calls. ``bare``: the opener ends with
+    the first bracket of the JSON itself. A code fence behind the opener is allowed.
+
+    ``keys`` and ``array`` are for writing only: the words for name, arguments and id, and all calls in one array."""
 
     def __init__(
         self,
@@ -196,7 +198,6 @@ class JsonCalls(Engine):
         source.give_back("}")
 
     def write(self, calls: list[Call]) -> str:
-        """``keys``: the words for name and arguments, and for an id before both. ``array``: all calls in one array."""
         objects = [self._object(call) for call in calls]
         opener = "" if not self.openers or (self._bare and len(self.openers[0]) == 1) else self.openers[0]
         if self._bare:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Generator
+from contextlib import suppress
 
 from .json_strings import JSON, Notation, inside_string, quoted
-from .scan import Malformed, Sink, Source, Wait
+from .scan import Cut, Malformed, Sink, Source, Wait
 
 MAX_DEPTH = 512
 """Nesting of one value: deeper than this is an attack, and the readers behind us would overflow."""
@@ -63,9 +64,7 @@ def value(source: Source, sink: Sink, notation: Notation = JSON) -> Wait:
     try:
         while True:
             if source.at >= len(source.text):
-                if out:
-                    sink("".join(out))
-                    out.clear()
+                _flush(out, sink)
                 yield from source.more()
             char = source.text[source.at]
             if char in _SPACES:
@@ -85,7 +84,7 @@ def value(source: Source, sink: Sink, notation: Notation = JSON) -> Wait:
                     expect = _KEY_OR_END if stack[-1][0] == "{" else _VALUE_OR_END
                     comma = ","
                     continue
-                expect = yield from _close(source, stack, char, out)
+                expect = yield from _close(source, stack, char, out, sink)
             elif expect == _COLON:
                 if char not in ":=" or (char == "=" and notation is JSON):
                     raise Malformed(f"a key is followed by {char!r}")
@@ -94,7 +93,7 @@ def value(source: Source, sink: Sink, notation: Notation = JSON) -> Wait:
                 expect = _VALUE
             elif expect == _KEY_OR_END:
                 if char == "}":
-                    expect = yield from _close(source, stack, char, out)
+                    expect = yield from _close(source, stack, char, out, sink)
                 elif char == "{" and stack[-1] == "{":
                     source.skip(source.at + 1)
                     stack[-1] = "{{"
@@ -112,31 +111,42 @@ def value(source: Source, sink: Sink, notation: Notation = JSON) -> Wait:
                 out.append("[")
                 expect = _VALUE_OR_END
             elif expect == _VALUE_OR_END and char in "])":
-                expect = yield from _close(source, stack, char, out)
+                expect = yield from _close(source, stack, char, out, sink)
             else:
                 yield from _scalar(source, out, sink, notation, bool(stack))
                 expect = _NEXT
             if len(stack) > MAX_DEPTH:
                 raise Malformed("a value is nested too deeply")
             if not stack and expect == _NEXT:
-                return
-    finally:
-        if out:
-            sink("".join(out))
+                break
+    except Malformed:
+        _flush(out, sink)
+        raise
+    _flush(out, sink)
 
 
-def _close(source: Source, stack: list[str], char: str, out: list[str]) -> Generator[None, None, int]:
+def _flush(out: list[str], sink: Sink) -> None:
+    if out:
+        sink("".join(out))
+        out.clear()
+
+
+def _close(source: Source, stack: list[str], char: str, out: list[str], sink: Sink) -> Generator[None, None, int]:
     opener = stack.pop()
     if {"{": "}", "{{": "}", "[": "]", "(": ")"}[opener] != char:
         raise Malformed(f"{opener!r} is closed by {char!r}")
     source.skip(source.at + 1)
-    if opener == "{{" and not (yield from source.spaced(("}",))):
-        raise Malformed("a doubled brace is closed once")
+    if opener == "{{":
+        _flush(out, sink)
+        if not (yield from source.spaced(("}",))):
+            raise Malformed("a doubled brace is closed once")
     out.append("}" if char == "}" else "]")
     return _NEXT
 
 
 def _key(source: Source, out: list[str], sink: Sink, notation: Notation) -> Wait:
+    if len(notation.quotes[0]) > 1:
+        _flush(out, sink)
     quote = yield from source.literal(notation.quotes)
     if quote:
         out.append('"')
@@ -145,13 +155,15 @@ def _key(source: Source, out: list[str], sink: Sink, notation: Notation) -> Wait
         return
     if not notation.bare_keys:
         raise Malformed(f"a key begins with {source.text[source.at]!r}")
-    word = yield from _word(source, r"[\s:{}\[\],]")
+    word = yield from _word(source, r"[\s:{}\[\],]", out, sink)
     if not word:
         raise Malformed("a key is empty")
     out.append(quoted(word))
 
 
 def _scalar(source: Source, out: list[str], sink: Sink, notation: Notation, nested: bool) -> Wait:
+    if len(notation.quotes[0]) > 1:
+        _flush(out, sink)
     quote = yield from source.literal(notation.quotes)
     if quote:
         out.append('"')
@@ -159,9 +171,9 @@ def _scalar(source: Source, out: list[str], sink: Sink, notation: Notation, nest
         out.append('"')
         return
     if notation.bare_strings:
-        word = (yield from _word(source, r"[,{}\[\]]")).strip()
+        word = (yield from _word(source, r"[,{}\[\]]", out, sink)).strip()
     else:
-        word = yield from _word(source, r"[^\w.+-]")
+        word = yield from _word(source, r"[^\w.+-]", out, sink)
     written = word_as_json(word)
     if written is None:
         if not notation.bare_strings or not word:
@@ -171,7 +183,7 @@ def _scalar(source: Source, out: list[str], sink: Sink, notation: Notation, nest
     out.append(written)
 
 
-def _word(source: Source, end: str) -> Generator[None, None, str]:
+def _word(source: Source, end: str, out: list[str], sink: Sink) -> Generator[None, None, str]:
     pattern = _word_ends.setdefault(end, re.compile(end))
     parts: list[str] = []
     while True:
@@ -183,6 +195,7 @@ def _word(source: Source, end: str) -> Generator[None, None, str]:
             return "".join(parts)
         if sum(map(len, parts)) > 4096:
             raise Malformed("a bare word does not end")
+        _flush(out, sink)
         yield
 
 
@@ -192,23 +205,33 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
     inner = Source()
     steps = value(inner, arguments)
     done = False
+    failed: Malformed | None = None
 
     def sink(piece: str) -> None:
-        nonlocal done
+        # A fault is told at the end of the string, so that it does not matter how the string was cut.
+        nonlocal done, failed
         inner.push(piece)
-        if not done:
-            done = next(steps, True) is True
-        if done and inner.text[inner.at :].strip():
-            raise Malformed("text behind the arguments")
+        if failed is not None:
+            failed.rest += inner.text
+            inner.skip(len(inner.text))
+            return
+        try:
+            if not done:
+                done = next(steps, True) is True
+            if done and inner.text[inner.at :].strip():
+                raise Malformed("text behind the arguments")
+        except Malformed as reason:
+            failed = reason
+            failed.rest = inner.text[inner.at :]
+            inner.skip(len(inner.text))
 
     def note(part: str) -> None:
         held.append(part)
         text = "".join(held)
         cut = text.rfind("\\", max(0, len(text) - 12))
-        safe = len(text) if cut < 0 else cut
-        while cut > 0 and text[cut - 1] == "\\":
-            cut -= 1
-            safe = cut
+        head = text[: cut + 1]
+        odd = cut >= 0 and (len(head) - len(head.rstrip("\\"))) % 2 == 1
+        safe = cut if odd else len(text)
         if safe >= 6 and text[safe - 6 : safe - 3].lower() in ("\\ud8", "\\ud9", "\\uda", "\\udb"):
             safe -= 6
         held[:] = [text[safe:]]
@@ -218,11 +241,20 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
     if not (yield from source.literal(('"',))):
         raise Malformed("a string was expected")
     out: list[str] = []
-    yield from inside_string(source, out, note, JSON, '"', None)
+    try:
+        yield from inside_string(source, out, note, JSON, '"', None)
+    except Cut:
+        note("".join(out))
+        inner.closed = True
+        if failed is None and not done:
+            with suppress(Malformed):
+                next(steps, None)
+        raise
     rest = "".join(held) + "".join(out)
     if rest:
         sink(str(json.loads(f'"{rest}"')))
     inner.closed = True
-    if not done and inner.text.strip():
-        for _ in steps:
-            break
+    if failed is not None:
+        raise failed
+    if not done and next(steps, None) is None and inner.text[inner.at :].strip():
+        raise Malformed("text behind the arguments")

@@ -22,8 +22,6 @@ class SectionCalls(Engine):
     missing. ``id_is_name``: the header is an id such as ``functions.f:0``. ``kind``: a header word that is the type of
     the call, with the name behind the separator."""
 
-    special = False
-
     def __init__(
         self,
         section: tuple[str, ...],

@@ -33,6 +33,7 @@ PROFILES = tuple(
         ("*deepseek*v3*", "deepseek_v3"),
         ("*deepseek*", "deepseek_v31", False),
         ("qwq-*", "hermes", True),
+        ("*qwen2.5-coder*", "hermes_loose"),
         ("*qwen3*coder*", "qwen3_coder", False),
         ("*qwen3.5*", "qwen3_coder"),
         ("*qwen3.6*", "qwen3_coder"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
+from functools import lru_cache
 
 Wait = Generator[None, None, None]
 Sink = Callable[[str], None]
@@ -25,7 +26,9 @@ _SPACE = re.compile(r"\s*")
 
 
 class Malformed(Exception):
-    """This is not the notation: what was read is text."""
+    """This is not the notation: what was read is text. ``rest`` is text that was read and must not be lost."""
+
+    rest = ""
 
 
 class Cut(Malformed):
@@ -61,6 +64,12 @@ class Markers:
             return False
         rest = text[position:]
         return any(len(word) > left and word.startswith(rest) for word in self.words)
+
+
+@lru_cache(maxsize=1024)
+def markers_of(words: tuple[str, ...]) -> Markers:
+    """The set of these markers. Streams of one format and one set of tools share it."""
+    return Markers(words)
 
 
 class Source:
@@ -177,8 +186,10 @@ class Source:
             found = _SPACE.match(self.text, self.at)
             start = found.end() if found is not None else self.at
             rest = self.text[start : start + NAME_CHARS]
+            if start - self.at > MAX_SPACE_CHARS:
+                return ""
             best = ""
-            pending = not rest and not self.closed and start - self.at < MAX_SPACE_CHARS
+            pending = not rest and not self.closed
             for word in words:
                 if rest.startswith(word):
                     if len(word) > len(best):

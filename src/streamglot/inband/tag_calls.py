@@ -9,7 +9,7 @@ from .declared import Declared, Schema, schema_types
 from .engine import Call, Engine, dumped
 from .json_strings import quoted
 from .reader import Reader
-from .scan import Cut, Malformed, Markers, Wait
+from .scan import Cut, Malformed, Markers, Wait, markers_of
 from .values import ValueWriter, typed
 from .xml_calls import head_of
 
@@ -43,7 +43,7 @@ class ToolTags(Engine):
             reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
             writer = ValueWriter(reader.arguments, reader.declared.types(name, key), "string", False)
             close = f"</{key}>"
-            markers = Markers((close, end))
+            markers = markers_of((close, end))
             while True:
                 mark = yield from source.stream(markers, writer.feed)
                 if mark == close:
@@ -129,7 +129,7 @@ class NestedTags(Engine):
         close = f"{self._token}</{tag}>"
         if only_text:
             writer = ValueWriter(reader.arguments, types, "string", False)
-            if not (yield from source.stream(Markers((close,)), writer.feed)):
+            if not (yield from source.stream(markers_of((close,)), writer.feed)):
                 raise Cut("the text ended inside a value")
             writer.close()
             return

@@ -226,5 +226,5 @@ TAGGED_ROWS = (
     ),
     Format("kimi_vl_think", "◁think▷I think.◁/think▷It is sunny.", (), Think(("◁think▷",), ("◁/think▷",))),
     Format("minimax_m2_append_think", "I think.</think>It is sunny.", (), Think((), (), prepend="<think>"), untouched=True),
-    Format("none", "It is sunny.", (), NO_THINKING, untouched=True, about="nothing is read into the text"),
+    Format("none", "It is sunny.", (), NO_THINKING, untouched=True),
 )

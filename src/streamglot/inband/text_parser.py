@@ -15,7 +15,7 @@ from .emitter import Emitter
 from .engine import Engine
 from .format import SPECIAL_TOKENS, Format
 from .reader import Reader
-from .scan import Malformed, Markers, Source, Wait
+from .scan import Malformed, Markers, Source, Wait, markers_of
 
 REREAD_CHARS = 2048
 """Text behind an opener that failed which is searched for calls once more."""
@@ -23,6 +23,7 @@ REREAD_CHARS = 2048
 MAX_OWED = 1024
 """Openers that became text and wait for their closers."""
 
+_QUOTES = frozenset("`'\"“‘(")
 _FENCES = ("```", "~~~")
 _RUN = {"```": re.compile("`*"), "~~~": re.compile("~*")}
 _FENCE_MARKERS = {fence: Markers((fence,)) for fence in _FENCES}
@@ -42,7 +43,7 @@ class _Mode:
 
     def __init__(self, engines: dict[str, Engine], words: tuple[str, ...]) -> None:
         self.engines = engines
-        self.markers = Markers((*engines, *words))
+        self.markers = markers_of((*engines, *words))
 
 
 class TextParser:
@@ -77,7 +78,8 @@ class TextParser:
         think = format.think
         self._openers = frozenset(think.openers) if reasoning else frozenset()
         self._closers = frozenset(think.closers) if reasoning else frozenset()
-        self._drop = frozenset((*format.drop, *SPECIAL_TOKENS))
+        self._drop = frozenset() if format.untouched else frozenset((*format.drop, *SPECIAL_TOKENS))
+        self._last = ""
         openers = {word: engine for engine in format.engines for word in engine.openers_for(declared)}
         structure = {word: engine for word, engine in openers.items() if engine.structure}
         self._stray = frozenset(word for engine in format.engines for word in engine.closers) if calls else frozenset()
@@ -126,6 +128,7 @@ class TextParser:
             yield from self._act(marker, mode)
 
     def _text(self, piece: str) -> None:
+        self._last = piece[-1:]
         end = piece.rfind("\n") + 1
         if end:
             self._line_blank = not piece[end:].strip()
@@ -137,9 +140,10 @@ class TextParser:
         mode = self.reader.mode
         return self._text if mode == "text" else self._emitter.reasoning if mode == "reasoning" else _nowhere
 
-    def prose_went_by(self) -> None:
-        """Prose that ended in a visible character was handed on around the parser."""
+    def prose_went_by(self, last: str) -> None:
+        """Prose that ended in this visible character was handed on around the parser."""
         self._line_blank = False
+        self._last = last
 
     def _beginning(self) -> Wait:
         """What counts only as the first thing in the answer."""
@@ -190,6 +194,9 @@ class TextParser:
                 self._text(marker)
         elif marker not in self._drop:
             yield from self._fence(marker)
+        elif not inside and self._last in _QUOTES and self._emitter.open == "text":
+            # Somebody speaks about the token.
+            self._text(marker)
 
     def _is_owed(self, marker: str) -> bool:
         if self._owed and marker in self._owed[-1]:
@@ -266,6 +273,7 @@ class TextParser:
             self.reader.mode = "text"
         if started:
             # What was read belongs to the broken call; what follows is read as text.
+            self._put_back(reason.rest)
             return
         if any_call:
             self._put_back(trail)

@@ -15,7 +15,7 @@ from collections.abc import Generator
 
 from .json_scan import NUMBER, value, word_as_json
 from .json_strings import JSON, PYTHON, Notation, escaped, quoted
-from .scan import Malformed, Sink, Source, Wait
+from .scan import MAX_TRAIL_CHARS, Malformed, Sink, Source, Wait
 
 HOLD_CHARS = 4096
 """An object or array that is still open after this much text is handed on while it is written."""
@@ -176,6 +176,9 @@ class ValueWriter:
             self._inner = value(self._source, self._sink, PYTHON if "'" in head and '"' not in head else JSON)
             self._held.clear()
             self._step(text)
+        else:
+            # A string or an object: only the end can tell.
+            self._size = -MAX_TRAIL_CHARS
 
     def _step(self, piece: str) -> None:
         assert self._inner is not None

@@ -15,7 +15,7 @@ from .engine import Call, Engine, dumped
 from .json_calls import JsonCalls
 from .json_strings import quoted
 from .reader import Reader
-from .scan import Cut, Malformed, Markers, Wait
+from .scan import Cut, Malformed, Markers, Wait, markers_of
 from .values import ValueWriter, parsed, typed
 
 _HEAD = re.compile(r"""\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'>]+))(?P<rest>.*)""", re.S)
@@ -157,7 +157,7 @@ class XmlCalls(Engine):
         source = reader.source
         untyped = self._untyped
         if self._pairs:
-            key, _ = yield from source.upto(Markers((self._pairs[0],)))
+            key, _ = yield from source.upto(markers_of((self._pairs[0],)))
             reader.commit()
             yield from source.spaced(("\\n",))
             if not (yield from source.spaced((self._pairs[1],))):

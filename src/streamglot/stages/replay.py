@@ -95,5 +95,5 @@ def replay_part(part: Part) -> Iterator[BareEvent]:
             yield ToolResult(part.call_id, part.text, part.is_error, part.native)
         case MediaPart():
             yield Media(part.mime, part.data, part.url, part.id, part.transcript)
-        case NativePart():
+        case NativePart():  # pragma: no branch  # the last kind of part there is
             yield Extra(part.dialect, part.data)

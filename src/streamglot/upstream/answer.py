@@ -13,5 +13,8 @@ class Answer(Protocol):
     async def read(self) -> bytes:
         """The next bytes as they came; empty at the end."""
 
+    async def drain(self) -> None:
+        """All that matters was read: waits a moment for the end, so that the connection can be used again."""
+
     def close(self) -> None:
         """Lets go at once: what was not read is not wanted."""

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-FAILURES = 5
-"""In a row: fewer are bad luck."""
-REST_SECONDS = 20.0
-"""Long enough for a restart, short enough not to be noticed after one."""
+from .settings import Rest
 
 
 class Breaker:
-    def __init__(self, failures: int = FAILURES, rest: float = REST_SECONDS) -> None:
-        self._most = failures
-        self._rest = rest
+    def __init__(self, rest: Rest) -> None:
+        self.rest = rest
         self._failed = 0
         self._opened = 0.0
         self._trying = False
 
     def state(self, now: float) -> Literal["closed", "open", "half_open"]:
-        if self._failed < self._most:
+        if self._failed < self.rest.failures:
             return "closed"
-        return "half_open" if now - self._opened >= self._rest else "open"
+        return "half_open" if now - self._opened >= self.rest.seconds else "open"
 
     def allows(self, now: float) -> bool:
         """May a request go out? Half open lets one through."""
@@ -37,7 +33,7 @@ class Breaker:
 
     def wait(self, now: float) -> float:
         """Seconds until it is tried again."""
-        return max(0.0, self._opened + self._rest - now)
+        return max(0.0, self._opened + self.rest.seconds - now)
 
     def succeeded(self) -> None:
         self._failed = 0
@@ -46,7 +42,7 @@ class Breaker:
     def failed(self, now: float) -> None:
         self._failed += 1
         self._trying = False
-        if self._failed >= self._most:
+        if self._failed >= self.rest.failures:
             self._opened = now
 
     def released(self) -> None:

@@ -6,46 +6,83 @@ import asyncio
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 
 from .providers import PROVIDERS, Provider
 from .settings import Upstream
 
 PROBE_SECONDS = 0.3
 """A server on this machine answers at once or is not there."""
+PROBE_BYTES = 2**20
 
 
 class Found(Struct):
+    """``models`` are those that a server on this machine says it has."""
+
     provider: Provider
     there: bool
     because: str
+    models: list[str] = field(default_factory=list)
 
     def upstream(self, environment: Mapping[str, str]) -> Upstream:
-        return self.provider.upstream(environment.get(self.provider.key_env, "") if self.provider.key_env else "")
+        upstream = self.provider.upstream(environment.get(self.provider.key_env, "") if self.provider.key_env else "")
+        if self.models:
+            upstream.models = [*self.models, *upstream.models]
+        return upstream
 
 
-async def discover(environment: Mapping[str, str], probe: bool = True) -> list[Found]:
+async def discover(environment: Mapping[str, str], providers: tuple[Provider, ...] = PROVIDERS) -> list[Found]:
     """Every provider that we know, found or not, and why."""
 
     async def look(provider: Provider) -> Found:
         if provider.key_env:
             there = bool(environment.get(provider.key_env))
             return Found(provider, there, f"{provider.key_env} is {'set' if there else 'not set'}")
-        place = urlsplit(provider.base_url)
+        place = urlsplit(provider.probe)
         address = f"{place.hostname}:{place.port}"
-        if not probe:
-            return Found(provider, False, f"{address} was not tried")
-        there = await _listens(place.hostname or "", place.port or 80)
-        return Found(provider, there, f"{address} {'answers' if there else 'does not answer'}")
+        models = await _asked(place.hostname or "", place.port or 80, place.path)
+        if models is None:
+            return Found(provider, False, f"nothing like it answers at {address}")
+        return Found(provider, True, f"{address} answers", models)
 
-    return list(await asyncio.gather(*(look(provider) for provider in PROVIDERS)))
+    return list(await asyncio.gather(*(look(provider) for provider in providers)))
 
 
-async def _listens(host: str, port: int) -> bool:
+async def _asked(host: str, port: int, path: str) -> list[str] | None:
+    """The models that the server lists there; None if there is no such server."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            _, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(host, port, limit=PROBE_BYTES)
+            try:
+                writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: application/json\r\n\r\n".encode())
+                answer = await reader.read(PROBE_BYTES)
+                while piece := await reader.read(PROBE_BYTES - len(answer)):
+                    answer += piece
+            finally:
+                writer.close()
     except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
+        return None
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if b" 200" not in head.split(b"\r\n", 1)[0]:
+        return None
+    try:
+        listed = msgspec.json.decode(body[body.find(b"{") : body.rfind(b"}") + 1], type=_Listing)
+    except msgspec.DecodeError:
+        return None
+    if listed.models is None and listed.data is None:
+        return None
+    named = (one.name or one.id for one in (*(listed.models or ()), *(listed.data or ())))
+    return list(dict.fromkeys(name for name in named if name))
+
+
+class _Named(Struct):
+    name: str = ""
+    id: str = ""
+
+
+class _Listing(Struct):
+    """One of the two shapes in which servers list their models."""
+
+    models: list[_Named] | None = None
+    data: list[_Named] | None = None

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import aiohttp
 
-from ..errors import UpstreamError, UpstreamTimeout, UpstreamTruncated
+from ..errors import ConfigError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
 from .settings import Upstream
 
-READ_BYTES = 2**16
+READ_BYTES: Final = 2**16
 """What may wait unread for one stream: a slow client stops the upstream after twice this."""
+HEADER_BYTES: Final = 2**16
+"""One header of an upstream: policies and cookies are long, no header is longer than this."""
+DRAIN_SECONDS: Final = 1.0
+"""How long to wait for the end of an answer that is over, so that its connection can be used again."""
+IDLE_SECONDS: Final = 30.0
+"""How long a connection waits for its next request: less than the servers' own patience."""
 
 
 class HttpAnswer:
@@ -21,13 +28,25 @@ class HttpAnswer:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._response = response
+        self._read = response.content.readany
         self._upstream = upstream
 
     async def read(self) -> bytes:
         try:
-            return await self._response.content.readany()
+            return await self._read()
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamTruncated(f"the connection to upstream {self._upstream.name!r} broke: {_said(error)}") from None
+            raise UpstreamTruncated(f"the connection broke: {_said(error)}") from None
+
+    async def drain(self) -> None:
+        """The answer said all it had to say: its end is awaited for a moment, and the connection goes back to the pool."""
+        content = self._response.content
+        try:
+            if not content.at_eof():
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    while await content.readany():
+                        pass
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            self._response.close()
 
     def close(self) -> None:
         if self._response.content.at_eof():
@@ -41,16 +60,19 @@ class HttpClient:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
+        self._trust: dict[str, ssl.SSLContext] = {}
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=30, ttl_dns_cache=60)
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=60)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=True,
             read_bufsize=READ_BYTES,
+            max_field_size=HEADER_BYTES,
+            max_line_size=HEADER_BYTES,
             timeout=aiohttp.ClientTimeout(total=None),
-            skip_auto_headers=("User-Agent",),
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),
         )
         return self
 
@@ -59,29 +81,39 @@ class HttpClient:
             await self._session.close()
 
     async def post(self, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """The answer as soon as its headers are there. A redirect is not followed: it would carry the key elsewhere."""
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=upstream.timeouts.connect)
+        trust = self._trusted(upstream.ca_file) if upstream.ca_file else True
         try:
-            response = await self._session.post(url, data=body, headers=headers, proxy=upstream.proxy, timeout=timeout)
-        except asyncio.TimeoutError:
-            raise UpstreamTimeout(f"upstream {upstream.name!r} did not answer in time") from None
+            response = await self._session.post(
+                url, data=body, headers=headers, proxy=upstream.proxy, timeout=timeout, allow_redirects=False, ssl=trust
+            )
+        except (TimeoutError, aiohttp.ServerTimeoutError):
+            raise _unreachable(url, f"no connection within {upstream.timeouts.connect:g} s (timeouts.connect)") from None
+        except aiohttp.ServerDisconnectedError:
+            raise UpstreamTruncated("the connection was closed before an answer came") from None
+        except aiohttp.ClientResponseError as error:
+            raise UpstreamProtocolError(f"the answer is not HTTP: {error.message or _said(error)}", retryable=True) from None
+        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
+            raise _unreachable(url, _said(error)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise UpstreamError(
-                f"upstream {upstream.name!r} cannot be reached at {_host(url)}: {_said(error)}; is it running, and is base_url right?",
-                code="upstream_unreachable",
-            ) from None
+            raise UpstreamTruncated(f"the connection broke before an answer came: {_said(error)}") from None
         return HttpAnswer(response, upstream)
 
-    async def get(self, upstream: Upstream, url: str, headers: Mapping[str, str], seconds: float) -> bytes:
-        """A small answer that is wanted whole, such as a list of models."""
-        assert self._session is not None
-        try:
-            async with asyncio.timeout(seconds), self._session.get(url, headers=headers, proxy=upstream.proxy) as response:
-                if response.status != 200:
-                    raise UpstreamError(f"upstream {upstream.name!r} answered {response.status}")
-                return await response.content.read(READ_BYTES * 64)
-        except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
-            raise UpstreamError(f"upstream {upstream.name!r} cannot be reached: {_said(error)}") from None
+    def _trusted(self, path: str) -> ssl.SSLContext:
+        if path not in self._trust:
+            try:
+                self._trust[path] = ssl.create_default_context(cafile=path)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"ca_file {path!r} cannot be read: {error}") from None
+        return self._trust[path]
+
+
+def _unreachable(url: str, why: str) -> UpstreamError:
+    return UpstreamError(
+        f"it cannot be reached at {_host(url)}: {why}; is it running, and is base_url right?", code="upstream_unreachable"
+    )
 
 
 def _said(error: Exception) -> str:

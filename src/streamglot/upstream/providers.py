@@ -47,7 +47,12 @@ PROVIDERS: Final = (
     ),
     Provider("anthropic", "Anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY", ("claude-*",)),
     Provider(
-        "gemini", "Google Gemini", "gemini", "https://generativelanguage.googleapis.com/v1beta", "GEMINI_API_KEY", ("gemini-*", "gemma-*")
+        "gemini",
+        "Google Gemini",
+        "gemini",
+        "https://generativelanguage.googleapis.com/v1beta",
+        "GEMINI_API_KEY",
+        ("gemini-*", "gemma-*"),
     ),
     Provider("openrouter", "OpenRouter", "openai_chat", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", ("*/*",)),
     Provider(
@@ -62,16 +67,24 @@ PROVIDERS: Final = (
     Provider("groq", "Groq", "openai_chat", "https://api.groq.com/openai/v1", "GROQ_API_KEY", ("llama-*", "groq/*"), _OWN_LIMIT),
     Provider("xai", "xAI", "openai_chat", "https://api.x.ai/v1", "XAI_API_KEY", ("grok-*",)),
     Provider("cohere", "Cohere", "cohere", "https://api.cohere.com", "COHERE_API_KEY", ("command-*", "c4ai-*")),
-    Provider("cerebras", "Cerebras", "openai_chat", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", ("cerebras/*",), _OWN_LIMIT),
+    Provider(
+        "cerebras", "Cerebras", "openai_chat", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", ("cerebras/*",), _OWN_LIMIT
+    ),
     Provider("together", "Together", "openai_chat", "https://api.together.xyz/v1", "TOGETHER_API_KEY", ("*/*",)),
-    Provider("fireworks", "Fireworks", "openai_chat", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", ("accounts/*",)),
+    Provider(
+        "fireworks", "Fireworks", "openai_chat", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", ("accounts/*",)
+    ),
     Provider("moonshot", "Moonshot", "openai_chat", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", ("kimi-*", "moonshot-*")),
     Provider("zai", "Z.ai", "openai_chat", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", ("glm-*",)),
     Provider("perplexity", "Perplexity", "openai_chat", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", ("sonar*",)),
     Provider("huggingface", "Hugging Face", "openai_chat", "https://router.huggingface.co/v1", "HF_TOKEN", ("*/*",)),
     Provider("ollama", "Ollama on this machine", "ollama", "http://127.0.0.1:11434", probe="http://127.0.0.1:11434/api/tags"),
     Provider(
-        "llamacpp", "llama.cpp on this machine", "openai_chat", "http://127.0.0.1:8080/v1", probe="http://127.0.0.1:8080/v1/models"
+        "llamacpp",
+        "llama.cpp on this machine",
+        "openai_chat",
+        "http://127.0.0.1:8080/v1",
+        probe="http://127.0.0.1:8080/v1/models",
     ),
     Provider("vllm", "vLLM on this machine", "openai_chat", "http://127.0.0.1:8000/v1", probe="http://127.0.0.1:8000/v1/models"),
 )

@@ -40,6 +40,9 @@ class ReplayAnswer:
         self._clock = max(when, self._clock)
         return piece
 
+    async def drain(self) -> None:
+        self.close()
+
     def close(self) -> None:
         self._next = len(self._pieces)
 

@@ -20,16 +20,21 @@ class Target(Struct, forbid_unknown_fields=True):
 
 
 class Route(Struct, forbid_unknown_fields=True):
-    """``models`` are patterns. ``to`` are tried by their weights, ``fallbacks`` after them in their order."""
+    """``models`` are patterns. ``to`` are tried by their weights, ``fallbacks`` after them in their order. With
+    ``cache_seconds`` an answer is kept so long for requests that are exactly the same."""
 
     models: list[str]
     to: list[Target]
     fallbacks: list[Target] = field(default_factory=list)
+    cache_seconds: float = 0.0
 
 
 class Candidate(Struct):
+    """An upstream that may be asked, its own name for the model, and how long its answer may be kept."""
+
     upstream: Upstream
     model: str
+    cache_seconds: float = 0.0
 
 
 class Routes:
@@ -38,6 +43,12 @@ class Routes:
         self._routes = routes
         self._default = default_model
         for route in routes:
+            if (
+                not route.to
+                or not all(target.weight >= 0 for target in route.to)
+                or not any(target.weight for target in route.to)
+            ):
+                raise ConfigError(f"a route for {route.models} needs a target in `to` whose weight is above 0, and none below")
             for target in (*route.to, *route.fallbacks):
                 if target.upstream not in self.upstreams:
                     known = ", ".join(self.upstreams) or "none"
@@ -45,7 +56,7 @@ class Routes:
 
     def find(self, model: str, chance: Callable[[], float]) -> list[Candidate]:
         """The candidates for this model, best first. ``chance`` gives a number from 0 to 1 for weighted targets."""
-        model = model or self._default
+        model = self.named(model)
         if "/" in model:
             name, _, rest = model.partition("/")
             if name in self.upstreams:
@@ -54,8 +65,8 @@ class Routes:
         for route in self._routes:
             if any(fnmatchcase(model, pattern) for pattern in route.models):
                 targets = [*_by_weight(route.to, chance), *route.fallbacks]
-                return [self._candidate(target, model) for target in targets]
-        found = [Candidate(upstream, name) for upstream in self.upstreams.values() if (name := upstream.model_for(model))]
+                return [self._candidate(target, model, route.cache_seconds) for target in targets]
+        found = [Candidate(upstream, theirs) for upstream in self.upstreams.values() if (theirs := upstream.model_for(model))]
         if not found:
             raise RequestError(
                 f"no upstream serves the model {model!r}; upstreams: {', '.join(self.upstreams) or 'none'}. "
@@ -65,15 +76,19 @@ class Routes:
             )
         return sorted(found, key=lambda candidate: _vagueness(candidate.upstream, model))
 
+    def named(self, model: str) -> str:
+        """The model that is meant where a client names none."""
+        return model or self._default
+
     def models(self) -> list[tuple[str, str]]:
         """The models that can be named, each with its upstream."""
         named = [(model, upstream.name) for upstream in self.upstreams.values() for model in upstream.listed]
         routed = [(model, route.to[0].upstream) for route in self._routes for model in route.models if "*" not in model]
         return list(dict.fromkeys([*routed, *named]))
 
-    def _candidate(self, target: Target, model: str) -> Candidate:
+    def _candidate(self, target: Target, model: str, cache_seconds: float) -> Candidate:
         upstream = self.upstreams[target.upstream]
-        return Candidate(upstream, target.model or upstream.model_for(model) or model)
+        return Candidate(upstream, target.model or upstream.model_for(model) or model, cache_seconds)
 
 
 def _by_weight(targets: list[Target], chance: Callable[[], float]) -> list[Target]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -17,11 +18,22 @@ class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
     total: float = 3600.0
 
 
+class Rest(Struct, frozen=True, forbid_unknown_fields=True):
+    """When an upstream is left alone: after so many failures in a row (fewer are bad luck), for so many seconds (long
+    enough for a restart, short enough not to be noticed after one)."""
+
+    failures: int = 5
+    seconds: float = 20.0
+
+
 class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     """``key`` is never shown: ``key_env`` names the variable that it comes from.
 
     ``models`` are patterns, or a table from our names to theirs. ``stream``: ask for a stream as the client did, always, or
-    never. ``options`` go to the dialect's request builder and endpoint (the name of the token limit, an API version).
+    never. ``tools``: send them as tools, or as words for a model that has none. ``concurrent``: streams at once, 0 is no
+    limit. ``attempts`` and ``pause``: how often it is asked, and the seconds before the second time. ``pass_key``: the
+    client's own key is sent in place of ours. ``ca_file``: whom to trust beside the usual authorities. ``options`` go to
+    the dialect's request builder and endpoint (the name of the token limit, an API version).
     """
 
     name: str = ""
@@ -31,11 +43,15 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     key_env: str = ""
     models: list[str] | dict[str, str] = field(default_factory=lambda: ["*"])
     inband: str = "auto"
+    tools: Literal["native", "prompt"] = "native"
     headers: dict[str, str] = field(default_factory=dict)
     proxy: str | None = None
+    ca_file: str = ""
     timeouts: Timeouts = Timeouts()
+    rest: Rest = Rest()
     concurrent: int = 0
     attempts: int = 3
+    pause: float = 0.25
     pass_key: bool = False
     stream: Literal["same", "always", "never"] = "same"
     options: dict[str, Any] = field(default_factory=dict)
@@ -52,3 +68,25 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     def listed(self) -> list[str]:
         """The models that can be named without asking: those that are no pattern."""
         return [model for model in self.models if not any(mark in model for mark in "*?[")]
+
+    @property
+    def place(self) -> str:
+        """Where it is, without what may be secret in the address."""
+        return self.base_url.split("?", 1)[0].rpartition("@")[2] or "in this process"
+
+    def secrets(self) -> Iterator[str]:
+        """What must not be seen outside: the key, and headers that hold one."""
+        yield self.key
+        for name, value in self.headers.items():
+            if is_secret(name):
+                yield value
+                yield value.rpartition(" ")[2]
+
+
+SECRET_WORDS = frozenset(("key", "apikey", "token", "secret", "auth", "authorization", "password", "cookie", "hash"))
+
+
+def is_secret(name: str) -> bool:
+    """Does a setting or a header of this name hold something that must not be shown?"""
+    words = name.lower().replace("-", "_").split("_")
+    return words[-1] != "env" and not SECRET_WORDS.isdisjoint(words)

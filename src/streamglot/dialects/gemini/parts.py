@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from .signature import DIALECT, FIELD, own_place
 Sign = Callable[[Echo], str | None]
 """The signature to write for an echo, if it may be written where these parts go."""
 
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*|[A-Za-z0-9_-]*")
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*")
 NATIVE_PARTS: Final = frozenset(("executableCode", "codeExecutionResult", "toolCall", "toolResponse", "functionResponse"))
 _RESOLUTIONS: Final = {"low": "MEDIA_RESOLUTION_LOW", "medium": "MEDIA_RESOLUTION_MEDIUM", "high": "MEDIA_RESOLUTION_HIGH"}
 _BEGINNINGS: Final = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
@@ -62,11 +63,14 @@ def arguments_line(text: str) -> bytes | None:
 
 
 def whole_base64(data: str) -> str | None:
-    """The same with its padding; None for what no client can decode."""
-    bare = data.rstrip("=")
-    if len(bare) % 4 == 1 or not _BASE64.fullmatch(bare):
+    """The same as strict decoders want it: one alphabet, padded, no stray bits at its end. None where it is no base64."""
+    bare = data.rstrip("=").replace("-", "+").replace("_", "/")
+    rest = len(bare) % 4
+    if rest == 1 or not _BASE64.fullmatch(bare):
         return None
-    return bare + "=" * (-len(bare) % 4)
+    if not rest:
+        return bare
+    return bare[:-rest] + b64encode(b64decode(bare[-rest:] + "=" * (4 - rest))).decode()
 
 
 def is_native(native: Echo | None) -> bool:

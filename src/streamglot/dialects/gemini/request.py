@@ -56,8 +56,8 @@ _LEVEL_OF: Final = {
     "xhigh": "HIGH",
     "max": "HIGH",
 }
-_BUDGET_OF: Final = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
-"""For models before the third generation, which know no levels. The numbers are the API's own for these words."""
+_BUDGET_OF: Final = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
+"""For models before the third generation, which know no levels: 1K, 8K and 24K, as the provider itself maps these words."""
 _LEVEL_GENERATION: Final = 3
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from ...messages import Request
 from ..endpoint import Endpoint, bearer, join
@@ -10,5 +11,5 @@ from ..endpoint import Endpoint, bearer, join
 
 def endpoint(base_url: str, request: Request, key: str = "", **_: Any) -> Endpoint:
     chat_id = request.extra.get("chat_id")
-    query = f"?chat_id={chat_id}" if isinstance(chat_id, str) and chat_id else ""
+    query = f"?chat_id={quote(chat_id, safe='')}" if isinstance(chat_id, str) and chat_id else ""
     return Endpoint(join(base_url, f"api/v2/chat/completions{query}"), bearer(key))

@@ -1,0 +1,143 @@
+"""Programs under measurement: built, started on a core of their own, watched through /proc, stopped. Linux only."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / ".build"
+CORES = sorted(os.sched_getaffinity(0))
+GATEWAY_CORE = CORES[-1]
+LOAD_CORE = CORES[0]
+"""One core for what is measured, another for the upstream and the load. With a single core they share it."""
+FILES = 16_384
+"""Sockets that 1,000 streams need on both sides, and room."""
+START_SECONDS = 120.0
+STOP_SECONDS = 10.0
+
+
+class Missing(Exception):
+    """Something that this benchmark needs is not on this machine."""
+
+
+def compile_tools() -> None:
+    """The mock upstream and the load generator, from their sources beside this file."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        raise Missing("gcc is needed to build the mock upstream and the load generator (apt-get install gcc libc6-dev)")
+    BUILD.mkdir(exist_ok=True)
+    for name in ("mock", "load"):
+        source, target = ROOT / "bench" / f"{name}.c", BUILD / name
+        if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
+            subprocess.run([compiler, "-O2", "-o", str(target), str(source)], check=True)
+
+
+def raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (FILES if hard == resource.RLIM_INFINITY else min(FILES, hard), hard))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def find(name: str, package: str) -> str:
+    """A program of the system. Root installs the Debian package where it is missing."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        print(f"installing {package} …", file=sys.stderr)
+        subprocess.run(["apt-get", "install", "-y", package], capture_output=True, check=False)
+        found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    if found is None:
+        raise Missing(f"{name} is not installed (apt-get install {package})")
+    return found
+
+
+class Program:
+    """A process with its children, on one core. What it says goes to a file in ``.build``."""
+
+    def __init__(self, name: str, command: list[str], core: int, environment: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self._log = (BUILD / f"{name}.log").open("wb")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        )
+
+    def wait_for(self, port: int) -> None:
+        """Returns when something listens there."""
+        limit = time.monotonic() + START_SECONDS
+        while not listens(port):
+            if self._process.poll() is not None or time.monotonic() > limit:
+                last = (BUILD / f"{self.name}.log").read_text(errors="replace")[-500:]
+                raise Missing(f"{self.name} did not start: {last}")
+            time.sleep(0.002)
+
+    def said_port(self) -> int:
+        """The port in the first address that the program prints."""
+        limit = time.monotonic() + START_SECONDS
+        while self._process.poll() is None and time.monotonic() < limit:
+            found = re.search(r"http://[^:/]+:(\d+)", (BUILD / f"{self.name}.log").read_text(errors="replace"))
+            if found:
+                return int(found[1])
+            time.sleep(0.05)
+        raise Missing(f"{self.name} did not start: {(BUILD / f'{self.name}.log').read_text(errors='replace')[-500:]}")
+
+    def processes(self) -> list[int]:
+        found, waiting = [], [self._process.pid]
+        while waiting:
+            process = waiting.pop()
+            found.append(process)
+            for children in Path(f"/proc/{process}/task").glob("*/children"):
+                waiting += [int(child) for child in children.read_text().split()]
+        return found
+
+    def cpu_seconds(self) -> float:
+        """By the CPU clock of each process: nanoseconds, with those of threads that have ended."""
+        return sum(time.clock_gettime((~process << 3) | 2) for process in self.processes())
+
+    def resident_bytes(self) -> int:
+        total = 0
+        for process in self.processes():
+            pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+            total += pages * resource.getpagesize()
+        return total
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def cpu_and_time_of(command: list[str]) -> tuple[float, float]:
+    """CPU seconds and seconds of a command that ends by itself."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(command, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, time.monotonic() - began

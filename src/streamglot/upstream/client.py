@@ -1,0 +1,157 @@
+"""The connections of one process to its upstreams: kept for the next request, by address; TLS verified.
+
+What goes through a proxy, has a user in its address or frames itself is left to the general client of ``http.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from functools import lru_cache
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+from urllib.parse import quote, urlsplit
+
+from ..errors import ConfigError, UpstreamError
+from .answer import Answer
+from .connection import Connection
+from .http import HttpClient
+from .settings import Upstream
+
+IDLE_SECONDS: Final = 30.0
+"""How long a connection waits for its next request: less than the servers' own patience."""
+ADDRESSES: Final = 1024
+"""Addresses that are remembered in parts: one for each model, where it stands in the address."""
+_OURS: Final = frozenset(("host", "content-length", "transfer-encoding", "connection", "expect", "upgrade"))
+"""Headers that say how the request is sent."""
+_IN_ADDRESS: Final = "%/:?#[]@!$&'()*+,;=~"
+
+
+class Place(NamedTuple):
+    """An address in parts. ``start`` is the request up to the headers that differ."""
+
+    host: str
+    port: int
+    tls: bool
+    start: str
+
+
+class Client:
+    def __init__(self) -> None:
+        self._general = HttpClient()
+        self._idle: dict[tuple[str, int, bool, str], dict[Connection, None]] = {}
+        self._all: set[Connection] = set()
+        self._trust: dict[str, ssl.SSLContext] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._general.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self._all):
+            connection.abort()
+        await self._general.__aexit__(kind, value, trace)
+
+    async def post(self, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """The answer as soon as its headers are there. A redirect is not followed: it would carry the key elsewhere."""
+        place = parts(url)
+        names = {name.lower() for name in headers}
+        if upstream.proxy or place is None or not _OURS.isdisjoint(names):
+            return await self._general.post(upstream, url, headers, body)
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        if any("\n" in line[:-2] or "\r" in line[:-2] for line in lines):
+            raise ConfigError(f"a header for upstream {upstream.name!r} has a line end in it")
+        accept = "" if "accept" in names else "accept: */*\r\n"
+        head = f"{place.start}{''.join(lines)}{accept}content-length: {len(body)}\r\n\r\n"
+        key = (place.host, place.port, place.tls, upstream.ca_file)
+        connection = self._kept(key) or await self._connect(key, place, upstream)
+        return await connection.ask(head.encode(), body)
+
+    # --- connections
+
+    def _kept(self, key: tuple[str, int, bool, str]) -> Connection | None:
+        """The one that was used last, if it is still good."""
+        idle = self._idle.get(key)
+        limit = asyncio.get_running_loop().time() - IDLE_SECONDS
+        while idle:
+            connection, _ = idle.popitem()
+            if connection.alive() and connection.since > limit:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, key: tuple[str, int, bool, str], place: Place, upstream: Upstream) -> Connection:
+        loop = asyncio.get_running_loop()
+        idle = self._idle.setdefault(key, {})
+
+        def keep(connection: Connection) -> None:
+            connection.since = loop.time()
+            idle[connection] = None
+            if self._sweeper is None:
+                self._sweeper = loop.call_later(IDLE_SECONDS, self._sweep)
+
+        def lost(connection: Connection) -> None:
+            idle.pop(connection, None)
+            self._all.discard(connection)
+
+        trust = self._trusted(upstream.ca_file) if place.tls else None
+        seconds = upstream.timeouts.connect
+        try:
+            async with asyncio.timeout(seconds):
+                _, connection = await loop.create_connection(lambda: Connection(keep, lost), place.host, place.port, ssl=trust)
+        except TimeoutError:
+            raise _unreachable(place, f"no connection within {seconds:g} s (timeouts.connect)") from None
+        except (OSError, ValueError) as error:
+            raise _unreachable(place, f"{type(error).__name__}: {error}") from None
+        self._all.add(connection)
+        return connection
+
+    def _sweep(self) -> None:
+        """Hangs up those that nobody wanted for a while."""
+        loop = asyncio.get_running_loop()
+        limit = loop.time() - IDLE_SECONDS
+        for idle in self._idle.values():
+            for connection in [connection for connection in idle if connection.since <= limit]:
+                connection.abort()
+        waiting = any(self._idle.values())
+        self._sweeper = loop.call_later(IDLE_SECONDS / 2, self._sweep) if waiting else None
+
+    def _trusted(self, path: str) -> ssl.SSLContext:
+        if path not in self._trust:
+            try:
+                context = ssl.create_default_context(cafile=path or None)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"ca_file {path!r} cannot be read: {error}") from None
+            context.set_alpn_protocols(["http/1.1"])
+            self._trust[path] = context
+        return self._trust[path]
+
+
+@lru_cache(ADDRESSES)
+def parts(url: str) -> Place | None:
+    """An address in parts; None for one that is better left to the general client."""
+    try:
+        split = urlsplit(url)
+        host, port = split.hostname or "", split.port
+        written = f"[{host}]" if ":" in host else host.encode("idna").decode()
+    except ValueError:
+        return None
+    if split.scheme not in ("http", "https") or not host or "@" in split.netloc:
+        return None
+    tls = split.scheme == "https"
+    usual = 443 if tls else 80
+    target = quote(split.path or "/", _IN_ADDRESS) + (f"?{quote(split.query, _IN_ADDRESS)}" if split.query else "")
+    named = written if port in (None, usual) else f"{written}:{port}"
+    start = f"POST {target} HTTP/1.1\r\nhost: {named}\r\n"
+    return Place(written.strip("[]"), port or usual, tls, start)
+
+
+def _unreachable(place: Place, why: str) -> UpstreamError:
+    address = f"{'https' if place.tls else 'http'}://{place.host}:{place.port}"
+    return UpstreamError(
+        f"it cannot be reached at {address}: {why}; is it running, and is base_url right?", code="upstream_unreachable"
+    )

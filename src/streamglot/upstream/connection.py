@@ -1,0 +1,274 @@
+"""One HTTP/1.1 connection to an upstream: a request out, an answer in, as bare as a proxy needs it.
+
+A general client spends more on a request than all the rest of the gateway. Here the bytes of a read go through the parser
+into the answer that waits for them, and nothing else is made of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import httptools
+
+from ..errors import UpstreamError, UpstreamProtocolError, UpstreamTruncated
+from .answer import Answer
+
+READ_BYTES: Final = 2**16
+"""What may wait unread for one stream: a slow client stops the upstream after twice this."""
+HEAD_BYTES: Final = 2**17
+"""Status line and headers of an answer: policies and cookies are long, all together are never longer than this."""
+DRAIN_SECONDS: Final = 1.0
+"""How long to wait for the end of an answer that is over, so that its connection can be used again."""
+
+
+class Connection(asyncio.Protocol):
+    """``idle`` takes the connection when its answer is over and another request may go over it; ``lost`` when it is gone."""
+
+    def __init__(self, idle: Callable[[Connection], None], lost: Callable[[Connection], None]) -> None:
+        self.since = 0.0
+        """When it became idle: for who keeps it."""
+        self._idle = idle
+        self._lost = lost
+        self._transport: asyncio.Transport | None = None
+        self._answer: PlainAnswer | None = None
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._paused = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(  # what browsers and other clients forgive
+            lenient_headers=True,
+            lenient_optional_lf_after_cr=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
+        )
+
+    # --- for the client
+
+    async def ask(self, head: bytes, body: bytes) -> Answer:
+        """Sends the request and waits for the headers of its answer."""
+        assert self._transport is not None
+        self._answer = answer = PlainAnswer(self)
+        self._headers, self._head_bytes = {}, 0
+        if len(body) < READ_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+        try:
+            await answer.begun()
+        except BaseException:
+            self.abort()
+            raise
+        encoding = answer.headers.get("content-encoding", "identity").lower()
+        return answer if encoding == "identity" else Unpacked(answer, encoding)
+
+    def alive(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Hangs up at once."""
+        self._answer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- for the answer: waiting readers are the backpressure
+
+    def pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._paused and self._transport is not None and not self._transport.is_closing():
+            self._paused = False
+            self._transport.resume_reading()
+
+    # --- the transport's words
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of uvloop is no subclass
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None:  # nobody asked: what comes cannot be told from the answer to the next request
+            self.abort()
+            return
+        if not answer.status:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(f"the answer is not HTTP: {error}")
+            return
+        if not answer.status and self._head_bytes > HEAD_BYTES:
+            self._fail(f"the headers of the answer are longer than {HEAD_BYTES} bytes")
+            return
+        answer.wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.cut(exc)
+        self._lost(self)
+
+    def _fail(self, why: str) -> None:
+        answer = self._answer
+        self.abort()
+        if answer is not None:
+            answer.fail(UpstreamProtocolError(why, retryable=True) if not answer.status else UpstreamTruncated(why))
+
+    # --- the parser's words
+
+    def on_message_begin(self) -> None:
+        if self._answer is None:  # an answer behind the one that was asked for
+            self.abort()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
+
+    def on_headers_complete(self) -> None:
+        headers, self._headers = self._headers, {}
+        status = self._parser.get_status_code()
+        if self._answer is not None and status >= 200:
+            self._answer.begin(status, headers)
+
+    def on_body(self, piece: bytes) -> None:
+        if self._answer is not None:
+            self._answer.put(piece)
+
+    def on_message_complete(self) -> None:
+        answer = self._answer
+        if answer is None or not answer.status:  # "100 Continue" and its like come before the answer
+            return
+        self._answer = None
+        self.resume()
+        assert self._transport is not None
+        if self._parser.should_keep_alive() and self.alive() and not self._transport.get_write_buffer_size():
+            self._idle(self)
+        else:
+            self._transport.close()
+        answer.complete()
+
+
+class PlainAnswer:
+    """The answer that a connection reads. ``status`` is 0 until the headers have come."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self._connection: Connection | None = connection
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self._error: UpstreamError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    # --- for who asked
+
+    async def begun(self) -> None:
+        while not self.status:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+
+    async def read(self) -> bytes:
+        while not self._pieces:
+            if self._error is not None:
+                raise self._error
+            if self._connection is None:
+                return b""
+            await self._wait()
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._held = 0
+        if self._connection is not None:
+            self._connection.resume()
+        return data
+
+    async def drain(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while await self.read():
+                    pass
+        except (UpstreamError, TimeoutError):
+            self.close()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    # --- for the connection
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        self.status, self.headers = status, headers
+
+    def put(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._held += len(piece)
+        if self._held > 2 * READ_BYTES and self._connection is not None:
+            self._connection.pause()
+
+    def complete(self) -> None:
+        self._connection = None
+        self.wake()
+
+    def cut(self, error: Exception | None) -> None:
+        """The connection is gone. That is an end only where nothing else was to mark it."""
+        self._connection = None
+        reason = f": {type(error).__name__}: {error}" if error else ""
+        if not self.status:
+            self._error = UpstreamTruncated(f"the connection was closed before an answer came{reason}")
+        elif error or "content-length" in self.headers or "transfer-encoding" in self.headers:
+            self._error = UpstreamTruncated(f"the connection broke{reason or ': it was closed inside the answer'}")
+        self.wake()
+
+    def fail(self, error: UpstreamError) -> None:
+        self._connection = None
+        self._error = error
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Unpacked:
+    """An answer that came compressed, though nobody asked for that."""
+
+    def __init__(self, answer: PlainAnswer, encoding: str) -> None:
+        if encoding not in ("gzip", "x-gzip", "deflate"):
+            answer.close()
+            raise UpstreamProtocolError(f"the answer comes in the encoding {encoding!r}, which was not asked for")
+        self.status = answer.status
+        self.headers = answer.headers
+        self._answer = answer
+        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        self.drain = answer.drain
+        self.close = answer.close
+
+    async def read(self) -> bytes:
+        """At most so much at once, however well it was compressed."""
+        while True:
+            packed = self._inflate.unconsumed_tail or await self._answer.read()
+            if not packed:
+                if not self._inflate.eof:
+                    raise UpstreamTruncated("the compressed answer ends too early")
+                return b""
+            try:
+                data = self._inflate.decompress(packed, READ_BYTES)
+            except zlib.error as error:
+                raise UpstreamTruncated(f"the compressed answer is broken: {error}") from None
+            if data:
+                return data

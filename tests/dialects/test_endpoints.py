@@ -1,0 +1,75 @@
+"""Where the requests of each dialect go, and with which key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamglot import ConfigError
+from streamglot.dialects import DIALECTS, dialect
+from streamglot.dialects.endpoint import Endpoint
+from streamglot.events import StreamError
+from streamglot.messages import Request
+
+BEARER = {"authorization": "Bearer k"}
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "stream", "wanted"),
+    [
+        ("openai_chat", "http://a/v1/", True, Endpoint("http://a/v1/chat/completions", BEARER)),
+        ("openai_responses", "http://a/v1", True, Endpoint("http://a/v1/responses", BEARER)),
+        ("openai_completions", "http://a/v1", True, Endpoint("http://a/v1/completions", BEARER)),
+        (
+            "anthropic",
+            "http://a/v1",
+            True,
+            Endpoint("http://a/v1/messages", {"x-api-key": "k", "anthropic-version": "2023-06-01"}),
+        ),
+        (
+            "gemini",
+            "http://a/v1beta",
+            True,
+            Endpoint("http://a/v1beta/models/m:streamGenerateContent?alt=sse", {"x-goog-api-key": "k"}),
+        ),
+        ("gemini", "http://a/v1beta", False, Endpoint("http://a/v1beta/models/m:generateContent", {"x-goog-api-key": "k"})),
+        ("ollama", "http://a", True, Endpoint("http://a/api/chat", BEARER)),
+        ("cohere", "http://a", True, Endpoint("http://a/v2/chat", BEARER)),
+        ("bedrock_converse", "http://a", True, Endpoint("http://a/model/m/converse-stream", BEARER)),
+        ("bedrock_converse", "http://a", False, Endpoint("http://a/model/m/converse", BEARER)),
+        ("bedrock_invoke", "http://a", True, Endpoint("http://a/model/m/invoke-with-response-stream", BEARER)),
+        ("bedrock_invoke", "http://a", False, Endpoint("http://a/model/m/invoke", BEARER)),
+        ("qwen_web", "http://a", True, Endpoint("http://a/api/v2/chat/completions", BEARER)),
+    ],
+)
+def test_addresses(name: str, base: str, stream: bool, wanted: Endpoint) -> None:
+    assert dialect(name).endpoint(base, Request("m", stream=stream), key="k") == wanted
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in DIALECTS.values() if entry.request and entry.reader_class])
+def test_no_key_is_no_header(name: str) -> None:
+    headers = dialect(name).endpoint("http://a", Request("m")).headers
+    assert not any("key" in header or header == "authorization" for header in headers)
+
+
+def test_what_stands_in_the_address_is_quoted() -> None:
+    assert dialect("gemini").endpoint("http://a", Request("models/a b")).url == "http://a/models/a%20b:generateContent"
+    assert dialect("bedrock_converse").endpoint("http://a", Request("arn:aws/x")).url == "http://a/model/arn%3Aaws%2Fx/converse"
+    assert (
+        dialect("anthropic").endpoint("http://a", Request("m"), version="2026-10-21").headers["anthropic-version"] == "2026-10-21"
+    )
+    asked = Request("m", extra={"chat_id": "c 1&x=y"})
+    assert dialect("qwen_web").endpoint("http://a", asked).url == "http://a/api/v2/chat/completions?chat_id=c%201%26x%3Dy"
+
+
+@pytest.mark.parametrize("name", ["agui", "vercel_ui"])
+def test_a_dialect_of_clients_has_no_address(name: str) -> None:
+    with pytest.raises(ConfigError):
+        dialect(name).endpoint("http://a", Request("m"))
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in DIALECTS.values() if entry.writer_class])
+def test_every_dialect_of_clients_has_an_error_body(name: str) -> None:
+    body: dict[str, Any] = dialect(name).error_body(StreamError("code", "what went wrong", status=429))
+    assert "what went wrong" in str(body)

@@ -1,0 +1,39 @@
+"""What the tests of the gateway share: one hostile upstream, and one gateway that knows it in every dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from gateway.running import Running, running
+from gateway.upstream import HostileUpstream, hostile
+
+UPSTREAM_DIALECTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "openai_completions")
+PREFIX = {"openai_chat": "/v1", "openai_responses": "/v1", "gemini": "/v1beta", "openai_completions": "/v1"}
+QUICK = {"connect": 1.0, "first_byte": 0.8, "idle": 0.4, "total": 20.0}
+
+
+def upstreams_at(url: str, **more: Any) -> dict[str, Any]:
+    """One upstream for each dialect, all at this address."""
+    return {
+        name: {"dialect": name, "base_url": url + PREFIX.get(name, ""), "attempts": 1, "pause": 0.01, "timeouts": QUICK, **more}
+        for name in UPSTREAM_DIALECTS
+    }
+
+
+@pytest.fixture(scope="session")
+def upstream() -> Iterator[HostileUpstream]:
+    with hostile() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gateway(upstream: HostileUpstream) -> Iterator[Running]:
+    """Never rests from its upstreams: the tests make them fail all the time."""
+    upstreams = upstreams_at(upstream.url, rest={"failures": 1_000_000})
+    upstreams["hermes"] = {**upstreams["openai_chat"], "inband": "hermes"}
+    upstreams["gone"] = {**upstreams["openai_chat"], "base_url": "http://127.0.0.1:9/v1"}
+    upstreams["whole"] = {**upstreams["openai_chat"], "stream": "never"}
+    with running({"upstreams": upstreams}) as started:
+        yield started

@@ -1,0 +1,96 @@
+"""A gateway on a real socket, in a thread of the test's own process."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from streamglot.gateway.app import Gateway
+from streamglot.gateway.config import Config, Loaded, load
+from streamglot.gateway.serve import Worker, listen, worker
+
+
+class Answer(Struct):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class Running:
+    """``lines`` is what the gateway logged."""
+
+    def __init__(self, gateway: Gateway, server: Worker, port: int, lines: list[Mapping[str, Any]]) -> None:
+        self.gateway = gateway
+        self.server = server
+        self.port = port
+        self.lines = lines
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(self, path: str, body: object = None, headers: Mapping[str, str] | None = None, method: str = "") -> Answer:
+        """One request over a connection of its own, its answer read to the end."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            data = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
+            kind = {"content-type": "application/json"} if data is not None else {}
+            connection.request(method or ("GET" if data is None else "POST"), path, data, {**kind, **(headers or {})})
+            answer = connection.getresponse()
+            return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def line(self, request_id: str, seconds: float = 3.0) -> Mapping[str, Any]:
+        """The line of the log about this request."""
+        return self.said(lambda line: line.get("request_id") == request_id and "ending" in line, seconds)
+
+    def said(self, what: Any, seconds: float = 3.0) -> Mapping[str, Any]:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            found = next((line for line in self.lines if what(line)), None)
+            if found is not None:
+                return found
+            time.sleep(0.002)
+        raise AssertionError(f"no such line: {self.lines}")
+
+
+@contextmanager
+def running(
+    config: Mapping[str, Any] | None = None, path: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[Running]:
+    """A gateway with this configuration, or with the one in this file."""
+    if path is not None:
+        loaded = load(path, environment or {})
+    else:
+        values = {**(config or {})}
+        values["server"] = {"discover": False, **values.get("server", {})}
+        loaded = Loaded(msgspec.convert(values, Config))
+        for name, upstream in loaded.config.upstreams.items():
+            upstream.name = name
+    lines: list[Mapping[str, Any]] = []
+    gateway = Gateway(loaded, environment or {}, lines.append)
+    listener = listen("127.0.0.1", 0)
+    server = worker(gateway)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    until = time.monotonic() + 10
+    while not server.started and time.monotonic() < until:
+        time.sleep(0.005)
+    assert server.started, "the gateway did not start"
+    try:
+        yield Running(gateway, server, listener.getsockname()[1], lines)
+    finally:
+        server.should_exit = True
+        thread.join(15)
+        assert not thread.is_alive(), "the gateway did not stop"

@@ -1,0 +1,288 @@
+"""The client for upstreams against a raw server that says exactly the bytes of a script."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from streamglot.errors import ConfigError, StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
+from streamglot.upstream import Answer, Timeouts, Upstream
+from streamglot.upstream.client import Client, parts
+
+PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n"
+UNTIL_CLOSE = b"HTTP/1.0 200 OK\r\n\r\nhello"
+CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN
+PACKED = gzip.compress(b"hello")
+GZIP = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b" % (len(PACKED), PACKED)
+
+
+class Server:
+    """Answers each request with the next script, in pieces of ``cut`` bytes; hangs up on None, and behind any with ``hang_up``."""
+
+    def __init__(self, *scripts: bytes | None, cut: int = 0, hang_up: bool = False) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.closed = asyncio.Event()
+        self._scripts = list(scripts)
+        self._cut = cut
+        self._hang_up = hang_up
+
+    async def __aenter__(self) -> Server:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1/chat"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+                self.requests.append(head + await reader.readexactly(length))
+                script = self._scripts.pop(0)
+                if script is None:
+                    break
+                step = self._cut or len(script)
+                for place in range(0, len(script), step):
+                    writer.write(script[place : place + step])
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                if self._hang_up:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        self.closed.set()
+        writer.close()
+
+
+async def ask(client: Client, server: Server, headers: dict[str, str] | None = None, body: bytes = b"{}", **more: Any) -> Answer:
+    return await client.post(Upstream(name="one", **more), server.url, headers or {}, body)
+
+
+async def whole(answer: Answer) -> bytes:
+    pieces = []
+    while piece := await answer.read():
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(10):
+            await test()
+
+    asyncio.run(limited())
+
+
+async def refused(asking: Awaitable[object]) -> StreamglotError:
+    with pytest.raises(StreamglotError) as caught:
+        await asking
+    return caught.value
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7])
+@pytest.mark.parametrize(
+    "script", [PLAIN, CHUNKED, UNTIL_CLOSE, CONTINUED, GZIP], ids=["length", "chunked", "close", "100", "gzip"]
+)
+def test_every_kind_of_body_however_it_is_cut(script: bytes, cut: int) -> None:
+    async def test() -> None:
+        async with Client() as client, Server(script, cut=cut, hang_up=script is UNTIL_CLOSE) as server:
+            answer = await ask(client, server)
+            assert answer.status == 200
+            assert await whole(answer) == b"hello"
+            assert await answer.read() == b""
+
+    run(test)
+
+
+def test_the_request_as_it_is_sent() -> None:
+    async def test() -> None:
+        async with Client() as client, Server(PLAIN, PLAIN) as server:
+            await ask(client, server, {"x-key": "täst"}, b'{"a":1}')
+            head, _, body = server.requests[0].partition(b"\r\n\r\n")
+            assert head.split(b"\r\n")[0] == b"POST /v1/chat HTTP/1.1"
+            assert {b"accept: */*", b"content-length: 7", "x-key: täst".encode()} < set(head.split(b"\r\n"))
+            assert body == b'{"a":1}'
+            await ask(client, server, {"Accept": "text/plain"})
+            assert b"*/*" not in server.requests[1]
+            error = await refused(ask(client, server, {"x-key": "a\r\nb: c"}))
+            assert isinstance(error, ConfigError)
+
+    run(test)
+
+
+def test_connections_are_used_again_after_a_whole_answer() -> None:
+    async def test() -> None:
+        async with Client() as client, Server(*[PLAIN, CHUNKED] * 5) as server:
+            for _ in range(10):
+                assert await whole(await ask(client, server)) == b"hello"
+            assert server.connections == 1
+
+    run(test)
+
+
+def test_two_at_once_need_two_connections() -> None:
+    async def test() -> None:
+        async with Client() as client, Server(*[PLAIN] * 4) as server:
+            for _ in range(2):
+                answers = await asyncio.gather(ask(client, server), ask(client, server))
+                assert [await whole(answer) for answer in answers] == [b"hello"] * 2
+            assert server.connections == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), PLAIN + b"HTTP/1.1 200 OK\r\n\r\n", PLAIN + b"more"],
+    ids=["close", "a second answer", "rubbish"],
+)
+def test_connections_that_cannot_be_trusted_are_not_used_again(script: bytes) -> None:
+    async def test() -> None:
+        async with Client() as client, Server(script, PLAIN) as server:
+            assert (await ask(client, server)).status == 200
+            assert await whole(await ask(client, server)) == b"hello"
+            assert server.connections == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize("script", [PLAIN[:-2], CHUNKED[:-5], CHUNKED[:-12], GZIP[:-9]], ids=["length", "last", "inside", "gzip"])
+def test_an_answer_that_is_cut_is_told_after_what_came(script: bytes) -> None:
+    async def test() -> None:
+        async with Client() as client, Server(script, hang_up=True) as server:
+            answer = await ask(client, server)
+            error = await refused(whole(answer))
+            assert isinstance(error, UpstreamTruncated)
+            assert "broke" in error.message
+
+    run(test)
+
+
+def test_no_answer_at_all() -> None:
+    async def test() -> None:
+        async with Client() as client, Server(None, b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000) as server:
+            error = await refused(ask(client, server))
+            assert isinstance(error, UpstreamTruncated)
+            assert "before an answer came" in error.message
+            error = await refused(ask(client, server))
+            assert isinstance(error, UpstreamProtocolError)
+            assert "not HTTP" in error.message
+            error = await refused(ask(client, server))
+            assert isinstance(error, UpstreamProtocolError)
+            assert "headers" in error.message
+
+    run(test)
+
+
+def test_a_broken_chunk_and_an_unknown_encoding() -> None:
+    async def test() -> None:
+        broken = CHUNKED.replace(b"2;x=y", b"zz")
+        foreign = PLAIN.replace(b"Content-Type", b"Content-Encoding: br\r\nContent-Type")
+        async with Client() as client, Server(broken, foreign) as server:
+            error = await refused(whole(await ask(client, server)))
+            assert isinstance(error, UpstreamTruncated)
+            error = await refused(ask(client, server))
+            assert isinstance(error, UpstreamProtocolError)
+            assert "'br'" in error.message
+
+    run(test)
+
+
+def test_nobody_is_there() -> None:
+    async def test() -> None:
+        async with Client() as client:
+            upstream = Upstream(name="one", timeouts=Timeouts(connect=0.2))
+            for url in ("http://127.0.0.1:1/v1", "http://nowhere.invalid/v1"):
+                error = await refused(client.post(upstream, f"{url}?key=secret", {}, b""))
+                assert isinstance(error, UpstreamError)
+                assert error.code == "upstream_unreachable"
+                assert "secret" not in error.message
+
+    run(test)
+
+
+def test_hanging_up_reaches_the_upstream() -> None:
+    async def test() -> None:
+        async with Client() as client, Server(CHUNKED[:-12]) as server:
+            answer = await ask(client, server)
+            assert await answer.read() == b"hel"
+            answer.close()
+            async with asyncio.timeout(1):
+                await server.closed.wait()
+
+    run(test)
+
+
+def test_cancelled_while_it_waits_for_headers() -> None:
+    async def test() -> None:
+        async with Client() as client, Server(b"HTTP/1.1 200 OK\r\n") as server:
+            task = asyncio.ensure_future(ask(client, server))
+            while not server.requests:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            async with asyncio.timeout(1):
+                await server.closed.wait()
+
+    run(test)
+
+
+def test_a_reader_that_waits_stops_the_upstream() -> None:
+    async def test() -> None:
+        size = 50 * 2**20
+        script = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+        async with Client() as client, Server(script, cut=2**16) as server:
+            answer = await ask(client, server)
+            await asyncio.sleep(0.3)
+            first = len(await answer.read())
+            assert first < 2**20
+            assert first + len(await whole(answer)) == size
+
+    run(test)
+
+
+def test_drain_waits_for_the_end_and_gives_up() -> None:
+    async def test() -> None:
+        async with Client() as client, Server(CHUNKED, CHUNKED[:-5], cut=30) as server:
+            answer = await ask(client, server)
+            await answer.drain()
+            answer = await ask(client, server)
+            await answer.drain()
+            assert server.connections == 1
+            async with asyncio.timeout(1):
+                await server.closed.wait()
+
+    run(test)
+
+
+def test_random_cuts() -> None:
+    async def test() -> None:
+        chance = random.Random(7)
+        async with Client() as client:
+            for _ in range(30):
+                script = chance.choice([PLAIN, CHUNKED, CONTINUED, GZIP])
+                async with Server(script, cut=chance.randint(1, len(script))) as server:
+                    assert await whole(await ask(client, server)) == b"hello"
+
+    run(test)
+
+
+def test_addresses_in_parts() -> None:
+    place = parts("https://example.com/v1/models/a b:go?alt=sse&key=1")
+    assert place is not None
+    assert (place.host, place.port, place.tls) == ("example.com", 443, True)
+    assert place.start == "POST /v1/models/a%20b:go?alt=sse&key=1 HTTP/1.1\r\nhost: example.com\r\n"
+    place = parts("http://[::1]:8000")
+    assert place is not None
+    assert (place.host, place.port, place.start) == ("::1", 8000, "POST / HTTP/1.1\r\nhost: [::1]:8000\r\n")
+    assert parts("https://user:word@example.com/") is None
+    assert parts("ftp://example.com/") is None
+    assert parts("http://example.com:x/") is None
