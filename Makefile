@@ -37,10 +37,12 @@ coverage: $(READY) ## branch coverage of the pure half
 
 conformance: $(READY) ## readers and parsers against the corpus in CORPUS=
 	$(BIN)/python -m conformance.streams $(CORPUS)
+	$(BIN)/python -m conformance.inband $(CORPUS)
 	$(BIN)/python -m conformance.matrix $(CORPUS)
 
 bench: $(READY) ## time per chunk, growth and ratios to the official clients
 	$(BIN)/python -m bench.core
+	$(BIN)/python -m bench.inband
 
 fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)

@@ -103,7 +103,7 @@ litellm_settings: {{telemetry: false}}
 """
     )
     command = [f"{programs}/litellm", "--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
-    quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "DATABASE_URL": ""}
+    quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     return Candidate("LiteLLM", Program("litellm", command, GATEWAY_CORE, quiet), port, ["-M", MODEL], peer=True)
 
 

@@ -116,16 +116,27 @@ def startup(upstream_port: int) -> Figures:
 def start_all(upstream_port: int, direct: Candidate) -> list[Candidate]:
     candidates = [direct]
     for name, make in [*OWN, *(PEERS if os.environ.get("BENCH_PEERS") == "1" else [])]:
+        candidate: Candidate | None = None
         try:
             candidate = make(upstream_port)
-            candidates.append(candidate)
             candidate.program.wait_for(candidate.port)
+            time.sleep(1.0)
+            candidate.idle_bytes = candidate.program.resident_bytes()
+            probe(candidate)
         except Missing as error:
             print(f"SKIPPED {name}: {error}", file=sys.stderr)
-            continue
-        time.sleep(1.0)
-        candidate.idle_bytes = candidate.program.resident_bytes()
+            if candidate is not None:
+                candidate.program.stop()
+        else:
+            candidates.append(candidate)
     return candidates
+
+
+def probe(candidate: Candidate) -> None:
+    """One answer of each kind must be whole before anything is measured."""
+    for kind in ("ns", "st"):
+        if Run(candidate, "-m", kind, "-c", 1, "-k", 1, "-n", 20).broken:
+            raise Missing(f"its answers are not whole; see {candidate.program.log}")
 
 
 def medians(repeats: list[Figures]) -> Figures:
@@ -162,6 +173,9 @@ def main() -> int:
     results = {name: medians(repeats) for name, repeats in measured.items()}
     for candidate in candidates:
         results[candidate.name]["idle"] = candidate.idle_bytes / 2**20
+    if report.CHAT not in results:
+        print("STOPPED: the gateway itself could not be measured", file=sys.stderr)
+        return 1
     report.write(results, started, time.monotonic() - began, SECONDS)
     return 1 if any(figures["broken"] for name, figures in results.items() if name.startswith("streamglot")) else 0
 

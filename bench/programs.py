@@ -71,11 +71,12 @@ class Program:
 
     def __init__(self, name: str, command: list[str], core: int, environment: Mapping[str, str] | None = None) -> None:
         self.name = name
-        self._log = (BUILD / f"{name}.log").open("wb")
+        self.log = BUILD / f"{name}.log"
+        self._output = self.log.open("wb")
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=self._log,
+            stdout=self._output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
             preexec_fn=lambda: os.sched_setaffinity(0, {core}),
@@ -86,19 +87,22 @@ class Program:
         limit = time.monotonic() + START_SECONDS
         while not listens(port):
             if self._process.poll() is not None or time.monotonic() > limit:
-                last = (BUILD / f"{self.name}.log").read_text(errors="replace")[-500:]
-                raise Missing(f"{self.name} did not start: {last}")
+                raise self._not_started()
             time.sleep(0.002)
 
     def said_port(self) -> int:
         """The port in the first address that the program prints."""
         limit = time.monotonic() + START_SECONDS
         while self._process.poll() is None and time.monotonic() < limit:
-            found = re.search(r"http://[^:/]+:(\d+)", (BUILD / f"{self.name}.log").read_text(errors="replace"))
+            found = re.search(r"http://[^:/]+:(\d+)", self.log.read_text(errors="replace"))
             if found:
                 return int(found[1])
             time.sleep(0.05)
-        raise Missing(f"{self.name} did not start: {(BUILD / f'{self.name}.log').read_text(errors='replace')[-500:]}")
+        raise self._not_started()
+
+    def _not_started(self) -> Missing:
+        self.stop()
+        return Missing(f"{self.name} did not start: {self.log.read_text(errors='replace')[-500:]}")
 
     def processes(self) -> list[int]:
         found, waiting = [], [self._process.pid]
@@ -127,7 +131,7 @@ class Program:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._log.close()
+        self._output.close()
 
 
 def listens(port: int) -> bool:

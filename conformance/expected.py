@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from google.genai.types import FinishReason
 
-from streamglot.messages import ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
+from streamglot.messages import Part, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 
 from .oracles import Reading
 from .streams import parsed
@@ -75,7 +75,13 @@ OWN_WORDS: Final[dict[str, frozenset[str]]] = {
 """Words that pass through where reader and writer are of one dialect, so that RECITATION does not become SAFETY."""
 OBJECTS: Final = frozenset(("anthropic", "gemini", "ollama"))
 """Dialects whose calls take an object: the free text of a custom tool is wrapped in one."""
-REFUSAL_IS_TEXT: Final = frozenset(("anthropic", "gemini", "ollama", "openai_completions", "agui", "vercel_ui"))
+REFUSAL_IS_TEXT: Final = frozenset(
+    (
+        *("anthropic", "gemini", "ollama", "openai_completions", "agui", "vercel_ui"),
+        *("ai-sdk-openai-compatible-7 (node)", "ai-sdk-openai-responses (node)"),
+    )
+)
+"""Dialects that have no word for a refusal, and clients that show it as text."""
 ALL_CALLS: Final = frozenset(("agui", "vercel_ui"))
 """Dialects that show the calls which the provider ran itself, too."""
 SUMMARY_ONLY: Final = frozenset(("ai-sdk-openai-responses (node)",))
@@ -94,7 +100,7 @@ def expected(response: Response, reader: str, writer: str, client: str) -> Readi
                 pass
             case TextPart():
                 reading.text += part.text
-            case RefusalPart() if writer in REFUSAL_IS_TEXT:
+            case RefusalPart() if writer in REFUSAL_IS_TEXT or client in REFUSAL_IS_TEXT:
                 reading.text += part.text
             case RefusalPart():
                 reading.refusal += part.text
@@ -142,10 +148,17 @@ def _finish(
     if writer == "gemini" and malformed and said != "MAX_TOKENS":
         said = "MALFORMED_FUNCTION_CALL"
     if client.startswith("ai-sdk"):
-        if said == "completed" and calls:
+        if said == "completed" and (calls or any(_is_patch(part) for part in choice.parts)):
             return "tool-calls"
+        if client in REFUSAL_IS_TEXT and any(isinstance(part, RefusalPart) for part in choice.parts):
+            return "content-filter"
         return AI_SDK.get(said, said)
     return said
+
+
+def _is_patch(part: Part) -> bool:
+    """The one item of the provider's own that the AI SDK counts as a call of the client."""
+    return isinstance(part, ToolCallPart) and part.native is not None and part.native.data.get("type") == "apply_patch_call"
 
 
 def difference(got: Reading, want: Reading) -> list[str]:

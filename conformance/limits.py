@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from streamglot.messages import Part, Response, ToolCallPart
+from streamglot.messages import Part, RefusalPart, Response, ToolCallPart
 
 from .streams import parsed
 
@@ -38,9 +38,13 @@ def custom_calls(response: Response) -> bool:
     return bool(calls(response, "custom"))
 
 
-def no_objects(response: Response) -> bool:
-    """Has it a call whose arguments are no JSON object?"""
-    return any(not isinstance(parsed(call.arguments), dict) for call in calls(response, "function"))
+def no_json(response: Response) -> bool:
+    """Has it a call that the provider called whole, with arguments that are no JSON?"""
+    return any(call.complete and isinstance(parsed(call.arguments), str) for call in calls(response, "function"))
+
+
+def refusals(response: Response) -> bool:
+    return any(isinstance(part, RefusalPart) for part in parts(response))
 
 
 def several_choices(response: Response) -> bool:
@@ -59,16 +63,43 @@ def native_kinds(response: Response) -> set[str]:
 
 LIMITS: Final[list[Limit]] = [
     Limit(
-        ("openai (helper)", "openrouter"),
+        (
+            *("openai (helper)", "openrouter", "openai-chat (node)"),
+            *("ai-sdk-openai-compatible-6 (node)", "ai-sdk-openai-compatible-7 (node)"),
+        ),
         "calls of custom tools",
-        "its types of a streamed call know functions only",
+        "its types of a streamed call know functions only, though the API has custom tools",
         custom_calls,
     ),
     Limit(
-        ("anthropic (helper)",),
-        "arguments that are no JSON",
-        "it parses the arguments as they come and raises ValueError",
-        no_objects,
+        ("ai-sdk-openai-compatible-6 (node)", "ai-sdk-openai-compatible-7 (node)"),
+        "several answers",
+        "it reads the first choice of each chunk whatever its index, and mixes the answers",
+        several_choices,
+    ),
+    Limit(
+        ("ai-sdk-openai-compatible-6 (node)",),
+        "refusals",
+        "it does not read the field `refusal`; version 7 shows it as text",
+        refusals,
+    ),
+    Limit(
+        ("anthropic (helper)", "anthropic (node)", "ai-sdk-anthropic (node)"),
+        "whole calls whose arguments are no JSON",
+        "it parses arguments as they come: the Python client raises ValueError, those in Node keep what they could parse",
+        no_json,
+    ),
+    Limit(
+        ("openai-responses (node)",),
+        "what the provider's shell and patch tools stream",
+        "it throws at events that its version does not know",
+        lambda response: bool(native_kinds(response) & {"apply_patch_call", "shell_call"}),
+    ),
+    Limit(
+        ("ai-sdk-anthropic (node)",),
+        "usage of an answer that was compacted",
+        "it adds up the iterations, where the totals that the API gives count the last one only",
+        lambda response: bool((response.usage.raw or {}).get("iterations")),
     ),
 ]
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from streamglot import DIALECTS, grammar
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.events import EVENT_TYPES
+from streamglot.inband import FORMATS
+from streamglot.inband.profiles import PROFILES
 
 NOTE = "<!-- made by `make docs`; change the code, not this page -->\n"
 
@@ -91,10 +93,47 @@ def parameters_page() -> str:
     return "\n".join([*lines, ""])
 
 
+def formats_page() -> str:
+    lines = [
+        "# In-band formats",
+        "",
+        NOTE,
+        "Notations in which models write tool calls and reasoning into their text. `inband(name)`, `inband = 'name'` on an",
+        "upstream, or `streamglot translate --inband name` reads one; `auto` goes by the name of the model.",
+        "",
+        "| format | thinking between | starts in it | example |",
+        "|---|---|---|---|",
+    ]
+    for name, row in FORMATS.items():
+        tags = (
+            f"{_cell(row.think.openers[0])} … {_cell(row.think.closers[0])}" if row.think.openers and row.think.closers else "–"
+        )
+        starts = "yes" if row.think.starts else "–"
+        lines.append(f"| `{name}` | {tags} | {starts} | {_cell(row.example)} |")
+    lines += [
+        "",
+        "## Which model speaks which",
+        "",
+        "The first pattern that fits a model's name counts.",
+        "",
+        "| pattern | format |",
+        "|---|---|",
+    ]
+    lines += [f"| `{profile.pattern}` | `{profile.format}` |" for profile in PROFILES]
+    return "\n".join([*lines, ""])
+
+
+def _cell(text: str) -> str:
+    """Text as code in one cell of a table."""
+    shown = text.replace("\n", "⏎").replace("|", "\\|")
+    return f"`` {shown} ``" if shown else "–"
+
+
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "grammar.md": grammar_page,
     "dialects.md": dialects_page,
     "parameters.md": parameters_page,
+    "formats.md": formats_page,
 }
 
 

@@ -54,6 +54,7 @@ from .events import (
     Usage,
 )
 from .grammar import check
+from .inband import inband, parse_text
 from .limits import Limits
 from .messages import Message, Request, Response, ToolSpec
 from .stages import PerChoice, collect, replay
@@ -132,6 +133,8 @@ __all__ = [
     "check",
     "collect",
     "dialect",
+    "inband",
+    "parse_text",
     "reader",
     "replay",
     "translate",

@@ -80,3 +80,30 @@ def test_it_is_written_as_it_comes() -> None:
         assert json.loads(process.stdout.readline())["type"] == "stream_start"
         process.stdin.close()
         process.wait()
+
+
+def test_plain_text_with_a_call_in_it(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([{"type": "function", "function": {"name": "weather"}}]))
+    text = 'Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Lisbon"}}\n</tool_call>'
+    command = ["translate", "--from", "text", "--inband", "hermes", "--tools", str(tools), "--to", "response"]
+    answer = json.loads(run(*command, stdin=text.encode()).stdout)
+    assert [part["type"] for part in answer["choices"][0]["parts"]] == ["text", "tool_call"]
+    assert json.loads(answer["choices"][0]["parts"][1]["arguments"]) == {"city": "Lisbon"}
+    assert answer["choices"][0]["stop_reason"] == "tool_calls"
+    assert b"weather" in run(*command[:-1], "anthropic", stdin=text.encode()).stdout
+    plain = run("translate", "--from", "text", "--to", "response", stdin=b"just text")
+    assert json.loads(plain.stdout)["choices"][0]["parts"] == [{"type": "text", "text": "just text"}]
+
+
+def test_bad_names_and_files_for_the_parser(tmp_path: Path) -> None:
+    assert b"no in-band format" in run("translate", "--from", "text", "--inband", "klingon").stderr
+    broken = tmp_path / "tools.json"
+    broken.write_text("{")
+    assert b"cannot be read as JSON" in run("translate", "--from", "text", "--inband", "hermes", "--tools", str(broken)).stderr
+    broken.write_text("{}")
+    assert b"list of tool definitions" in run("translate", "--from", "text", "--inband", "hermes", "--tools", str(broken)).stderr
+
+
+def test_formats_are_listed() -> None:
+    assert b"hermes" in run("formats").stdout

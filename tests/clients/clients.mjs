@@ -95,6 +95,9 @@ function uiStream({ DefaultChatTransport, readUIMessageStream }) {
 
 // --- the AI SDK's own providers, read by streamText
 
+// The SDK has the client run these, whose items are the provider's own: they are no calls of a declared function.
+const RUN_BY_NAME = ["apply_patch", "local_shell", "shell"];
+
 function aiSdk({ streamText }, model) {
   return async (url, answer) => {
     const result = streamText({ model: model(url), prompt: QUESTION, maxOutputTokens: 1024, maxRetries: 0, onError() {} });
@@ -102,7 +105,7 @@ function aiSdk({ streamText }, model) {
     for await (const part of result.fullStream) {
       if (part.type === "text-delta") answer.text += part.text;
       if (part.type === "reasoning-delta") answer.reasoning += part.text;
-      if (part.type === "tool-call") answer.toolCalls.push({ name: part.toolName, arguments: typeof part.input === "string" ? part.input : JSON.stringify(part.input) });
+      if (part.type === "tool-call") answer.toolCalls.push({ name: part.toolName, arguments: typeof part.input === "string" ? part.input : JSON.stringify(part.input), server: part.providerExecuted === true || RUN_BY_NAME.includes(part.toolName) });
       if (part.type === "error") fault ??= part.error;
       if (part.type === "finish") {
         answer.finish = part.finishReason;
@@ -137,7 +140,8 @@ async function openaiChat(url, answer) {
     });
     const completion = await stream.finalChatCompletion();
     const choice = completion.choices.find((one) => one.index === 0);
-    answer.text = (choice.message.content ?? "") + (choice.message.refusal ?? "");
+    answer.text = choice.message.content ?? "";
+    answer.refusal = choice.message.refusal ?? "";
     for (const call of choice.message.tool_calls ?? []) answer.toolCalls.push({ name: (call.function ?? call.custom).name, arguments: call.function?.arguments ?? call.custom?.input });
     answer.finish = choice.finish_reason;
     const spent = completion.usage;
@@ -156,7 +160,7 @@ async function openaiResponses(url, answer) {
     throw error?.constructor === OpenAI.APIError || error?.status ? reported(error.message) : error;
   }
   for (const item of response.output) {
-    if (item.type === "message") for (const part of item.content) answer.text += part.text ?? part.refusal ?? "";
+    if (item.type === "message") for (const part of item.content) answer[part.refusal === undefined ? "text" : "refusal"] += part.text ?? part.refusal ?? "";
     if (item.type === "reasoning") for (const part of [...(item.summary ?? []), ...(item.content ?? [])]) answer.reasoning += part.text;
     if (item.type === "function_call") answer.toolCalls.push({ name: item.name, arguments: item.arguments });
     if (item.type === "custom_tool_call") answer.toolCalls.push({ name: item.name, arguments: item.input });
@@ -180,7 +184,7 @@ async function anthropic(url, answer) {
   for (const block of message.content) {
     if (block.type === "text") answer.text += block.text;
     if (block.type === "thinking") answer.reasoning += block.thinking;
-    if (block.type.endsWith("tool_use")) answer.toolCalls.push({ name: block.name, arguments: JSON.stringify(block.input) });
+    if (block.type.endsWith("tool_use")) answer.toolCalls.push({ name: block.name, arguments: JSON.stringify(block.input), server: block.type !== "tool_use" });
   }
   answer.finish = message.stop_reason;
   const spent = message.usage;
@@ -191,6 +195,7 @@ async function anthropic(url, answer) {
 
 async function genai(url, answer) {
   const client = new GoogleGenAI({ apiKey: "key", httpOptions: { baseUrl: url } });
+  let blocked;
   try {
     for await (const chunk of await client.models.generateContentStream({ model: "m", contents: QUESTION })) {
       const candidate = chunk.candidates?.find((one) => (one.index ?? 0) === 0);
@@ -199,14 +204,15 @@ async function genai(url, answer) {
         else if (part.thought) answer.reasoning += part.text ?? "";
         else answer.text += part.text ?? "";
       }
-      answer.finish = candidate?.finishReason ?? chunk.promptFeedback?.blockReason ?? answer.finish;
+      answer.finish = candidate?.finishReason ?? answer.finish;
+      blocked ??= chunk.promptFeedback?.blockReason;
       const spent = chunk.usageMetadata;
-      if (spent) answer.usage = usage(spent.promptTokenCount, (spent.candidatesTokenCount ?? 0) + (spent.thoughtsTokenCount ?? 0), spent.thoughtsTokenCount, spent.cachedContentTokenCount);
+      if (spent) answer.usage = usage((spent.promptTokenCount ?? 0) + (spent.toolUsePromptTokenCount ?? 0), (spent.candidatesTokenCount ?? 0) + (spent.thoughtsTokenCount ?? 0), spent.thoughtsTokenCount, spent.cachedContentTokenCount);
     }
   } catch (error) {
     throw error instanceof ApiError ? reported(error.message) : error;
   }
-  if (answer.finish === null) throw new Error("the stream has no finishReason");
+  if (answer.finish === null && !blocked) throw new Error("the stream has no finishReason");
 }
 
 async function ollama(url, answer) {

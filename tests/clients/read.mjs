@@ -1,5 +1,5 @@
 // One stream read by one of the vendors' own clients, and what it understood, as one line of JSON:
-//   {client, ok, text, reasoning, toolCalls: [{name, arguments}], finish, usage, error, rejected, warnings}
+//   {client, ok, text, reasoning, refusal, toolCalls: [{name, arguments, server?}], finish, usage, error, rejected, warnings}
 // `error` is what the client reported; `rejected` is true where the client refused the bytes themselves, false where the
 // stream said in its own words that it had failed.
 //
@@ -17,7 +17,7 @@ globalThis.AI_SDK_LOG_WARNINGS = (given) => warnings.push(JSON.stringify(given))
 process.on("unhandledRejection", (reason) => warnings.push(`unhandled: ${reason?.message ?? reason}`));
 
 async function read(name, url) {
-  const answer = { client: name, ok: false, text: "", reasoning: "", toolCalls: [], finish: null, usage: null, error: null, rejected: false };
+  const answer = { client: name, ok: false, text: "", reasoning: "", refusal: "", toolCalls: [], finish: null, usage: null, error: null, rejected: false };
   const client = CLIENTS[name];
   if (!client) return { ...answer, error: `no client ${name}; there are ${Object.keys(CLIENTS).join(", ")}`, rejected: true, warnings: [] };
   warnings.length = 0;

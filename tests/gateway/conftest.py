@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, hostile
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.config import Config, Loaded, load
 from streamglot.gateway.serve import Worker, listen, worker

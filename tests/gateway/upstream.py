@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 
 class Pause(Struct, frozen=True):
@@ -80,7 +80,9 @@ def whole(body: bytes | object, status: int = 200, media_type: str = "applicatio
 def sse(*payloads: object) -> bytes:
     """Each payload as the data of one event; text and bytes as they are."""
     return b"".join(
-        b"data: " + (one.encode() if isinstance(one, str) else one if isinstance(one, bytes) else msgspec.json.encode(one)) + b"\n\n"
+        b"data: "
+        + (one.encode() if isinstance(one, str) else one if isinstance(one, bytes) else msgspec.json.encode(one))
+        + b"\n\n"
         for one in payloads
     )
 

@@ -28,16 +28,22 @@ def about(version: Annotated[bool, typer.Option("--version", help="Show the vers
 @app.command()
 def translate(
     file: Annotated[Path | None, typer.Argument(help="The recorded stream; standard input if left out.")] = None,
-    source: Annotated[str, typer.Option("--from", help="The dialect of the input.")] = "openai_chat",
-    target: Annotated[str, typer.Option("--to", help="A dialect; `events`, one a line; `response`, the whole answer.")] = "events",
+    source: Annotated[str, typer.Option("--from", help="The dialect of the input, or `text`.")] = "openai_chat",
+    target: Annotated[
+        str, typer.Option("--to", help="A dialect; `events`, one a line; `response`, the whole answer.")
+    ] = "events",
     strict: Annotated[bool, typer.Option(help="Write the fields of the dialect's specification only.")] = False,
+    inband: Annotated[
+        str | None, typer.Option(help="The format of calls and thinking inside the text (`streamglot formats`).")
+    ] = None,
+    tools: Annotated[Path | None, typer.Option(help="A JSON list of the tools that were declared, for --inband.")] = None,
 ) -> None:
     """Reads a stream in one dialect and writes it in another, as it comes. Exits with 1 if it ended in an error."""
     from ..errors import ConfigError
     from .translate import run
 
     try:
-        raise typer.Exit(run(file, source, target, strict))
+        raise typer.Exit(run(file, source, target, strict, inband, tools))
     except ConfigError as error:
         raise typer.BadParameter(error.message) from None
 
@@ -77,3 +83,12 @@ def config_show(
     except ConfigError as error:
         typer.echo(f"streamglot: {error.message}", err=True)
         raise typer.Exit(2) from None
+
+
+@app.command()
+def formats() -> None:
+    """Lists the in-band formats, with an example of each."""
+    from ..inband import FORMATS
+
+    for name, row in FORMATS.items():
+        typer.echo(f"{name:24} {' '.join(row.example.split())}")

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from .. import Event, collect, reader, writer
-from ..events import StreamError, encode
+from .. import Event, PerChoice, collect, inband, reader, writer
+from ..errors import ConfigError
+from ..events import StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart, encode
+from ..framing.utf8 import Utf8
 
 _READ_BYTES = 65_536
 
@@ -20,6 +22,11 @@ _READ_BYTES = 65_536
 class _Sink(Protocol):
     def feed(self, events: list[Event]) -> bytes: ...
     def close(self) -> bytes: ...
+
+
+class _Reader(Protocol):
+    def feed(self, chunk: bytes) -> list[Event]: ...
+    def close(self) -> list[Event]: ...
 
 
 class _EventLines:
@@ -46,8 +53,60 @@ class _WholeResponse:
         return msgspec.json.encode(collect(self._events)) + b"\n"
 
 
-def run(file: Path | None, source: str, target: str, strict: bool) -> int:
-    box = reader(source)
+class _PlainText:
+    """Text that is no stream of a dialect: its end is the end of the answer."""
+
+    def __init__(self) -> None:
+        self._text = Utf8()
+        self._started = False
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        return self._said(self._text.feed(chunk))
+
+    def close(self) -> list[Event]:
+        return [*self._said(self._text.close()), TextEnd(), StreamEnd("end")]
+
+    def _said(self, piece: str) -> list[Event]:
+        opening: list[Event] = [] if self._started else [StreamStart(), TextStart()]
+        self._started = True
+        return [*opening, TextDelta(piece)] if piece else opening
+
+
+class _InBand:
+    """A reader with the in-band parser behind it."""
+
+    def __init__(self, box: _Reader, format: str, tools: list[Any] | None) -> None:
+        self._reader = box
+        self._parser = PerChoice(lambda: inband(format, tools=tools))
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        return self._through(self._reader.feed(chunk))
+
+    def close(self) -> list[Event]:
+        return [*self._through(self._reader.close()), *self._parser.close()]
+
+    def _through(self, events: list[Event]) -> list[Event]:
+        return [given for event in events for given in self._parser.feed(event)]
+
+
+def declared_tools(path: Path | None) -> list[Any] | None:
+    """The tool definitions in this file: a JSON list, in the style of chat requests."""
+    if path is None:
+        return None
+    try:
+        tools = msgspec.json.decode(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as JSON: {error}") from None
+    if not isinstance(tools, list):
+        raise ConfigError(f"{path} must hold a list of tool definitions")
+    return tools
+
+
+def run(file: Path | None, source: str, target: str, strict: bool, format: str | None = None, tools: Path | None = None) -> int:
+    """``source`` may be ``text``: plain text, read by the in-band parser for ``format``."""
+    box: _Reader = _PlainText() if source == "text" else reader(source)
+    if format is not None or source == "text":
+        box = _InBand(box, format or "none", declared_tools(tools))
     sink: _Sink
     if target == "events":
         sink = _EventLines()
@@ -66,11 +125,6 @@ def run(file: Path | None, source: str, target: str, strict: bool) -> int:
     out.write(sink.close())
     out.flush()
     return 1 if failed else 0
-
-
-class _Reader(Protocol):
-    def feed(self, chunk: bytes) -> list[Event]: ...
-    def close(self) -> list[Event]: ...
 
 
 def _read(stream: BinaryIO, box: _Reader) -> Iterator[list[Event]]:

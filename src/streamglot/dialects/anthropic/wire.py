@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +9,7 @@ from msgspec import Struct
 
 from ...events import Citation, Echo, StopReason, Usage
 from ...messages import TokenCounts
+from ..counts import count
 
 DIALECT: Final = "anthropic"
 
@@ -90,11 +90,11 @@ def stop_word(reason: StopReason, raw: str | None, calls: bool) -> str:
 
 
 def read_usage(raw: dict[str, Any]) -> Usage:
-    fresh, output = _count(raw, "input_tokens"), _count(raw, "output_tokens")
-    cached, written = _count(raw, "cache_read_input_tokens"), _count(raw, "cache_creation_input_tokens")
+    fresh, output = count(raw, "input_tokens"), count(raw, "output_tokens")
+    cached, written = count(raw, "cache_read_input_tokens"), count(raw, "cache_creation_input_tokens")
     parts = [part for part in (fresh, cached, written) if part is not None]
     details = raw.get("output_tokens_details")
-    reasoning = _count(details, "thinking_tokens") if isinstance(details, dict) else None
+    reasoning = count(details, "thinking_tokens") if isinstance(details, dict) else None
     return Usage(sum(parts) if parts else None, output, cached, written, reasoning, raw)
 
 
@@ -120,11 +120,6 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:
     if usage.reasoning_tokens is not None:
         body["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
     return body
-
-
-def _count(raw: dict[str, Any], name: str) -> int | None:
-    value = raw.get(name)
-    return int(value) if isinstance(value, (int, float)) and isfinite(value) else None
 
 
 # --- citations

@@ -281,7 +281,7 @@ class AnthropicWriter(Writer):
     def _arguments(self, event: ToolCallDelta) -> None:
         if self._said:
             args = event.args
-        elif self._call is None:
+        elif self._call is None or (self._call.kind == "server" and event.args == "{}"):
             return
         elif self._call.kind == "custom":
             self._said = True
@@ -316,7 +316,7 @@ class AnthropicWriter(Writer):
             self._half = True
         elif call.kind == "custom":
             self.pieces.append(self._head + (b'"\\"}"' if said else b'"{\\"input\\":\\"\\"}"') + _END_OF_DELTA)
-        elif not said:
+        elif not said and (call.kind != "server" or self._odd):  # a server tool given nothing said so in its start
             self.pieces.append(self._head + encode(encode(arguments_object("".join(self._odd or ()))).decode()) + _END_OF_DELTA)
         if event.complete:
             self._close()

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
+from ..counts import count
 
 DIALECT: Final = "bedrock_converse"
 
@@ -105,11 +106,11 @@ REASON_OF: Final[dict[StopReason, str]] = {
 
 def read_usage(raw: dict[str, Any]) -> Usage:
     """``inputTokens`` leaves out what the cache read or wrote: the whole input is the sum of the three."""
-    read = _count(raw, "cacheReadInputTokens", "cacheReadInputTokenCount")
-    written = _count(raw, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
-    fresh = _count(raw, "inputTokens")
+    read = count(raw, "cacheReadInputTokens", "cacheReadInputTokenCount")
+    written = count(raw, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
+    fresh = count(raw, "inputTokens")
     total = None if fresh is None else fresh + (read or 0) + (written or 0)
-    return Usage(total, _count(raw, "outputTokens"), read, written, raw=raw)
+    return Usage(total, count(raw, "outputTokens"), read, written, raw=raw)
 
 
 def write_usage(usage: TokenCounts) -> dict[str, Any]:
@@ -147,7 +148,3 @@ def unblob(data: str) -> str:
         return base64.b64decode(data, validate=True).decode()
     except ValueError:
         return ""
-
-
-def _count(raw: dict[str, Any], *names: str) -> int | None:
-    return next((int(raw[name]) for name in names if isinstance(raw.get(name), (int, float))), None)

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ...events import StopReason, Usage
+from ..counts import count
 
 DIALECT: Final = "bedrock_invoke"
 PLAIN: Final = "plain"
@@ -144,17 +145,12 @@ _PLAIN_FIELDS: Final = frozenset(
 
 def read_metrics(raw: dict[str, Any]) -> Usage:
     """The service's own count. What the cache read or wrote is not in ``inputTokenCount``."""
-    read, written = _count(raw, "cacheReadInputTokenCount"), _count(raw, "cacheWriteInputTokenCount")
-    fresh = _count(raw, "inputTokenCount")
+    read, written = count(raw, "cacheReadInputTokenCount"), count(raw, "cacheWriteInputTokenCount")
+    fresh = count(raw, "inputTokenCount")
     total = None if fresh is None else fresh + (read or 0) + (written or 0)
-    return Usage(total, _count(raw, "outputTokenCount"), read, written, raw=raw)
+    return Usage(total, count(raw, "outputTokenCount"), read, written, raw=raw)
 
 
 def place_of(index: float | None, number: int = 0) -> int:
     """The choice that an index stands for; ``number`` where it is none."""
     return int(index) if index is not None and 0 <= index < MAX_CHOICES else number
-
-
-def _count(raw: dict[str, Any], name: str) -> int | None:
-    value = raw.get(name)
-    return int(value) if isinstance(value, (int, float)) else None

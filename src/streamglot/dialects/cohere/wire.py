@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ...events import Citation, Echo, StopReason, Usage
 from ...messages import TokenCounts
+from ..counts import count, first
 
 DIALECT: Final = "cohere"
 
@@ -86,11 +87,11 @@ def read_usage(raw: dict[str, Any]) -> Usage:
     """``tokens`` is what went through the model, ``billed_units`` what is paid for; the first is a count of tokens."""
     counts, billed = _object(raw, "tokens"), _object(raw, "billed_units")
     return Usage(
-        _first(_count(counts, "input_tokens"), _count(billed, "input_tokens")),
-        _first(_count(counts, "output_tokens"), _count(billed, "output_tokens")),
-        _count(raw, "cached_tokens"),
+        first(count(counts, "input_tokens"), count(billed, "input_tokens")),
+        first(count(counts, "output_tokens"), count(billed, "output_tokens")),
+        count(raw, "cached_tokens"),
         None,
-        _count(counts, "reasoning_tokens"),
+        count(counts, "reasoning_tokens"),
         raw,
     )
 
@@ -126,12 +127,3 @@ def _object(raw: dict[str, Any], name: str) -> dict[str, Any]:
 def _text(raw: dict[str, Any], name: str) -> str:
     value = raw.get(name)
     return value if isinstance(value, str) else ""
-
-
-def _count(raw: dict[str, Any], name: str) -> int | None:
-    value = raw.get(name)
-    return int(value) if isinstance(value, (int, float)) else None
-
-
-def _first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)

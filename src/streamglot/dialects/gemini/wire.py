@@ -13,6 +13,7 @@ from msgspec import Raw, Struct
 from ...errors import UpstreamProtocolError
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
+from ..counts import count, total
 from ..lenient import loads
 from .enums import named_enums
 
@@ -228,13 +229,13 @@ def merge_usage(before: dict[str, Any], raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_usage(raw: dict[str, Any]) -> Usage | None:
-    if not any(_count(raw, name) is not None for name in _COUNTS):
+    if not any(count(raw, name) is not None for name in _COUNTS):
         return None
-    thoughts = _count(raw, "thoughtsTokenCount")
+    thoughts = count(raw, "thoughtsTokenCount")
     return Usage(
-        _sum(_count(raw, "promptTokenCount"), _count(raw, "toolUsePromptTokenCount")),
-        _sum(_count(raw, "candidatesTokenCount"), thoughts),
-        _count(raw, "cachedContentTokenCount"),
+        total(count(raw, "promptTokenCount"), count(raw, "toolUsePromptTokenCount")),
+        total(count(raw, "candidatesTokenCount"), thoughts),
+        count(raw, "cachedContentTokenCount"),
         None,
         thoughts,
         raw,
@@ -255,16 +256,6 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
     if usage.cached_tokens is not None:
         body["cachedContentTokenCount"] = usage.cached_tokens
     return body
-
-
-def _count(raw: dict[str, Any], name: str) -> int | None:
-    value = raw.get(name)
-    return int(value) if isinstance(value, (int, float)) and value == value and abs(value) < 2**63 else None
-
-
-def _sum(*values: int | None) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def read_time(text: str | None) -> int:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
+from ..counts import count, details, first, totals
 
 
 class FunctionDelta(Struct, gc=False):
@@ -115,17 +116,16 @@ FINISH_OF: Final[dict[StopReason, str]] = {
 
 def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     """The totals of a usage object; what it does not say stays as it was before."""
-    prompt = _details(raw, "prompt_tokens_details", "prompt_token_details", "input_tokens_details")
-    completion = _details(raw, "completion_tokens_details", "output_tokens_details")
+    prompt = details(raw, "prompt_tokens_details", "prompt_token_details", "input_tokens_details")
+    completion = details(raw, "completion_tokens_details", "output_tokens_details")
     said = {
-        "input_tokens": _count(raw, "prompt_tokens", "input_tokens"),
-        "output_tokens": _count(raw, "completion_tokens", "output_tokens"),
-        "cached_tokens": _first(_count(prompt, "cached_tokens"), _count(raw, "prompt_cache_hit_tokens")),
-        "cache_write_tokens": _count(prompt, "cache_write_tokens", "created_cache_tokens"),
-        "reasoning_tokens": _first(_count(completion, "reasoning_tokens"), _count(raw, "reasoning_tokens")),
+        "input_tokens": count(raw, "prompt_tokens", "input_tokens"),
+        "output_tokens": count(raw, "completion_tokens", "output_tokens"),
+        "cached_tokens": first(count(prompt, "cached_tokens"), count(raw, "prompt_cache_hit_tokens")),
+        "cache_write_tokens": count(prompt, "cache_write_tokens", "created_cache_tokens"),
+        "reasoning_tokens": first(count(completion, "reasoning_tokens"), count(raw, "reasoning_tokens")),
     }
-    kept = {key: getattr(before, key) if value is None and before else value for key, value in said.items()}
-    return Usage(**kept, raw=raw)
+    return totals(said, before, raw)
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
@@ -143,15 +143,3 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
     if usage.reasoning_tokens is not None:
         body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
     return body
-
-
-def _details(raw: dict[str, Any], *names: str) -> dict[str, Any]:
-    return next((raw[name] for name in names if isinstance(raw.get(name), dict)), {})
-
-
-def _count(raw: dict[str, Any], *names: str) -> int | None:
-    return next((int(raw[name]) for name in names if isinstance(raw.get(name), (int, float))), None)
-
-
-def _first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)

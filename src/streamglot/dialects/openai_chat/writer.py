@@ -36,6 +36,8 @@ from .wire import FINISH_OF, write_usage
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
 _HEAD_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "provider"))
 """What belongs to every chunk, and is said in the head of all that follow."""
+_NO_ID: Final = "chatcmpl-0"
+"""Where nobody names the answer: a client leaves out what chunks without an id say, the usage among it."""
 
 
 class ChatWriter(Writer):
@@ -74,6 +76,7 @@ class ChatWriter(Writer):
         }
 
     def write_start(self) -> None:
+        self.id = self.id or _NO_ID
         head = {"id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model}
         self._head = b"data: " + encode({**head, **self._head_extras})[:-1]
 

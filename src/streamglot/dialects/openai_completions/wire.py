@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
+from ..counts import count, details, totals
 
 
 class ChunkChoice(Struct, gc=False):
@@ -57,16 +58,15 @@ FINISH_OF: Final[dict[StopReason, str]] = {"length": "length", "content_filter":
 
 def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     """The totals of a usage object; what it does not say stays as it was before."""
-    prompt, completion = _details(raw, "prompt_tokens_details"), _details(raw, "completion_tokens_details")
-    cached = _count(prompt, "cached_tokens")
+    prompt, completion = details(raw, "prompt_tokens_details"), details(raw, "completion_tokens_details")
+    cached = count(prompt, "cached_tokens")
     said = {
-        "input_tokens": _count(raw, "prompt_tokens"),
-        "output_tokens": _count(raw, "completion_tokens"),
-        "cached_tokens": _count(raw, "cached_tokens") if cached is None else cached,
-        "reasoning_tokens": _count(completion, "reasoning_tokens"),
+        "input_tokens": count(raw, "prompt_tokens"),
+        "output_tokens": count(raw, "completion_tokens"),
+        "cached_tokens": count(raw, "cached_tokens") if cached is None else cached,
+        "reasoning_tokens": count(completion, "reasoning_tokens"),
     }
-    kept = {key: getattr(before, key) if value is None and before else value for key, value in said.items()}
-    return Usage(**kept, raw=raw)
+    return totals(said, before, raw)
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
@@ -82,13 +82,3 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
     if usage.reasoning_tokens is not None:
         body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
     return body
-
-
-def _details(raw: dict[str, Any], name: str) -> dict[str, Any]:
-    value = raw.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _count(raw: dict[str, Any], name: str) -> int | None:
-    value = raw.get(name)
-    return int(value) if isinstance(value, (int, float)) else None

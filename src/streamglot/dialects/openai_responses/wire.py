@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ...events import CallKind, Echo, StopReason, Usage
 from ...messages import TokenCounts
+from ..counts import count
 from ..lenient import clean
 
 DIALECT: Final = "openai_responses"
@@ -162,11 +163,11 @@ def read_usage(raw: dict[str, Any]) -> Usage:
     inputs = inputs if isinstance(inputs, dict) else {}
     outputs = outputs if isinstance(outputs, dict) else {}
     return Usage(
-        _count(raw, "input_tokens", "prompt_tokens"),
-        _count(raw, "output_tokens", "completion_tokens"),
-        _count(inputs, "cached_tokens"),
-        _count(inputs, "cache_write_tokens"),
-        _count(outputs, "reasoning_tokens"),
+        count(raw, "input_tokens", "prompt_tokens"),
+        count(raw, "output_tokens", "completion_tokens"),
+        count(inputs, "cached_tokens"),
+        count(inputs, "cache_write_tokens"),
+        count(outputs, "reasoning_tokens"),
         raw,
     )
 
@@ -196,7 +197,3 @@ def whole_number(value: object) -> int | None:
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return value if isinstance(value, int) else None
-
-
-def _count(raw: dict[str, Any], *names: str) -> int | None:
-    return next((count for name in names if (count := whole_number(raw.get(name))) is not None), None)

@@ -57,6 +57,8 @@ _DEFAULTS: Final[dict[str, Any]] = {
 _CALL_ITEM: Final = {"function": "function_call", "custom": "custom_tool_call"}
 _CALL_FIELDS: Final = frozenset(("type", "status", "arguments", "input", "call_id", "name"))
 _OPEN: Final = {"status": "in_progress"}
+_WITH_STATUS: Final = frozenset(("mcp_call",))
+"""Calls of the provider's own tools of which it leaves out a status that clients want."""
 
 
 class ResponsesWriter(Writer):
@@ -211,6 +213,8 @@ class ResponsesWriter(Writer):
 
     def _citation(self, event: Citation) -> None:
         annotation = own(event.native, *ANNOTATIONS)
+        if annotation is not None and annotation["type"] == "url_citation" and not word(annotation, "url"):
+            annotation = None  # another dialect has the same name for another form
         if annotation is None and event.url:
             place = {"start_index": event.start or 0, "end_index": event.end or 0}
             annotation = {"type": "url_citation", **place, "title": event.title, "url": event.url}
@@ -278,7 +282,8 @@ class ResponsesWriter(Writer):
         if event.kind == "server":
             self._call = event if native.get("type") in SERVER_ITEMS else None
             if self._call is not None:
-                self._output.open(native["type"], native)
+                status = _OPEN if native["type"] in _WITH_STATUS else {}
+                self._output.open(native["type"], {**status, **native})
             else:
                 self.lose(event)
             return
@@ -304,7 +309,10 @@ class ResponsesWriter(Writer):
         status: str | None = "completed" if event.complete else "incomplete"
         if call.kind == "server":
             item.update({name: value for name, value in (told or {}).items() if name != "id"})
-            status = "incomplete" if told is None else None
+            if told is None:
+                status = "incomplete"
+            elif item["type"] not in _WITH_STATUS or "status" in told:
+                status = None
         elif told is not None:
             item.update({name: value for name, value in told.items() if name not in _CALL_FIELDS and name != "id"})
         self._close(status)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from ...errors import UpstreamRefused
 from ...events import StopReason, Usage
 from .. import faults
+from ..counts import count, details, totals
 
 
 class FunctionCall(Struct, gc=False):
@@ -73,16 +74,15 @@ _STATUS_OF: Final = {"bad_request": 400, "unauthorized": 401, "forbidden": 403, 
 
 def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     """The totals of a chunk, which run on; what it does not say stays as it was before."""
-    prompt, completion = _details(raw, "input_tokens_details"), _details(raw, "output_tokens_details")
-    cached = _count(prompt, "cached_tokens")
+    prompt, completion = details(raw, "input_tokens_details"), details(raw, "output_tokens_details")
+    cached = count(prompt, "cached_tokens")
     said = {
-        "input_tokens": _count(raw, "input_tokens"),
-        "output_tokens": _count(raw, "output_tokens"),
-        "cached_tokens": _count(raw, "cached_tokens") if cached is None else cached,
-        "reasoning_tokens": _count(completion, "reasoning_tokens"),
+        "input_tokens": count(raw, "input_tokens"),
+        "output_tokens": count(raw, "output_tokens"),
+        "cached_tokens": count(raw, "cached_tokens") if cached is None else cached,
+        "reasoning_tokens": count(completion, "reasoning_tokens"),
     }
-    kept = {key: getattr(before, key) if value is None and before else value for key, value in said.items()}
-    return Usage(**kept, raw=raw)
+    return totals(said, before, raw)
 
 
 def refused(data: Any) -> UpstreamRefused:
@@ -103,13 +103,3 @@ def summary_text(extra: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n\n".join(line for line in content if isinstance(line, str)) if isinstance(content, list) else ""
-
-
-def _details(raw: dict[str, Any], name: str) -> dict[str, Any]:
-    value = raw.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _count(raw: dict[str, Any], name: str) -> int | None:
-    value = raw.get(name)
-    return int(value) if isinstance(value, (int, float)) else None

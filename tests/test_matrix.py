@@ -1,0 +1,56 @@
+"""Every reader, every writer, every client: our own recordings through all of them over a real socket."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+import streamglot
+from clients.node import missing
+from conformance.limits import LIMITS
+from conformance.matrix import NODE, Clients, Matrix
+from conformance.oracles import ORACLES
+from recordings import recordings
+
+READERS = sorted(name for name, entry in streamglot.DIALECTS.items() if entry.reader_class)
+WRITERS = sorted(name for name, entry in streamglot.DIALECTS.items() if entry.writer_class)
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[Clients]:
+    reason = missing()
+    if reason is not None:
+        warnings.warn(f"NOT CHECKED with the clients in Node: {reason}", stacklevel=1)
+    with Clients(node=reason is None) as running:
+        yield running
+
+
+def test_every_writer_is_read_by_a_client() -> None:
+    assert sorted({*ORACLES, *NODE}) == WRITERS
+
+
+def test_limits_name_clients_that_there_are() -> None:
+    known = {name for clients in ORACLES.values() for name in clients}
+    known |= {f"{name} (node)" for names in NODE.values() for name in names}
+    assert {client for limit in LIMITS for client in limit.clients} <= known
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_read_is_understood_by_every_client_of_every_writer(clients: Clients, reader: str) -> None:
+    wrong: list[str] = []
+    matrix = Matrix(wrong.append)
+    for recording in recordings():
+        if recording.dialect == reader:
+            clients.run(matrix, reader, recording.name, recording.events())
+    assert not wrong, "\n".join(wrong)
+    read = {writer for (_, writer, _), count in matrix.cells.items() if count["streams"]}
+    assert read == set(WRITERS) - ({"agui", "vercel_ui"} if missing() else set())
+
+
+def test_clients_in_node_are_checked() -> None:
+    """Loud where they are not: the writers of user interfaces have no other judge."""
+    reason = missing()
+    if reason is not None:
+        pytest.skip(f"NOT CHECKED with the clients in Node: {reason}")
