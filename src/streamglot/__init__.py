@@ -4,12 +4,14 @@ reader(name)       bytes of a dialect in, events out
 writer(name)       events in, bytes of a dialect out
 translate(chunks)  from one dialect to another, live
 collect(events)    the whole answer
+Client()           asks upstreams: ``async with`` or ``with``
+run_in_thread()    the same for a loop that must not wait
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .dialects import DIALECTS, Dialect, dialect
 from .dialects.openai_chat.accumulate import accumulate_delta
@@ -59,6 +61,10 @@ from .limits import Limits
 from .messages import Message, Request, Response, ToolSpec
 from .stages import PerChoice, collect, replay
 
+if TYPE_CHECKING:
+    from .client import Client, Running, Stream, run_in_thread
+    from .upstream import Upstream
+
 __version__ = "0.1.0"
 
 
@@ -84,10 +90,23 @@ def translate(chunks: Iterable[bytes], source: str, target: str, **options: Any)
         yield written
 
 
+_LATER = {"Client": "client", "Running": "client", "Stream": "client", "run_in_thread": "client", "Upstream": "upstream"}
+"""Names that need more than the core does: their rooms are imported when they are asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_LATER[name]}", __name__), name)
+
+
 __all__ = [
     "DIALECTS",
     "Choice",
     "Citation",
+    "Client",
     "ConfigError",
     "Dialect",
     "Echo",
@@ -108,7 +127,9 @@ __all__ = [
     "Request",
     "RequestError",
     "Response",
+    "Running",
     "StepEnd",
+    "Stream",
     "StreamEnd",
     "StreamError",
     "StreamStart",
@@ -122,6 +143,7 @@ __all__ = [
     "ToolResult",
     "ToolSpec",
     "Unsupported",
+    "Upstream",
     "UpstreamError",
     "UpstreamProtocolError",
     "UpstreamRefused",
@@ -137,6 +159,7 @@ __all__ = [
     "parse_text",
     "reader",
     "replay",
+    "run_in_thread",
     "translate",
     "writer",
 ]

@@ -25,6 +25,7 @@ from .cache import Cache
 from .call import Call, Receive, Scope, Send
 from .config import Loaded, load
 from .content import ContentLog
+from .deadlines import Deadlines
 from .exchange import Exchange
 from .faces import face_for
 from .keys import Caller, Doorkeeper
@@ -48,6 +49,8 @@ class Gateway:
         self._environment = os.environ if environment is None else environment
         self.client = Client()
         self.metrics = Metrics()
+        self._deadlines = Deadlines(self.clock)
+        self.within = self._deadlines.within
         self.found: list[Found] = []
         self.stopping = False
         self._live: set[Exchange] = set()
@@ -115,6 +118,7 @@ class Gateway:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.clock()
+            self._deadlines.tick(now)
             for exchange in list(self._live):
                 exchange.tick(now)
 
@@ -194,10 +198,16 @@ class Gateway:
                 caller.open -= 1
 
     def upstream_turns(self, upstream: Upstream) -> Turns:
-        return self._upstream_turns.setdefault(upstream.name, Turns(0, 0, f"upstream {upstream.name!r}"))
+        turns = self._upstream_turns.get(upstream.name)
+        if turns is None:
+            turns = self._upstream_turns[upstream.name] = Turns(0, 0, f"upstream {upstream.name!r}")
+        return turns
 
     def breaker(self, upstream: Upstream) -> Breaker:
-        return self._breakers.setdefault(upstream.name, Breaker(upstream.rest))
+        breaker = self._breakers.get(upstream.name)
+        if breaker is None:
+            breaker = self._breakers[upstream.name] = Breaker(upstream.rest)
+        return breaker
 
     def resting(self, upstream: Upstream) -> StreamglotError:
         wait = self.breaker(upstream).wait(self.clock())

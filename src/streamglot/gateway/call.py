@@ -11,6 +11,7 @@ import msgspec
 
 from ..errors import LimitExceeded, RequestError, excerpt
 from .connection import connection_of
+from .deadlines import Deadline
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -42,39 +43,27 @@ class Call:
 
     # --- what the client says
 
-    async def body(self, most: int, seconds: float) -> bytes:
+    async def body(self, most: int, deadline: Deadline) -> bytes:
         """The whole body, within a size and a time."""
         length = self.headers.get("content-length", "")
         if length.isdigit() and int(length) > most:
             raise self._too_large(most)
-        message = await self._received(seconds)
-        piece: bytes = message.get("body", b"")
-        if not message.get("more_body"):
-            if len(piece) > most:
-                raise self._too_large(most)
-            return piece
-        pieces, size = [piece], len(piece)
+        pieces: list[bytes] = []
+        size, more = 0, True
         try:
-            async with asyncio.timeout(seconds):
-                while message.get("more_body"):
-                    message = await self._received(None)
+            with deadline:
+                while more:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
                     pieces.append(message.get("body", b""))
                     size += len(pieces[-1])
                     if size > most:
                         raise self._too_large(most)
+                    more = message.get("more_body", False)
         except TimeoutError:
-            raise self._too_slow(seconds) from None
-        return b"".join(pieces)
-
-    async def _received(self, seconds: float | None) -> MutableMapping[str, Any]:
-        try:
-            async with asyncio.timeout(seconds):  # wait_for would start a task for it
-                message = await self._receive()
-        except TimeoutError:
-            raise self._too_slow(seconds or 0.0) from None
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        return message
+            raise self._too_slow(deadline.seconds) from None
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def watch(self, gone: Callable[[], None]) -> None:
         """Calls ``gone`` when the client hangs up: at once where the connection is ours, by a task on any other server."""

@@ -111,7 +111,9 @@ class Exchange:
     async def _path(self) -> None:
         gateway, call = self._gateway, self._call
         caller = self._caller = gateway.doorkeeper.admit(call.headers, call.query("key"))
-        body = self._body = json_object(await call.body(gateway.server.max_body_bytes, gateway.server.body_seconds))
+        body = self._body = json_object(
+            await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds))
+        )
         request = self._request = self._face.parse(body, self._model_in_path)
         model = self.record.model = gateway.routes.named(request.model)
         self.record.stream = request.stream
@@ -249,8 +251,8 @@ class Exchange:
                 self.interrupt(UpstreamTimeout(f"the answer took more than {limits.total:g} s (timeouts.total)"))
         if self._busy:
             if now - self._last_write > server.stall_seconds and self.record.last_event < now - server.stall_seconds:
-                self._call.cut()
                 self._client_gone()
+                self._call.cut()
         elif self._writer is not None and now - self._last_write >= server.keep_alive_seconds:
             data = self._writer.feed([KeepAlive()])
             if data:

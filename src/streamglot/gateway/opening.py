@@ -101,7 +101,7 @@ class Opening:
         turns = self._gateway.upstream_turns(upstream)
         await turns.take()
         try:
-            async with asyncio.timeout(upstream.timeouts.first_byte):
+            with self._gateway.within(upstream.timeouts.first_byte):
                 answer, pipeline, dropped = await self._post(candidate, key)
                 source = Source(candidate, answer, pipeline, told, dropped, turns.give_back)
                 try:

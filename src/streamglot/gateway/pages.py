@@ -64,7 +64,9 @@ def pages(gateway: Gateway) -> Starlette:
         """The body of a request that is no exchange, with the same limits."""
         caller = admit(http)
         server = gateway.server
-        body = json_object(await Call(http.scope, http.receive, http._send).body(server.max_body_bytes, server.body_seconds))
+        body = json_object(
+            await Call(http.scope, http.receive, http._send).body(server.max_body_bytes, gateway.within(server.body_seconds))
+        )
         if caller is not None:
             caller.check(gateway.routes.named(str(body.get("model", ""))), gateway.clock())
         return body

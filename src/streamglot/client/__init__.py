@@ -1,0 +1,10 @@
+"""Asking upstreams from a program, without a gateway: the same routes, readers, retries and errors.
+
+``Client`` is for ``async with`` and for plain ``with``; ``run_in_thread`` is for loops that must not wait.
+"""
+
+from .client import Client
+from .stream import Stream
+from .thread import Running, run_in_thread
+
+__all__ = ["Client", "Running", "Stream", "run_in_thread"]

@@ -1,0 +1,74 @@
+"""Events on their way from a worker to a loop that must not wait: bounded, and safe from both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+
+from ..events import Event
+
+
+class Mailbox:
+    """``put`` waits for room, on the worker's side, which slows the upstream down. The last words always fit."""
+
+    def __init__(self, size: int) -> None:
+        self._size = max(1, size)
+        self._events: deque[Event] = deque()
+        self._changed = threading.Condition()
+        self._over = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._room: asyncio.Event | None = None
+
+    # --- the worker's side
+
+    def belongs_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._changed:
+            self._loop, self._room = loop, asyncio.Event()
+
+    async def put(self, event: Event) -> None:
+        assert self._room is not None
+        while True:
+            with self._changed:
+                if len(self._events) < self._size:
+                    self._events.append(event)
+                    self._changed.notify_all()
+                    return
+                self._room.clear()
+            await self._room.wait()
+
+    def finish(self, events: list[Event]) -> None:
+        """The last words. Nothing is taken after them."""
+        with self._changed:
+            if not self._over:
+                self._over = True
+                self._events.extend(events)
+                self._changed.notify_all()
+
+    # --- the reader's side
+
+    def take(self, seconds: float | None = 0.0) -> Event | None:
+        """The next event; None if none came within so many seconds, or if all have been taken."""
+        with self._changed:
+            if not self._events and not self._over and seconds != 0.0:
+                self._changed.wait_for(lambda: bool(self._events) or self._over, seconds)
+            if not self._events:
+                return None
+            event = self._events.popleft()
+            room, loop = self._room, self._loop
+        if room is not None and loop is not None:
+            try:
+                loop.call_soon_threadsafe(room.set)
+            except RuntimeError:
+                pass  # the worker is done
+        return event
+
+    @property
+    def finished(self) -> bool:
+        """Was the last event taken?"""
+        with self._changed:
+            return self._over and not self._events
+
+    def __len__(self) -> int:
+        with self._changed:
+            return len(self._events)

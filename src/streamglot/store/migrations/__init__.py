@@ -1,0 +1,1 @@
+"""The versions of the schema, run by ``Database.open``. The database says which one it has."""

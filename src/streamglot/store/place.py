@@ -1,0 +1,61 @@
+"""Where the database is: the user's data directory by the rule of each platform, and addresses as the engine wants them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from ..errors import ConfigError
+
+FILE_NAME: Final = "streamglot.db"
+_DRIVERS: Final = {
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "postgres": "postgresql+asyncpg",
+    "postgresql": "postgresql+asyncpg",
+    "postgresql+asyncpg": "postgresql+asyncpg",
+}
+
+
+def data_directory(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path:
+    """The directory for data of this user. A relative XDG_DATA_HOME is not valid and is not used."""
+    environment = os.environ if environment is None else environment
+    home = Path(environment.get("USERPROFILE" if platform == "win32" else "HOME") or Path.home())
+    if platform == "win32":
+        base = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif platform == "darwin":
+        base = home / "Library" / "Application Support"
+    else:
+        named = environment.get("XDG_DATA_HOME", "")
+        base = Path(named) if named.startswith("/") else home / ".local" / "share"
+    return base / "streamglot"
+
+
+def default_url(environment: Mapping[str, str] | None = None) -> str:
+    return f"sqlite:///{data_directory(environment) / FILE_NAME}"
+
+
+def engine_url(text: str) -> URL:
+    """The address with the driver that we use. What it holds of a password is never in the message."""
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise ConfigError("store.url is no address; write sqlite:///path or postgresql://user@host/name") from None
+    driver = _DRIVERS.get(url.drivername)
+    if driver is None:
+        raise ConfigError(f"store.url begins with {url.drivername!r}; a store is on sqlite:///… or on postgresql://…")
+    url = url.set(drivername=driver)
+    if driver.startswith("sqlite"):
+        if not url.database or url.database == ":memory:":
+            raise ConfigError("store.url names no file; a database in memory would keep nothing, switch the store off instead")
+        return url.set(database=str(Path(url.database).expanduser().absolute()))
+    if "sslmode" in url.query:
+        mode = url.query["sslmode"]
+        url = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": mode})
+    return url

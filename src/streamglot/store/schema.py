@@ -1,0 +1,179 @@
+"""The one schema, for both databases.
+
+    sessions ──< turns ──1 endings ──< answers >── messages
+                   │                                  │
+                   └── node ──> nodes (a tree) ───────┘
+
+A turn is written when it starts and its ending when it ends, so nothing is ever changed. A message is kept once, by the
+hash of what it says; a node is a message and the node before it, so a history is one hash and shared history costs nothing.
+There are no foreign keys on purpose: a row may come before the row it names, and nothing is ever deleted by a cascade.
+Times are seconds since 1970. Columns of text that hold structures hold JSON.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
+
+metadata = MetaData()
+
+processes = Table(
+    "processes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("place", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("born", Text, nullable=False),
+    Column("started", Double, nullable=False),
+    Column("seen", Double, nullable=False),
+    Column("recovered", Double),
+)
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("caller", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("directory", Text, nullable=False),
+    Column("started", Double, nullable=False),
+    Index("sessions_of_caller", "caller", "started"),
+)
+messages = Table(
+    "messages",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),
+    Column("body", Text, nullable=False),
+)
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),
+    Column("parent", LargeBinary),
+    Column("message", LargeBinary, nullable=False),
+    Column("depth", Integer, nullable=False),
+)
+turns = Table(
+    "turns",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("session_id", Text, nullable=False),
+    Column("caller", Text, nullable=False),
+    Column("process", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("started", Double, nullable=False),
+    Column("dialect", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("stream", Boolean, nullable=False),
+    Column("probe", Boolean, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("request", Text),
+    Column("node", LargeBinary),
+    Column("asked", LargeBinary),
+    Index("turns_by_time", "started"),
+    Index("turns_of_caller", "caller", "started"),
+    Index("turns_of_session", "session_id", "started"),
+    Index("turns_of_process", "process"),
+    Index("turns_by_asked", "asked"),
+)
+endings = Table(
+    "endings",
+    metadata,
+    Column("turn_id", Text, primary_key=True),
+    Column("ended", Double, nullable=False),
+    Column("ending", Text, nullable=False),
+    Column("error_code", Text, nullable=False, server_default=""),
+    Column("error", Text),
+    Column("response_id", Text, nullable=False, server_default=""),
+    Column("response", Text),
+    Column("tip", LargeBinary),
+    Column("upstream", Text, nullable=False, server_default=""),
+    Column("upstream_dialect", Text, nullable=False, server_default=""),
+    Column("upstream_model", Text, nullable=False, server_default=""),
+    Column("upstream_request", Text),
+    Column("upstream_node", LargeBinary),
+    Column("input_tokens", Integer),
+    Column("output_tokens", Integer),
+    Column("usage", Text),
+    Column("cost", Double),
+    Column("timings", Text),
+    Column("verdicts", Text),
+    Column("more", Text),
+    Index("endings_by_response", "response_id"),
+    Index("endings_by_tip", "tip"),
+)
+answers = Table(
+    "answers",
+    metadata,
+    Column("turn_id", Text, primary_key=True),
+    Column("choice", Integer, primary_key=True, autoincrement=False),
+    Column("message", LargeBinary, nullable=False),
+    Column("echoes", Boolean, nullable=False),
+)
+states = Table(
+    "states",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("provider", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("at", Double, nullable=False),
+)
+frames = Table(
+    "frames",
+    metadata,
+    Column("turn_id", Text, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+)
+texts = Table(
+    "texts",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("turn_id", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("turn_id", name="texts_of_turn"),
+)
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("shown", Text, nullable=False),
+    Column("models", Text, nullable=False),
+    Column("requests_per_minute", Integer, nullable=False),
+    Column("tokens_per_minute", Integer, nullable=False),
+    Column("concurrent", Integer, nullable=False),
+    Column("budget_cost", Double),
+    Column("budget_tokens", Integer),
+    Column("budget_seconds", Double),
+    Column("created", Double, nullable=False),
+    Column("revoked", Double),
+    UniqueConstraint("name", name="keys_by_name"),
+    UniqueConstraint("hash", name="keys_by_hash"),
+)
+streams = Table(
+    "streams",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("caller", Text, nullable=False),
+    Column("started", Double, nullable=False),
+    Column("seen", Double, nullable=False),
+    Column("last", Integer),
+    Column("stopped", Boolean, nullable=False),
+    Index("streams_by_time", "seen"),
+)
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("stream_id", Text, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("last", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+epochs = Table(
+    "epochs",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+)
+"""One row for each time that messages were pruned: who remembers which messages are there must then forget it."""

@@ -1,0 +1,69 @@
+"""A client that holds the socket itself: it can send slowly, stop reading, and hang up."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+
+class RawClient:
+    def __init__(self, port: int, receive_bytes: int | None = None) -> None:
+        self.socket = socket.socket()
+        if receive_bytes is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.settimeout(10)
+        self.socket.connect(("127.0.0.1", port))
+
+    def post(self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None) -> None:
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        lines = [f"POST {path} HTTP/1.1", "host: test", f"content-length: {len(data)}", "content-type: application/json"]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        self.socket.sendall("\r\n".join([*lines, "", ""]).encode() + data)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def read_until(self, mark: bytes, seconds: float = 5.0) -> bytes:
+        """What came up to this mark, or up to the end."""
+        self.socket.settimeout(seconds)
+        data = bytearray()
+        looked = 0
+        while data.find(mark, looked) < 0:
+            looked = max(0, len(data) - len(mark))
+            piece = self.socket.recv(2**18)
+            if not piece:
+                break
+            data += piece
+        return bytes(data)
+
+    def read_all(self, seconds: float = 5.0) -> bytes:
+        self.socket.settimeout(seconds)
+        data = bytearray()
+        try:
+            while piece := self.socket.recv(2**18):
+                data += piece
+        except (ConnectionResetError, TimeoutError):
+            pass
+        return bytes(data)
+
+    def hang_up(self, rudely: bool = False) -> float:
+        """When it was done."""
+        if rudely:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+        return time.monotonic()
+
+
+@contextmanager
+def raw(port: int, receive_bytes: int | None = None) -> Iterator[RawClient]:
+    client = RawClient(port, receive_bytes)
+    try:
+        yield client
+    finally:
+        client.socket.close()

@@ -1,0 +1,201 @@
+"""Asking again and asking others: attempts, pauses, fallbacks, weights, names, the rest of an upstream that fails."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from gateway.clients import CLIENT_DIALECTS, asked, body_of, path_of
+from gateway.conftest import upstreams_at
+from gateway.running import running
+from gateway.scenarios import PLAIN, TEXT_AND_CALL, said, sse
+from gateway.upstream import Cut, Hang, HostileUpstream, Reset, Script, streamed, unfinished, whole
+from streamglot import ConfigError
+from streamglot.upstream.routes import Route, Routes, Target
+from streamglot.upstream.settings import Upstream
+
+BUSY = whole({"error": {"message": "busy"}}, 503)
+FINE = streamed(PLAIN)
+TOO_MANY = whole({"error": {"message": "slow down"}}, 429, retry_after="0.05")
+FAULTS: dict[str, Script] = {
+    "503": BUSY,
+    "500": whole(b"oops", 500, "text/plain"),
+    "429": TOO_MANY,
+    "529": whole({"error": {"message": "overloaded"}}, 529),
+    "cut": [Cut()],
+    "reset": [Reset()],
+    "empty": whole(b"", media_type="text/event-stream"),
+    "error_in_200": whole({"error": {"message": "busy", "code": 503}}),
+    "error_event": streamed(sse({"error": {"message": "busy", "code": 503}})),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_before_the_first_event_is_tried_again(upstream: HostileUpstream, fault: str) -> None:
+    model = f"again-{fault}"
+    upstream.scripts[model] = [FAULTS[fault], FAULTS[fault], FINE]
+    with running({"upstreams": upstreams_at(upstream.url, attempts=3, pause=0.01)}) as gateway:
+        found = asked(gateway, "anthropic", f"openai_chat/{model}", x_request_id=model)
+        assert (found.text, found.error) == ("Hello world", None)
+        assert gateway.line(model)["attempts"] == 3
+    assert len(upstream.requests(model)) == 3
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_what_is_of_no_use_is_not_tried_again(upstream: HostileUpstream, status: int) -> None:
+    model = f"once-{status}"
+    upstream.scripts[model] = whole({"error": {"message": "no"}}, status)
+    with running({"upstreams": upstreams_at(upstream.url, attempts=3)}) as gateway:
+        assert asked(gateway, "openai_chat", f"openai_chat/{model}").status == status
+    assert len(upstream.requests(model)) == 1
+
+
+def test_attempts_are_bounded_and_grow_apart(upstream: HostileUpstream) -> None:
+    upstream.scripts["bounded"] = BUSY
+    with running({"upstreams": upstreams_at(upstream.url, attempts=4, pause=0.1)}) as gateway:
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/bounded"))
+    assert answer.status == 503
+    assert answer.headers["x-should-retry"] == "false", "the client must not multiply our attempts"
+    times = [seen.at for seen in upstream.requests("bounded")]
+    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    assert len(times) == 4
+    assert gaps[0] >= 0.05
+    assert gaps[1] >= 0.1
+    assert gaps[2] >= 0.2
+
+
+def test_retry_after_is_respected(upstream: HostileUpstream) -> None:
+    upstream.scripts["patient"] = [whole({"error": {"message": "slow down"}}, 429, retry_after="0.4"), FINE]
+    upstream.scripts["impatient"] = [whole({"error": {"message": "slow down"}}, 429, retry_after="60"), FINE]
+    with running({"upstreams": upstreams_at(upstream.url, attempts=3, pause=0.01)}) as gateway:
+        assert asked(gateway, "openai_chat", "openai_chat/patient").text == "Hello world"
+        answer = gateway.ask("/v1/messages", body_of("anthropic", "openai_chat/impatient"))
+    first, second = upstream.requests("patient")
+    assert second.at - first.at >= 0.4
+    assert answer.status == 429
+    assert answer.headers["retry-after"] == "60"
+    assert len(upstream.requests("impatient")) == 1, "longer than a client waits: it is told instead"
+
+
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_nothing_is_tried_again_once_an_event_has_left(upstream: HostileUpstream, client: str) -> None:
+    model = f"left-{client}"
+    upstream.scripts[model] = [unfinished(sse(said("Hello"))), FINE]
+    with running({"upstreams": upstreams_at(upstream.url, attempts=3, pause=0.01)}) as gateway:
+        found = asked(gateway, client, f"openai_chat/{model}")
+    assert found.text == "Hello"
+    assert found.error is not None
+    assert len(upstream.requests(model)) == 1
+
+
+def two(upstream: HostileUpstream, **more: Any) -> dict[str, Any]:
+    """A first and a second upstream, of different dialects."""
+    every = upstreams_at(upstream.url, **more)
+    return {"first": every["openai_chat"], "second": every["anthropic"]}
+
+
+def route(**more: Any) -> dict[str, Any]:
+    target = {"upstream": "first", "model": "first-model"}
+    return {"models": ["ours"], "to": [target], "fallbacks": [{"upstream": "second", "model": "second-model"}], **more}
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, "401", "404", "hang"])
+def test_a_fallback_takes_over(upstream: HostileUpstream, fault: str) -> None:
+    statuses: dict[str, Script] = {"401": whole({"error": "no"}, 401), "404": whole({"error": "no"}, 404), "hang": [Hang()]}
+    upstream.scripts["first-model"] = {**FAULTS, **statuses}[fault]
+    from gateway.scenarios import SCENARIOS
+
+    upstream.scripts["second-model"] = SCENARIOS["anthropic_all"].script
+    limits = {"connect": 1.0, "first_byte": 0.2, "idle": 1.0, "total": 5.0}
+    with running({"upstreams": two(upstream, timeouts=limits), "routes": [route()]}) as gateway:
+        answer = gateway.ask(path_of("openai_chat", "ours"), body_of("openai_chat", "ours", False), {"x-request-id": "fell-back"})
+        assert answer.json()["choices"][0]["message"]["content"] == "Let me look."
+        assert answer.headers["x-streamglot-upstream"] == "second"
+        line = gateway.line("fell-back")
+    assert (line["upstream"], line["upstream_dialect"], line["model"]) == ("second", "anthropic", "ours")
+
+
+def test_a_bad_request_is_nobody_elses_to_answer(upstream: HostileUpstream) -> None:
+    upstream.scripts["first-model"] = whole({"error": {"message": "bad field"}}, 400)
+    before = len(upstream.requests("second-model"))
+    with running({"upstreams": two(upstream), "routes": [route()]}) as gateway:
+        assert asked(gateway, "openai_chat", "ours").status == 400
+    assert len(upstream.requests("second-model")) == before
+
+
+def test_no_fallback_once_an_event_has_left(upstream: HostileUpstream) -> None:
+    upstream.scripts["first-model"] = unfinished(sse(said("Hello")))
+    before = len(upstream.requests("second-model"))
+    with running({"upstreams": two(upstream), "routes": [route()]}) as gateway:
+        found = asked(gateway, "anthropic", "ours")
+    assert found.text == "Hello"
+    assert found.error is not None
+    assert len(upstream.requests("second-model")) == before
+
+
+def test_an_upstream_that_keeps_failing_is_left_alone(upstream: HostileUpstream) -> None:
+    upstream.scripts["failing"] = BUSY
+    upstreams = upstreams_at(upstream.url, rest={"failures": 3, "seconds": 0.5})
+    with running({"upstreams": upstreams}) as gateway:
+        for _ in range(3):
+            assert asked(gateway, "openai_chat", "openai_chat/failing").status == 503
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/failing"))
+        assert answer.status == 503
+        assert answer.json()["error"]["code"] == "upstream_resting"
+        assert answer.headers["retry-after"] == "1"
+        assert len(upstream.requests("failing")) == 3, "it was not asked"
+        assert b'streamglot_upstream_open{upstream="openai_chat"} 1.0' in gateway.ask("/metrics").body
+        assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "open"
+        time.sleep(0.55)
+        upstream.scripts["failing"] = FINE
+        assert asked(gateway, "openai_chat", "openai_chat/failing").text == "Hello world"
+        assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "closed"
+
+
+def test_refusals_of_clients_do_not_make_it_rest(upstream: HostileUpstream) -> None:
+    upstream.scripts["refusing"] = whole({"error": {"message": "no"}}, 400)
+    with running({"upstreams": upstreams_at(upstream.url, rest={"failures": 2, "seconds": 9})}) as gateway:
+        assert [asked(gateway, "openai_chat", "openai_chat/refusing").status for _ in range(4)] == [400] * 4
+
+
+def test_names_are_changed_on_the_way(upstream: HostileUpstream) -> None:
+    upstream.scripts["theirs"] = streamed(TEXT_AND_CALL)
+    chat = {**upstreams_at(upstream.url)["openai_chat"], "models": {"ours": "theirs"}}
+    with running({"upstreams": {"mine": chat}}) as gateway:
+        assert asked(gateway, "openai_chat", "ours").text == "Let me look."
+        assert asked(gateway, "openai_chat", "mine/ours").text == "Let me look."
+        assert asked(gateway, "openai_chat", "nothing").status == 404
+        assert [model["id"] for model in gateway.ask("/v1/models").json()["data"]] == ["ours", "replay"]
+        assert gateway.ask("/v1/models/nothing").status == 404
+
+
+def test_weights_share_the_requests() -> None:
+    upstreams = [Upstream(name=name, base_url="http://x") for name in ("a", "b")]
+    routes = Routes(upstreams, [Route(["*"], [Target("a", weight=1), Target("b", weight=3)])])
+    chosen = [routes.find("m", lambda point=point: point / 100)[0].upstream.name for point in range(100)]  # type: ignore[misc]
+    assert chosen.count("a") == 25
+    assert len(routes.find("m", lambda: 0.0)) == 2, "the other one is still there if the first fails"
+
+
+@pytest.mark.parametrize("targets", [[], [Target("a", weight=-1)], [Target("a", weight=0)], [Target("nobody")]])
+def test_a_route_to_nowhere_is_refused(targets: list[Target]) -> None:
+    with pytest.raises(ConfigError):
+        Routes([Upstream(name="a", base_url="http://x")], [Route(["*"], targets)])
+
+
+def test_a_narrow_pattern_goes_before_a_wide_one() -> None:
+    wide, narrow = Upstream(name="wide"), Upstream(name="narrow", models=["claude-*"])
+    named = Upstream(name="named", models=["claude-x"])
+    routes = Routes([wide, narrow, named], [])
+    assert [one.upstream.name for one in routes.find("claude-x", lambda: 0.0)] == ["named", "narrow", "wide"]
+    assert [one.upstream.name for one in routes.find("other", lambda: 0.0)] == ["wide"]
+
+
+def test_connections_are_used_again(upstream: HostileUpstream) -> None:
+    upstream.scripts["pooled"] = FINE
+    with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
+        for _ in range(5):
+            assert asked(gateway, "openai_chat", "openai_chat/pooled").text == "Hello world"
+    assert len({seen.connection for seen in upstream.requests("pooled")}) == 1

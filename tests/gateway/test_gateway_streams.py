@@ -1,0 +1,244 @@
+"""A stream's life: a client that hangs up, one that does not read, silence, deadlines, the end of the gateway."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
+from gateway.conftest import upstreams_at
+from gateway.raw import raw
+from gateway.running import Answer, Running, running
+from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, said, sse
+from gateway.upstream import Hang, HostileUpstream, Pause, Script, head, piece, streamed
+
+HURRY = 0.1
+"""Seconds in which an upstream must be let go when the client has hung up."""
+
+
+# --- the client hangs up
+
+
+@pytest.mark.parametrize("rudely", [False, True], ids=["fin", "reset"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("client", ["openai_chat", "anthropic", "gemini", "ollama"])
+def test_before_the_first_byte(gateway: Running, upstream: HostileUpstream, client: str, stream: bool, rudely: bool) -> None:
+    model = f"gone-before-{client}-{stream}-{rudely}"
+    upstream.scripts[model] = [Hang()]
+    with raw(gateway.port) as one:
+        one.post(
+            path_of(client, f"openai_chat/{model}", stream),
+            body_of(client, f"openai_chat/{model}", stream),
+            {"x-request-id": model},
+        )
+        upstream.wait_for(model)
+        gone = one.hang_up(rudely)
+    assert upstream.wait_for(model, lambda seen: bool(seen.closed)).closed - gone < HURRY
+    assert gateway.line(model)["ending"] == "client_gone"
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("client", ["openai_chat", "anthropic", "ollama"])
+def test_in_the_middle(gateway: Running, upstream: HostileUpstream, client: str, stream: bool) -> None:
+    model = f"gone-middle-{client}-{stream}"
+    upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+    with raw(gateway.port) as one:
+        one.post(
+            path_of(client, f"openai_chat/{model}", stream),
+            body_of(client, f"openai_chat/{model}", stream),
+            {"x-request-id": model},
+        )
+        if stream:
+            one.read_until(b"Hello")
+        else:
+            upstream.wait_for(model, lambda seen: seen.sent > 0)
+            time.sleep(0.05)
+        gone = one.hang_up()
+    assert upstream.wait_for(model, lambda seen: bool(seen.closed)).closed - gone < HURRY
+    assert gateway.line(model)["ending"] == "client_gone"
+
+
+def test_while_it_waits_for_the_next_attempt(upstream: HostileUpstream) -> None:
+    upstream.scripts["gone-pause"] = [head(503, content_length="0")]
+    with (
+        running({"upstreams": upstreams_at(upstream.url, attempts=5, pause=4.0)}) as gateway,
+        raw(gateway.port) as one,
+    ):
+        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/gone-pause"), {"x-request-id": "gone-pause"})
+        upstream.wait_for("gone-pause", lambda seen: seen.over)
+        time.sleep(0.05)
+        one.hang_up()
+        assert gateway.line("gone-pause", 1.0)["ending"] == "client_gone"
+    assert len(upstream.requests("gone-pause")) == 1
+
+
+def test_with_a_large_body_that_stopped_the_reading(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["gone-large"] = [Hang()]
+    body = body_of("openai_chat", "openai_chat/gone-large")
+    body["messages"] = [{"role": "user", "content": "x" * 2_000_000}]
+    with raw(gateway.port) as one:
+        one.post("/v1/chat/completions", body)
+        upstream.wait_for("gone-large")
+        gone = one.hang_up()
+    assert upstream.wait_for("gone-large", lambda seen: bool(seen.closed)).closed - gone < HURRY
+
+
+# --- the client does not read
+
+
+def test_a_client_that_stops_reading_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
+    part = piece(sse(*[said("x" * 1000) for _ in range(60)]))
+    script: Script = [head(transfer_encoding="chunked"), *[part] * 1000, piece(sse(END, DONE)), b"0\r\n\r\n"]
+    upstream.scripts["slow-reader"] = script
+    with raw(gateway.port, 4096) as one:
+        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/slow-reader"))
+        seen = upstream.wait_for("slow-reader", lambda seen: seen.sent > 0)
+        time.sleep(0.5)
+        stopped_at = seen.sent
+        time.sleep(0.3)
+        assert seen.sent == stopped_at < len(part) * 300, "the upstream was read on"
+        one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)
+        data = one.read_until(b"[DONE]", 15)
+    assert data.count(b"x" * 1000) == 60_000, "nothing is lost when it reads again"
+    assert b"[DONE]" in data
+
+
+def test_a_client_that_never_reads_is_left(upstream: HostileUpstream) -> None:
+    part = piece(sse(*[said("x" * 1000) for _ in range(60)]))
+    upstream.scripts["no-reader"] = [head(transfer_encoding="chunked"), *[part] * 500, b"0\r\n\r\n"]
+    with (
+        running({"server": {"stall_seconds": 0.3}, "upstreams": upstreams_at(upstream.url)}) as gateway,
+        raw(gateway.port, 4096) as one,
+    ):
+        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/no-reader"), {"x-request-id": "stalled"})
+        assert gateway.line("stalled")["ending"] == "client_gone"
+        assert upstream.wait_for("no-reader", lambda seen: bool(seen.closed))
+
+
+def test_a_deadline_ends_a_stream_that_nobody_reads(upstream: HostileUpstream) -> None:
+    part = piece(sse(*[said("x" * 1000) for _ in range(60)]))
+    upstream.scripts["late-reader"] = [head(transfer_encoding="chunked"), *[part] * 500, b"0\r\n\r\n"]
+    limits = {"connect": 1.0, "first_byte": 1.0, "idle": 5.0, "total": 0.4}
+    with running({"upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway, raw(gateway.port, 4096) as one:
+        one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/late-reader"), {"x-request-id": "late"})
+        line = gateway.line("late", 6.0)
+        assert line["ending"] == "error"
+        assert "timeouts.total" in line["message"]
+
+
+# --- silence
+
+
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+@pytest.mark.parametrize("name", ["keep-alive-text", "keep-alive-call"])
+def test_silence_is_filled_between_frames(upstream: HostileUpstream, quiet: Running, client: str, name: str) -> None:
+    """Before the first event, in a block and between blocks: whatever fills it must be read over by the client."""
+    body = PLAIN if name == "keep-alive-text" else TEXT_AND_CALL
+    frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
+    steps: list[Any] = [step for frame in frames for step in (Pause(0.32), frame[:20], Pause(0.01), frame[20:])]
+    upstream.scripts[name] = streamed(*steps)
+    answer = quiet.ask(path_of(client, f"openai_chat/{name}"), body_of(client, f"openai_chat/{name}", True, ("weather",)))
+    found = understood(client, answer)
+    assert found.error is None
+    if name == "keep-alive-text":
+        assert found.text == "Hello world"
+    else:
+        assert found.text == "Let me look."
+        assert client == "openai_completions" or found.calls == [("weather", {"city": "Paris"})]
+    marks = {"anthropic": b"event: ping", "gemini": b'"text":""', "ollama": b'"content":""', "vercel_ui": b": keep-alive"}
+    assert answer.body.count(marks.get(client, b": ping")) >= 2
+
+
+@pytest.fixture(scope="module")
+def quiet(upstream: HostileUpstream) -> Any:
+    limits = {"connect": 1.0, "first_byte": 5.0, "idle": 5.0, "total": 30.0}
+    with running({"server": {"keep_alive_seconds": 0.01}, "upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
+        yield gateway
+
+
+def test_an_error_after_a_keep_alive_is_in_the_stream(upstream: HostileUpstream, quiet: Running) -> None:
+    upstream.scripts["late-refusal"] = [Pause(0.5), head(429, content_length="0")]
+    for client in ("openai_chat", "anthropic", "openai_responses", "agui", "vercel_ui"):
+        found = asked(quiet, client, "openai_chat/late-refusal")
+        assert found.status == 200
+        assert found.error is not None
+        assert "429" in found.error
+
+
+def test_the_whole_answer_may_not_take_too_long(upstream: HostileUpstream) -> None:
+    upstream.scripts["endless"] = [head(), *[step for _ in range(100) for step in (sse(said("x")), Pause(0.05))]]
+    limits = {"connect": 1.0, "first_byte": 1.0, "idle": 1.0, "total": 0.4}
+    with running({"upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
+        found = asked(gateway, "anthropic", "openai_chat/endless")
+        assert found.error is not None
+        assert "timeouts.total" in found.error
+        assert found.text.startswith("xxx")
+        assert asked(gateway, "openai_chat", "openai_chat/endless", False).status == 504
+
+
+# --- the end of the gateway
+
+
+def streaming(gateway: Running, client: str, model: str, answers: dict[str, Answer]) -> threading.Thread:
+    def run() -> None:
+        answers[client] = gateway.ask(path_of(client, model), body_of(client, model))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_it_ends_when_the_streams_have_ended(upstream: HostileUpstream) -> None:
+    upstream.scripts["finishing"] = streamed(sse(said("Hello")), Pause(0.6), sse(said(" world"), END, DONE))
+    answers: dict[str, Answer] = {}
+    with running({"server": {"shutdown_seconds": 5}, "upstreams": upstreams_at(upstream.url, timeouts={"idle": 5.0})}) as gateway:
+        threads = [streaming(gateway, client, "openai_chat/finishing", answers) for client in ("openai_chat", "anthropic")]
+        upstream.wait_for("finishing", lambda seen: seen.sent > 0)
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join(5)
+    assert {client: understood(client, answer).text for client, answer in answers.items()} == {
+        "openai_chat": "Hello world",
+        "anthropic": "Hello world",
+    }
+
+
+def test_after_the_deadline_streams_end_with_an_error(upstream: HostileUpstream) -> None:
+    upstream.scripts["unending"] = [head(), sse(said("Hello")), Hang()]
+    answers: dict[str, Answer] = {}
+    with running(
+        {"server": {"shutdown_seconds": 0.3}, "upstreams": upstreams_at(upstream.url, timeouts={"idle": 30.0})}
+    ) as gateway:
+        threads = [streaming(gateway, client, "openai_chat/unending", answers) for client in CLIENT_DIALECTS]
+        upstream.wait_for("unending", lambda seen: seen.sent > 0)
+        time.sleep(0.2)
+        with raw(gateway.port) as kept:  # a connection that is open already may still ask, and is told
+            kept.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert b"200" in kept.read_until(b"}")
+    for thread in threads:
+        thread.join(5)
+    assert set(answers) == set(CLIENT_DIALECTS)
+    for client, answer in answers.items():
+        found = understood(client, answer)
+        assert found.text == "Hello"
+        assert found.error is not None
+        assert "shutting down" in found.error
+
+
+def test_nothing_is_left_behind(gateway: Running) -> None:
+    """After all that: no exchange, no place, no task of ours."""
+    until = time.monotonic() + 3
+    while time.monotonic() < until and (gateway.gateway._live or gateway.gateway._turns.taken):
+        time.sleep(0.02)
+    assert not gateway.gateway._live
+    assert gateway.gateway._turns.taken == 0
+    assert all(turns.taken == 0 for turns in gateway.gateway._upstream_turns.values())
+    assert not gateway.gateway._tasks
+    page = gateway.ask("/metrics").body
+    assert b"streamglot_streams_open 0.0" in page
+    assert msgspec.json.decode(gateway.ask("/ready").body)["status"] == "ready"
