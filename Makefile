@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+NODE_READY := tests/clients/node_modules/.package-lock.json
 CORPUS ?= ../shared/corpus
 FUZZ_SECONDS ?= 60
 
@@ -22,7 +23,11 @@ $(READY): requirements/dev.lock pyproject.toml
 run: $(READY) ## translate the bundled example from one dialect to another
 	$(BIN)/streamglot translate --from anthropic --to openai_chat examples/anthropic.sse
 
-test: $(READY) ## run the tests
+$(NODE_READY): tests/clients/package-lock.json tests/clients/package.json
+	@if command -v npm >/dev/null; then npm ci --prefix tests/clients --silent --no-audit --no-fund; \
+	else echo "npm is not installed: what is written is NOT CHECKED with the clients in Node"; fi
+
+test: $(READY) $(NODE_READY) ## run the tests
 	$(BIN)/python -m pytest -n 2
 
 check: $(READY) ## ruff, mypy --strict, import contracts
@@ -40,8 +45,12 @@ conformance: $(READY) ## readers and parsers against the corpus in CORPUS=
 	$(BIN)/python -m conformance.inband $(CORPUS)
 	$(BIN)/python -m conformance.matrix $(CORPUS)
 
-bench: $(READY) ## time per chunk, growth and ratios to the official clients
+matrix: $(READY) $(NODE_READY) ## every reader, writer and client over the corpus in CORPUS=; writes docs/conformance.md
+	$(BIN)/python -m conformance.matrix $(CORPUS) --node --page docs/conformance.md
+
+bench: $(READY) ## time per chunk, growth, ratios to the official clients and to nginx (BENCH_PEERS=1: to other gateways)
 	$(BIN)/python -m bench.core
+	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.inband
 
 fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=
@@ -56,4 +65,4 @@ lock: $(READY) ## resolve the versions anew
 	    --no-emit-index-url --no-annotate --no-header --quiet --output-file requirements/dev.lock
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -86,6 +86,13 @@ ALL_CALLS: Final = frozenset(("agui", "vercel_ui"))
 """Dialects that show the calls which the provider ran itself, too."""
 PARTIAL: Final = frozenset(("anthropic (helper)", "anthropic (node)"))
 """Clients that show of half a call's arguments what they could parse so far: only its name is compared."""
+ALL_OR_NOTHING: Final = frozenset(
+    (
+        *("openai (helper)", "anthropic (helper)"),
+        *("openai-chat (node)", "anthropic (node)"),
+    )
+)
+"""Clients that are asked for the whole answer, and have none where it ended in an error; all others show its beginning."""
 SUMMARY_ONLY: Final = frozenset(("ai-sdk-openai-responses (node)",))
 """Clients that show the summary of a reasoning only, where a provider tells both apart."""
 
@@ -134,12 +141,12 @@ def expected(response: Response, reader: str, writer: str, client: str) -> Readi
         reading.usage = (response.usage.input_tokens or 0, response.usage.output_tokens or 0)
     if response.error is not None:
         reading.error = response.error.message
+        if client in ALL_OR_NOTHING:
+            reading.text = ""
     return reading
 
 
-def _finish(
-    choice: ResponseChoice, writer: str, client: str, own_word: str | None, malformed: bool, calls: bool
-) -> str | None:
+def _finish(choice: ResponseChoice, writer: str, client: str, own_word: str | None, malformed: bool, calls: bool) -> str | None:
     reason = choice.stop_reason or ""
     words = FINISH[writer]
     if not words:
@@ -170,7 +177,7 @@ def difference(got: Reading, want: Reading) -> list[str]:
     if want.error is not None or got.error is not None:
         if want.error is None or got.error is None:
             return [f"error: {got.error!r}, wanted {want.error!r}"]
-        return [] if want.text.startswith(got.text) else [f"partial text: {got.text!r:.120} does not begin {want.text!r:.120}"]
+        return [] if got.text == want.text else [f"partial text: {got.text!r:.120} is not {want.text!r:.120}"]
     faults = []
     for name in ("text", "reasoning", "refusal", "finish"):
         mine, theirs = getattr(got, name), getattr(want, name)
@@ -178,7 +185,9 @@ def difference(got: Reading, want: Reading) -> list[str]:
             faults.append(f"{name}: {mine!r:.120} is not {theirs!r:.120}")
     calls, wanted = objects(got.calls), objects(want.calls)
     if len(calls) == len(wanted):
-        calls = [(name, arguments if told is not None else None) for (name, arguments), (_, told) in zip(calls, wanted, strict=True)]
+        calls = [
+            (name, arguments if told is not None else None) for (name, arguments), (_, told) in zip(calls, wanted, strict=True)
+        ]
     if calls != wanted:
         faults.append(f"calls: {calls!r:.200} are not {wanted!r:.200}")
     if want.usage is not None and got.usage != want.usage:

@@ -64,6 +64,8 @@ def switches(case: dict[str, Any], plain: bool = False) -> dict[str, Any]:
         said["calls"] = False
         if case["suite"] == "sglang" and starts is None and case["format"] in OPTIONAL_THINKING:
             said["starts_in_reasoning"] = False
+        elif thinking is None and case["format"] in DUAL:
+            said["thinking"] = True
     elif case["parser"] in WITHOUT_REASONING and starts is None and thinking is None:
         said["starts_in_reasoning"] = False
     return said
@@ -71,6 +73,9 @@ def switches(case: dict[str, Any], plain: bool = False) -> dict[str, Any]:
 
 OPTIONAL_THINKING = frozenset(("qwen3_think", "glm4x", "nemotron_v3", "hy_v3"))
 """Formats of which one suite starts in the text unless ``force_reasoning`` is set, and the others in the thinking."""
+
+DUAL = frozenset(("kimi_k2", "kimi_k3", "olmo3"))
+"""Formats of models with and without thinking, whose rows begin in the text: a reasoning parser is there for the former."""
 
 
 def reading(pieces: str | list[str], case: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:

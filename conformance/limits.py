@@ -99,7 +99,7 @@ LIMITS: Final[list[Limit]] = [
         ("ai-sdk-anthropic (node)",),
         "usage of an answer that was compacted",
         "it adds up the iterations, where the totals that the API gives count the last one only",
-        lambda response: bool((response.usage.raw or {}).get("iterations")),
+        lambda response: len((response.usage.raw or {}).get("iterations") or ()) > 1,
     ),
 ]
 

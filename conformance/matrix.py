@@ -23,6 +23,7 @@ from streamglot import Event
 from .expected import difference, expected
 from .limits import limit_of
 from .oracles import ORACLES, Oracle, Reading
+from .page import cells_of, conformance_page
 from .streams import DIALECTS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -162,6 +163,8 @@ def main() -> int:
     options.add_argument("--node", action="store_true")
     options.add_argument("--page", type=Path)
     chosen = options.parse_args()
+    if chosen.page and (chosen.reader or chosen.writer or chosen.client or not chosen.node):
+        sys.exit("a page is made of the whole run: give --node, and choose nothing")
     if chosen.node and missing():
         sys.exit(f"cannot run the clients in Node: {missing()}")
     with Clients(chosen.node, chosen.client) as clients:
@@ -169,6 +172,8 @@ def main() -> int:
     for (reader, writer, client), count in sorted(matrix.cells.items()):
         right, skipped = count["streams"] - count["wrong"], count["skipped"]
         print(f"{reader:20} {writer:20} {client:34} {right:4} of {count['streams']:4}" + (f", {skipped} skipped" * bool(skipped)))
+    if chosen.page:
+        chosen.page.write_text(conformance_page(cells_of(matrix.cells)))
     return 1 if matrix.wrong else 0
 
 

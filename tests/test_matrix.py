@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
-
-import streamglot
-from clients.node import missing
 from conformance.limits import LIMITS
 from conformance.matrix import NODE, Clients, Matrix
 from conformance.oracles import ORACLES
+
+import streamglot
+from clients.node import missing
 from recordings import recordings
 
 READERS = sorted(name for name, entry in streamglot.DIALECTS.items() if entry.reader_class)

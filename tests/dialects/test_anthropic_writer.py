@@ -273,6 +273,10 @@ def test_server_tools_are_written_from_their_native_form() -> None:
         result,
         {"type": "text", "text": ""},
     ]
+    data, _ = write(
+        START, ToolCallStart("srvtoolu_1", "advisor", "server", native), ToolCallDelta("{}"), ToolCallEnd(), StreamEnd()
+    )
+    assert b"input_json_delta" not in data, "the start said it already, and a client would join the two"
     foreign = (ToolCallStart("s", "search", "server"), ToolCallDelta("{}"), ToolCallEnd(), ToolResult("s", "r"))
     data, made = write(START, *foreign, StepEnd(1), Media("image/png"), Choice(1, TextStart()), StreamEnd("tool_calls"))
     assert made.lost == {"ToolCallStart": 1, "ToolResult": 1, "Media": 1, "TextStart": 1}

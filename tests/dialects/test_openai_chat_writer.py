@@ -73,6 +73,7 @@ def test_one_read_is_one_write_and_nothing_waits() -> None:
 def test_names_for_what_the_events_do_not_say() -> None:
     chunk = write(StreamStart(), *TEXT, END, id="x", model="y", created=3)[0]
     assert (chunk["id"], chunk["model"], chunk["created"]) == ("x", "y", 3)
+    assert write(StreamStart(), *TEXT, END)[0]["id"] == "chatcmpl-0", "chunks without an id lose their usage in a client"
 
 
 def test_an_empty_answer_still_has_a_role() -> None:

@@ -229,6 +229,8 @@ def test_annotations() -> None:
     told = said(*HI[:2], cited[0], TextEnd())
     added = next(event for event in told if event["type"] == "response.output_text.annotation.added")
     assert (added["annotation_index"], added["annotation"], added["content_index"]) == (0, link, 0)
+    nested = Echo("elsewhere", {"type": "url_citation", "url_citation": {"url": "http://x"}})
+    assert output(*HI[:2], Citation("http://x", "X", end=2, native=nested), TextEnd())[0]["content"][0]["annotations"] == [link]
     assert lost(Citation(cited_text="x")) == {"Citation": 1}
     assert lost(TextStart(refusal=True), TextDelta("No"), cited[0], TextEnd()) == {"Citation": 1}
 
@@ -331,8 +333,10 @@ def test_server_tools_are_written_as_they_came() -> None:
         ToolCallEnd(Echo("azure", item)),
         ToolResult("mcp_1", "4", native=Echo("azure", item)),
     ]
-    assert output(*events) == [item]
+    assert output(*events) == [{**item, "status": "completed"}], "clients want a status that the provider leaves out"
+    assert output(*events[:3], ToolCallEnd(Echo("azure", {**item, "status": "failed"})))[0]["status"] == "failed"
     told = said(*events)
+    assert told[2]["item"]["status"] == "in_progress"
     names = ["mcp_call_arguments.delta", "mcp_call.in_progress", "mcp_call_arguments.done", "output_item.done"]
     assert kinds(told)[3:7] == names
     assert (told[4]["item_id"], told[4]["output_index"]) == ("mcp_1", 0)

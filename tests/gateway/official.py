@@ -13,7 +13,7 @@ from conformance.oracles import Reading
 from google import genai
 from google.genai import types
 
-from gateway.clients import SCHEMA
+from gateway.asking import SCHEMA
 
 Asked = Callable[[str, str, bool], Reading]
 USER: Any = {"role": "user", "content": "q"}
@@ -141,7 +141,8 @@ def gemini(url: str, model: str, stream: bool) -> Reading:
 def ollama_chat(url: str, model: str, stream: bool) -> Reading:
     client = ollama.Client(host=url, timeout=httpx.Timeout(10))
     reading = Reading()
-    answer: Any = client.chat(model=model, messages=[USER], tools=CHAT_TOOLS, stream=stream)
+    options: Any = {"stream": stream}
+    answer: Any = client.chat(model=model, messages=[USER], tools=CHAT_TOOLS, **options)
     for line in answer if stream else [answer]:
         reading.text += line.message.content or ""
         reading.reasoning += line.message.thinking or ""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from gateway.clients import CLIENT_DIALECTS, asked, body_of, path_of
+from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.conftest import upstreams_at
 from gateway.running import running
-from gateway.scenarios import PLAIN, TEXT_AND_CALL, said, sse
-from gateway.upstream import Cut, Hang, HostileUpstream, Reset, Script, streamed, unfinished, whole
+from gateway.scenarios import PLAIN, TEXT_AND_CALL, said
+from gateway.upstream import Cut, Hang, HostileUpstream, Reset, Script, sse, streamed, unfinished, whole
 from streamglot import ConfigError
 from streamglot.upstream.routes import Route, Routes, Target
 from streamglot.upstream.settings import Upstream
@@ -59,7 +60,7 @@ def test_attempts_are_bounded_and_grow_apart(upstream: HostileUpstream) -> None:
     assert answer.status == 503
     assert answer.headers["x-should-retry"] == "false", "the client must not multiply our attempts"
     times = [seen.at for seen in upstream.requests("bounded")]
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert len(times) == 4
     assert gaps[0] >= 0.05
     assert gaps[1] >= 0.1

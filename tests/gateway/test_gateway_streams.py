@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
+from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.conftest import upstreams_at
 from gateway.raw import raw
 from gateway.running import Answer, Running, running
-from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, said, sse
-from gateway.upstream import Hang, HostileUpstream, Pause, Script, head, piece, streamed
+from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, said
+from gateway.upstream import Hang, HostileUpstream, Pause, Script, head, piece, sse, streamed
 
 HURRY = 0.1
 """Seconds in which an upstream must be let go when the client has hung up."""

@@ -13,10 +13,10 @@ from google.genai import errors
 
 from gateway.official import OFFICIAL, USER, anthropic_client, gemini_client, openai_client
 from gateway.running import Running
-from gateway.scenarios import PARIS, SCENARIOS, TEXT, lines, message, said, sse
+from gateway.scenarios import PARIS, SCENARIOS, TEXT, lines, message, said
 from gateway.scenarios import anthropic as messages_of
 from gateway.scenarios import gemini as candidate
-from gateway.upstream import Cut, Hang, HostileUpstream, Script, head, streamed, unfinished, whole
+from gateway.upstream import Cut, Hang, HostileUpstream, Script, head, sse, streamed, unfinished, whole
 from streamglot import collect
 from streamglot.dialects import dialect
 

@@ -8,7 +8,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,7 +33,7 @@ class Hang(Struct, frozen=True):
 
 
 Step = bytes | Pause | Cut | Reset | Hang
-Script = list[Step]
+Script = Sequence[Step]
 
 
 class Seen(Struct):
@@ -62,7 +62,7 @@ def piece(data: bytes) -> bytes:
 
 def streamed(*pieces: bytes | Step, media_type: str = "text/event-stream", status: int = 200, **headers: str) -> Script:
     """A whole answer, chunk by chunk."""
-    script: Script = [head(status, media_type, transfer_encoding="chunked", **headers)]
+    script: list[Step] = [head(status, media_type, transfer_encoding="chunked", **headers)]
     script += [piece(one) if isinstance(one, bytes) else one for one in pieces]
     return [*script, b"0\r\n\r\n"]
 
@@ -91,7 +91,7 @@ class HostileUpstream:
     """Scripts are found by the model's name; ``scripts[name]`` may be a list of scripts, one for each request in turn."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        self.scripts: dict[str, Script | list[Script] | Callable[[Seen], Script]] = {}
+        self.scripts: dict[str, Any] = {}
         self.seen: list[Seen] = []
         self.connections = 0
         self._context = context
@@ -168,12 +168,14 @@ class HostileUpstream:
         if script is None:
             return whole({"error": {"message": f"no script for {name!r}"}}, 404)
         if callable(script):
-            return script(seen)
+            made: Script = script(seen)
+            return made
         if script and isinstance(script[0], list):
             turn = self._turns.get(name, 0)
             self._turns[name] = turn + 1
-            return script[min(turn, len(script) - 1)]  # type: ignore[return-value]
-        return script  # type: ignore[return-value]
+            script = script[min(turn, len(script) - 1)]
+        chosen: Script = script
+        return chosen
 
     async def _play(self, script: Script, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Plays it; False if the connection is over. Meanwhile it is watched for the other side's hanging up."""

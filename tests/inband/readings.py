@@ -86,3 +86,9 @@ def read_all_ways(text: str, format: str, tools: Any = (WEATHER,), **more: Any) 
 
 def arguments(found: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(name, json.loads(text)) for name, text in found["calls"]]
+
+
+def outcome(text: str, format: str, tools: Any = (WEATHER,), **more: Any) -> tuple[str, list[Any], list[bool]]:
+    """What is left as text, the calls as they were written, and which of them are whole; the same in every cut."""
+    found = read_all_ways(text, format, tools, **{"starts_in_reasoning": False, **more})
+    return found["text"], [tuple(call) for call in found["calls"]], found["complete"]

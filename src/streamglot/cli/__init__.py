@@ -9,7 +9,10 @@ def main() -> None:
     try:
         import typer  # noqa: F401  # asked for here, so that the core alone says what is missing
     except ModuleNotFoundError:
-        sys.exit("the command line needs two more packages: pip install 'streamglot[cli]'")
-    from .app import app
+        sys.exit("the command line needs more packages: pip install 'streamglot[cli]'")
+    try:
+        from .app import app
 
-    app()
+        app()
+    except KeyboardInterrupt:  # before or after the command itself
+        sys.exit(130)

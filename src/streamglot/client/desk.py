@@ -26,7 +26,7 @@ from ..upstream.breaker import Breaker
 from ..upstream.client import Client as Connections
 from ..upstream.discovery import Found, discover
 from ..upstream.local import ALIAS, NAME, LocalServer, local_server, missing
-from ..upstream.routes import Routes
+from ..upstream.routes import Candidate, Routes
 
 if TYPE_CHECKING:
     from ..gateway.app import Gateway
@@ -82,16 +82,25 @@ class Desk:
         if self._local is not None:
             await asyncio.to_thread(self._local.stop)
 
-    async def ask(self, request: Request) -> Source:
-        """The answer of the first upstream that gives one."""
-        if not self.routes.named(request.model):
+    async def candidates(self, model: str) -> list[Candidate]:
+        """The upstreams for a model, best first. The local one is started when it is first wanted."""
+        named = self.routes.named(model)
+        if not named:
             raise ConfigError(self._what_to_name())
-        if self.routes.named(request.model) in (NAME, ALIAS) and NAME not in self.routes.upstreams and self._discovers:
+        if named in (NAME, ALIAS) and NAME not in self.routes.upstreams and self._discovers:
             raise ConfigError(f"the local model cannot be run: {missing(self._environment)}")
-        candidates = self.routes.find(request.model, random.random)
-        for candidate in candidates:
+        found = self.routes.find(model, random.random)
+        for candidate in found:
             if self._local is not None and candidate.upstream.name == NAME:
                 candidate.upstream = await asyncio.to_thread(self._local.start)
+        return found
+
+    async def first(self, model: str) -> Candidate:
+        return (await self.candidates(model))[0]
+
+    async def ask(self, request: Request) -> Source:
+        """The answer of the first upstream that gives one."""
+        candidates = await self.candidates(request.model)
         record = Record(uuid.uuid4().hex, request.dialect, self.clock(), request.model, request.stream)
         return await Opening(cast("Gateway", self), request, record, "", {}).first_of(candidates)
 
@@ -102,9 +111,7 @@ class Desk:
         return self._deadlines.within(seconds)
 
     def upstream_turns(self, upstream: Upstream) -> Turns:
-        return self._turns.setdefault(
-            upstream.name, Turns(upstream.concurrent, WAIT_SECONDS, f"upstream {upstream.name!r}")
-        )
+        return self._turns.setdefault(upstream.name, Turns(upstream.concurrent, WAIT_SECONDS, f"upstream {upstream.name!r}"))
 
     def breaker(self, upstream: Upstream) -> Breaker:
         return self._breakers.setdefault(upstream.name, Breaker(upstream.rest))

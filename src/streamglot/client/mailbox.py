@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from contextlib import suppress
 
 from ..events import Event
 
@@ -57,10 +58,8 @@ class Mailbox:
             event = self._events.popleft()
             room, loop = self._room, self._loop
         if room is not None and loop is not None:
-            try:
+            with suppress(RuntimeError):  # the worker is done
                 loop.call_soon_threadsafe(room.set)
-            except RuntimeError:
-                pass  # the worker is done
         return event
 
     @property

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from ..errors import ConfigError, StreamglotError
@@ -106,10 +107,8 @@ class _Control:
 
     def _cancel(self) -> None:
         if self._task is not None and self._loop is not None:
-            try:
+            with suppress(RuntimeError):  # the loop is closed: there is nothing left to stop
                 self._loop.call_soon_threadsafe(self._task.cancel)
-            except RuntimeError:
-                pass  # the loop is closed: there is nothing left to stop
 
 
 async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request | None, fields: dict[str, Any]) -> None:
@@ -122,9 +121,7 @@ async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request
         control.end()
 
 
-async def _work(
-    control: _Control, mailbox: Mailbox, client: Client, request: Request | None, fields: dict[str, Any]
-) -> None:
+async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Request | None, fields: dict[str, Any]) -> None:
     """Whatever happens, the last thing in the mailbox says how it ended."""
     mailbox.belongs_to(asyncio.get_running_loop())
     stream: Stream | None = None

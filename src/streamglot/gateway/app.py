@@ -30,6 +30,7 @@ from .exchange import Exchange
 from .faces import face_for
 from .keys import Caller, Doorkeeper
 from .metrics import Metrics
+from .origins import Origins, origin_of
 from .record import Record
 from .telemetry import Telemetry
 
@@ -81,6 +82,7 @@ class Gateway:
         default = server.default_model or (REPLAY if len(upstreams) == 1 else "")
         routes = Routes(upstreams, loaded.config.routes, default)
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
+        self._origins = Origins(server.origins, doorkeeper.asks)
         self.content_log = ContentLog(server.redact) if server.log_content else None
         self.loaded, self.server, self.doorkeeper, self.routes, self._telemetry = loaded, server, doorkeeper, routes, telemetry
         self.cache.resize(server.cache_bytes)
@@ -145,6 +147,13 @@ class Gateway:
             return
         if scope["type"] != "http":
             raise ConfigError(f"the gateway speaks HTTP, not {scope['type']}")
+        origin = origin_of(scope)
+        if origin:
+            await self._origins.guard(origin, scope, receive, send, self._answer)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "POST":
             alt = "sse" if b"alt=sse" in scope.get("query_string", b"") else ""
             found = face_for(scope["path"], alt)

@@ -40,7 +40,7 @@ class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
 class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     """``concurrent``: requests at once, and ``wait``: how many seconds one may wait for its turn. ``keep_alive_seconds``:
     the longest silence towards a client. ``stall_seconds``: how long a client may take nothing of what it is sent.
-    ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds."""
+    ``origins``: pages that browsers may use the gateway from, beside those of this machine. ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds."""
 
     host: str = "127.0.0.1"
     port: int = 8484
@@ -54,6 +54,7 @@ class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     shutdown_seconds: float = 30.0
     default_model: str = ""
     discover: bool = True
+    origins: list[str] = field(default_factory=list)
     telemetry: bool = False
     log: bool = True
     log_content: bool = False

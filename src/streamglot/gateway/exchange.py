@@ -19,7 +19,7 @@ import msgspec
 from ..dialects import dialect
 from ..errors import StreamglotError, UpstreamTimeout
 from ..events import Event, KeepAlive, StreamError
-from ..messages import Request, Response
+from ..messages import Request
 from ..stages import Collect
 from .cache import key_of
 from .call import Call, ClientGone, json_object
@@ -53,6 +53,7 @@ class Exchange:
         self._writer: Any = None
         self._tap: Collect | None = None
         self._cache_key = b""
+        self._cache_seconds = 0.0
         self._busy = False
         self._gone = False
         self._last_write = self.record.began
@@ -89,6 +90,7 @@ class Exchange:
             await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
         finally:
             self._call.unwatch()
+            self._note()
             if self._source is not None:
                 self._source.close()
             self._gateway.finished(self.record, self._caller, self._call.headers)
@@ -125,7 +127,8 @@ class Exchange:
         async with gateway.turn(caller):
             if request.stream:
                 self._writer = self._make_writer()
-            if candidates[0].cache_seconds:
+            self._cache_seconds = candidates[0].cache_seconds
+            if self._cache_seconds:
                 self._cache_key = key_of(request, self.record.key or presented(call.headers))
                 self._source = gateway.cache.get(self._cache_key, gateway.clock())
                 self.record.cached = self._source is not None
@@ -139,8 +142,7 @@ class Exchange:
             self.record.upstream, self.record.dropped = source.name, source.dropped
             self.record.first_event = gateway.clock()
             await (self._stream(source) if request.stream else self._whole(source))
-            if self._tap is not None:
-                self._keep(self._tap.close()[0], source.name, candidates[0].cache_seconds)
+            self._note()
             await source.drain()
 
     async def _stream(self, source: Events) -> None:
@@ -186,11 +188,16 @@ class Exchange:
         answer = msgspec.json.encode(build(response, **self._face.response(self._request, self._body)))
         await self._reply(200, answer, self._headers())
 
-    def _keep(self, response: Response, upstream: str, seconds: float) -> None:
-        """What a cache or a log of contents wants of an answer that has been given."""
+    def _note(self) -> None:
+        """What a cache or a log of contents wants of an answer: the log also of one that broke off, the cache not."""
+        if self._tap is None or self._source is None:
+            return
+        response = self._tap.close()[0]
+        self._tap = None
         gateway = self._gateway
-        if self._cache_key and response.error is None and response.choices:
-            gateway.cache.put(self._cache_key, response, upstream, gateway.clock() + seconds)
+        whole = response.error is None and response.choices and all(choice.stop_reason for choice in response.choices)
+        if self._cache_key and whole and not self._gone:
+            gateway.cache.put(self._cache_key, response, self._source.name, gateway.clock() + self._cache_seconds)
         if gateway.content_log is not None:
             gateway.say(gateway.content_log.line(self.record.request_id, self._request, response))
 

@@ -23,14 +23,15 @@ _BARE_END = Markers((",", "}"))
 
 class BraceCalls(Engine):
     """``quote`` is the token around strings. Bare words are numbers, true, false, null, or strings; a bare word whose
-    schema says string is one."""
+    schema says string is one. ``any_name``: tools that were not declared may be called too."""
 
-    def __init__(self, opener: str, end: str, quote: str, prefix: str = "call:") -> None:
+    def __init__(self, opener: str, end: str, quote: str, prefix: str = "call:", any_name: bool = False) -> None:
         self.openers = (opener,)
         self.closers = (end,)
         self.in_reasoning = "call"
         self._end = end
         self._prefix = prefix
+        self._any_name = any_name
         self._notation = Notation(quotes=(quote, '"'), bare_keys=True, bare_strings=True)
         self._quotes = (quote, '"')
 
@@ -51,7 +52,7 @@ class BraceCalls(Engine):
     def _call(self, reader: Reader) -> Wait:
         source = reader.source
         written, _ = yield from source.upto(_NAME_END)
-        name = reader.name(written, any_name=_NAME.fullmatch(written.strip()) is not None)
+        name = reader.name(written, any_name=self._any_name and _NAME.fullmatch(written.strip()) is not None)
         reader.start(name)
         count = 0
         while not (yield from source.spaced(("}",))):

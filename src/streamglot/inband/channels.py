@@ -20,7 +20,8 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)|^\s*(\w+)")
 class Channels(Engine):
     """``<|start|>assistant<|channel|>analysis<|message|>...<|end|>``: a header up to ``message``, a body up to one of
     ``ends``. ``reasoning`` and ``answer`` are the channels (or recipients) of thinking and answer; any other recipient
-    is a tool, whose body is JSON, or whatever the other engines of the row find (``json=False``)."""
+    is a tool, whose body is JSON, or whatever the other engines of the row find (``json=False``). ``words`` of a header may stand alone
+    between two messages, and mean nothing there."""
 
     in_reasoning = "marker"
     structure = True
@@ -34,6 +35,7 @@ class Channels(Engine):
         reasoning: tuple[str, ...],
         answer: tuple[str, ...],
         json: bool = True,
+        words: tuple[str, ...] = (),
         start_openers: tuple[str, ...] = (),
     ) -> None:
         self.openers = (*starts, *ends)
@@ -43,13 +45,15 @@ class Channels(Engine):
         self._reasoning = reasoning
         self._answer = answer
         self._json = json
+        self._words = words
 
     def read(self, reader: Reader, opener: str) -> Wait:
         if opener in self._ends:
-            reader.mode = "none"
+            reader.mode = "text"
             if reader.raw:
                 reader.raw = False
                 raise Malformed("the end of a call that is not wanted")
+            yield from self._between(reader)
             return
         source = reader.source
         try:
@@ -88,7 +92,13 @@ class Channels(Engine):
             raise Cut("a call has no arguments")
         yield from source.spaced(self._ends)
         reader.end()
-        reader.mode = "none"
+        reader.mode = "text"
+        yield from self._between(reader)
+
+    def _between(self, reader: Reader) -> Wait:
+        word = yield from reader.source.spaced(self._words)
+        if word and not (yield from reader.source.ahead(self.openers)):
+            reader.source.give_back(word)
 
     def write(self, calls: list[Call]) -> str | None:
         if not self._json:
@@ -129,16 +139,18 @@ _ATTRIBUTE = re.compile(r"""([\w.-]+)\s*=\s*"([^"]*)\"""")
 
 class Elements(Engine):
     """Elements between tokens: ``<|open|>call tool="f" index="1"<|sep|>...<|close|>call<|sep|>``. The element ``think``
-    is thinking, ``response`` is the answer; a call holds one ``argument`` for each parameter, typed by an attribute."""
+    is thinking, ``response`` is the answer; a call holds one ``argument`` for each parameter, typed by an attribute.
+    ``any_name``: tools that were not declared may be called too."""
 
     in_reasoning = "marker"
     structure = True
 
-    def __init__(self, open_: str, close: str, separator: str) -> None:
+    def __init__(self, open_: str, close: str, separator: str, any_name: bool = False) -> None:
         self.openers = (open_, close)
         self._open = open_
         self._close = close
         self._separator = separator
+        self._any_name = any_name
         self._header_end = Markers((separator, open_, close))
         self._argument_end = Markers((f"{close}argument{separator}",))
 
@@ -170,7 +182,7 @@ class Elements(Engine):
         source = reader.source
         reader.mode = "text"
         attributes = {key: unescape(text) for key, text in _ATTRIBUTE.findall(header)}
-        name = reader.name(attributes.get("tool", ""), any_name=True)
+        name = reader.name(attributes.get("tool", ""), any_name=self._any_name)
         reader.start(name)
         count = 0
         while True:

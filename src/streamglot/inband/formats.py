@@ -208,7 +208,7 @@ _ROWS = (
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
         '<|tool_call_argument_begin|>{"city": "Paris"}<|tool_call_end|><|tool_calls_section_end|>',
         (_KIMI,),
-        PREFILLED,
+        HYBRID,
     ),
     # Python syntax
     Format(
@@ -231,7 +231,7 @@ _ROWS = (
         "olmo3",
         '<function_calls>\nget_weather(city="Paris")\n</function_calls>',
         (PythonCalls("<function_calls>", end=("</function_calls>",), brackets=False, in_reasoning="call"),),
-        PREFILLED,
+        HYBRID,
     ),
 )
 

@@ -153,15 +153,10 @@ class JsonCalls(Engine):
                 state.started = True
         elif key in ARGUMENTS and not state.arguments:
             state.arguments = True
-            if state.name and not state.started and not held:
+            if state.name and not state.started:
                 reader.start(state.name, state.call_id, hold=following != "{" and following != '"')
                 state.started = True
             yield from self._arguments(reader, state, held, following)
-            if state.name and not state.started:
-                reader.start(state.name, state.call_id)
-                state.started = True
-                for piece in held:
-                    reader.arguments(piece)
         elif key in IDS and following == '"' and not state.call_id:
             state.call_id = yield from string(source)
         elif key in WRAPPERS and following == "{" and not state.name:

@@ -8,17 +8,19 @@ were doubled by a prompt template (``{{"a": 1}}``) count once. It stops right be
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Generator
-from contextlib import suppress
 
-from .json_strings import JSON, Notation, inside_string, quoted
+from .json_strings import JSON, Notation, inside_string, quoted, unescaped
 from .scan import Cut, Malformed, Sink, Source, Wait
 
 MAX_DEPTH = 512
 """Nesting of one value: deeper than this is an attack, and the readers behind us would overflow."""
 
+MAX_WORD_CHARS = 4096
+"""A bare word: longer than any number that is one."""
+
+_FIRST_HALF = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 _WORDS = {
@@ -44,7 +46,8 @@ def word_as_json(word: str) -> str | None:
             whole = digits.lstrip("+-").lstrip("0") or "0"
             return f"-{whole}" if digits.startswith("-") else whole
         if re.fullmatch(r"[+-]?(\d[\d_]*\.?[\d_]*|\.\d+)([eE][+-]?\d+)?", word):
-            return repr(float(word))
+            written = repr(float(word))
+            return written if NUMBER.fullmatch(written) else None
     except ValueError:
         return None
     return None
@@ -186,22 +189,26 @@ def _scalar(source: Source, out: list[str], sink: Sink, notation: Notation, nest
 def _word(source: Source, end: str, out: list[str], sink: Sink) -> Generator[None, None, str]:
     pattern = _word_ends.setdefault(end, re.compile(end))
     parts: list[str] = []
+    size = 0
     while True:
         found = pattern.search(source.text, source.at)
         stop = len(source.text) if found is None else found.start()
+        stop = min(stop, source.at + MAX_WORD_CHARS + 1 - size)
         parts.append(source.text[source.at : stop])
+        size += stop - source.at
         source.skip(stop)
+        if size > MAX_WORD_CHARS:
+            raise Malformed("a bare word does not end")
         if found is not None or source.closed:
             return "".join(parts)
-        if sum(map(len, parts)) > 4096:
-            raise Malformed("a bare word does not end")
         _flush(out, sink)
         yield
 
 
 def decoded_string(source: Source, arguments: Sink) -> Wait:
-    """Reads a JSON string and hands on the JSON *in* it: arguments that a model wrote as a string."""
-    held: list[str] = []
+    """Reads a JSON string, at whose quote the source stands, and hands on the JSON *in* it: arguments that a model wrote
+    as a string."""
+    held = ""
     inner = Source()
     steps = value(inner, arguments)
     done = False
@@ -226,35 +233,30 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
             inner.skip(len(inner.text))
 
     def note(part: str) -> None:
-        held.append(part)
-        text = "".join(held)
-        cut = text.rfind("\\", max(0, len(text) - 12))
-        head = text[: cut + 1]
-        odd = cut >= 0 and (len(head) - len(head.rstrip("\\"))) % 2 == 1
-        safe = cut if odd else len(text)
-        if safe >= 6 and text[safe - 6 : safe - 3].lower() in ("\\ud8", "\\ud9", "\\uda", "\\udb"):
-            safe -= 6
-        held[:] = [text[safe:]]
-        if safe:
-            sink(str(json.loads(f'"{text[:safe]}"')))
+        # Escapes come whole; the first half of a pair waits for the second.
+        nonlocal held
+        text = held + part
+        head = text[:-5]
+        half = _FIRST_HALF.fullmatch(text[-6:]) is not None and (len(head) - len(head.rstrip("\\"))) % 2 == 1
+        held = text[-6:] if half else ""
+        sink(unescaped(text[: len(text) - len(held)]))
 
-    if not (yield from source.literal(('"',))):
-        raise Malformed("a string was expected")
+    source.skip(source.at + 1)
     out: list[str] = []
+    cut: Cut | None = None
     try:
         yield from inside_string(source, out, note, JSON, '"', None)
-    except Cut:
-        note("".join(out))
-        inner.closed = True
-        if failed is None and not done:
-            with suppress(Malformed):
-                next(steps, None)
-        raise
-    rest = "".join(held) + "".join(out)
-    if rest:
-        sink(str(json.loads(f'"{rest}"')))
+    except Cut as reason:
+        cut = reason
+    sink(unescaped(held + "".join(out)))
     inner.closed = True
-    if failed is not None:
-        raise failed
-    if not done and next(steps, None) is None and inner.text[inner.at :].strip():
-        raise Malformed("text behind the arguments")
+    try:
+        if failed is not None:
+            raise failed
+        if not done:
+            next(steps, None)
+    except Malformed:
+        if cut is None:
+            raise
+    if cut is not None:
+        raise cut

@@ -16,6 +16,8 @@ from msgspec import Struct
 from .scan import Cut, Malformed, Markers, Sink, Source, Wait
 
 _JSON_STOP = re.compile(r'["\\\x00-\x1f]')
+_TO_ESCAPE = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
+_LONE = re.compile(r"[\ud800-\udfff]")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _PYTHON_ESCAPES = {
     "n": "\n",
@@ -54,9 +56,18 @@ def quoted(text: str) -> str:
 
 def escaped(text: str) -> str:
     """The text as the inside of a JSON string."""
-    if _JSON_STOP.search(text) is None:
+    if _TO_ESCAPE.search(text) is None:
         return text
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return _LONE.sub(_as_escape, json.dumps(text, ensure_ascii=False)[1:-1])
+
+
+def unescaped(text: str) -> str:
+    """The text that the inside of a JSON string stands for, as far as it can be written: half a pair stays an escape."""
+    return _LONE.sub(_as_escape, str(json.loads(f'"{text}"')))
+
+
+def _as_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def inside_string(source: Source, out: list[str], sink: Sink, notation: Notation, quote: str, nested: bool | None) -> Wait:
@@ -123,9 +134,8 @@ def _ends_string(source: Source, nested: bool) -> Generator[None, None, bool]:
 def _token_string(source: Source, out: list[str], sink: Sink, quote: str) -> Wait:
     """A string between special tokens: nothing in it is an escape."""
     markers = _string_ends.setdefault(quote, Markers((quote,)))
-    if out:
-        sink("".join(out))
-        out.clear()
+    sink("".join(out))
+    out.clear()
     if not (yield from source.stream(markers, lambda part: sink(escaped(part)))):
         raise Cut("the text ended inside a string")
 
@@ -182,4 +192,4 @@ def string(source: Source, notation: Notation = JSON, most: int = 4096) -> Gener
     out: list[str] = []
     yield from inside_string(source, out, note, notation, quote, None)
     note("".join(out))
-    return str(json.loads(f'"{"".join(parts)}"'))
+    return unescaped("".join(parts))

@@ -76,8 +76,12 @@ class SectionCalls(Engine):
             name = written.strip()
         reader.start(reader.name(name), call_id)
         fence = yield from source.spaced(_FENCES)
-        if not (yield from json_arguments(reader)) and (yield from source.spaces()) not in ("", "<"):
-            raise Malformed("the arguments are no JSON")
+        if not (yield from json_arguments(reader)):
+            following = yield from source.spaces()
+            if not following:
+                raise Cut("a call has no arguments")
+            if following != "<":
+                raise Malformed("the arguments are no JSON")
         if fence:
             yield from source.spaced(("```",))
         yield from source.spaced((self._end,))

@@ -62,9 +62,9 @@ PROFILES = tuple(
         ("*llama3*", "llama3_json"),
         ("*kimi-vl*", "kimi_vl_think"),
         ("*kimi-k3*", "kimi_k3", True),
-        ("*kimi*thinking*", "kimi_k2"),
-        ("*kimi*k2.5*", "kimi_k2"),
-        ("*kimi*", "kimi_k2", False),
+        ("*kimi*thinking*", "kimi_k2", True),
+        ("*kimi*k2.[5-9]*", "kimi_k2", True),
+        ("*kimi*", "kimi_k2"),
         ("*glm-4*", "glm4x"),
         ("*glm*", "glm4x"),
         ("*minimax*m3*", "minimax_m3"),
@@ -87,6 +87,7 @@ PROFILES = tuple(
         ("*command-r7b*", "cohere_command3"),
         ("*cohere*", "cohere_command4"),
         ("*gpt-oss*", "harmony"),
+        ("*olmo*3*think*", "olmo3", True),
         ("*olmo-3*", "olmo3"),
         ("*olmo3*", "olmo3"),
         ("*apertus*", "apertus"),
@@ -130,7 +131,8 @@ def format_for_model(model: str) -> Format | None:
 
 
 def find_format(format: str | Format, model: str = "") -> Format:
-    """The row of this name. ``auto`` goes by the model's name, and is ``none`` where no pattern knows it."""
+    """The row of this name. ``auto`` goes by the model's name, and is ``none`` where no pattern knows it. A row that is
+    named begins as its profile says for a model that it knows: one notation serves models that think and that do not."""
     if isinstance(format, Format):
         return format
     if format == "auto":
@@ -138,4 +140,5 @@ def find_format(format: str | Format, model: str = "") -> Format:
     row = FORMATS.get(format)
     if row is None:
         raise ConfigError(f"there is no in-band format {excerpt(format)}; there are: {', '.join(sorted(FORMATS))}")
-    return row
+    known = format_for_model(model) if model else None
+    return known if known is not None and known.name == row.name else row

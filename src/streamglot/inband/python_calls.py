@@ -56,6 +56,8 @@ class PythonCalls(Engine):
                     raise Malformed("no list of calls follows")
                 yield from self._list(reader)
         else:
+            if not (yield from source.spaces()):
+                raise Cut("no call follows")
             while not (yield from source.ahead(self._end)):
                 yield from self._call(reader)
                 yield from source.spaced((",", ";"))

@@ -35,7 +35,7 @@ class Reader:
         self.raw = False
         """The message of a channel format that is being read is a call, and calls are not wanted: its end is text too."""
         self.mode = "text"
-        """What unmarked text is by now: "text", "reasoning", or "none" between two messages of a channel format."""
+        """What unmarked text is by now: "text" or "reasoning"."""
         self._emitter = emitter
         self._pending: tuple[str, str] | None = None
         self._held: list[str] = []

@@ -83,6 +83,7 @@ _HARMONY = Channels(
     ("<|end|>", "<|return|>", "<|call|>"),
     reasoning=("analysis",),
     answer=("user", "assistant"),
+    words=("analysis", "commentary", "final", "assistant"),
 )
 _MUSE = Channels(
     ("<|start|>",),
@@ -123,7 +124,7 @@ TAGGED_ROWS = (
     Format("step3p5", f"<tool_call>\n{_XML}\n</tool_call>", (_CODER,), PREFILLED),
     Format(
         "seed_oss",
-        f"<seed:tool_call>\n{_XML}\n</seed:tool_call>",
+        "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n</function>\n</seed:tool_call>",
         (_tagged("seed:tool_call", "function=", "parameter="),),
         Think(("<seed:think>",), ("</seed:think>",), starts=True, prefilled=True),
         ("<seed:cot_budget_reflect>", "</seed:cot_budget_reflect>"),
@@ -195,14 +196,16 @@ TAGGED_ROWS = (
         '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>'
         '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
         "<|close|>call<|sep|><|close|>tools<|sep|>",
-        (Elements("<|open|>", "<|close|>", "<|sep|>"),),
-        Think((), (), starts=True, prefilled=True),
+        # Its suites expect calls of tools that were not declared: nothing but a call can be written in these tokens.
+        (Elements("<|open|>", "<|close|>", "<|sep|>", any_name=True),),
+        Think((), (), prefilled=True),
     ),
     # an object notation of its own
     Format(
         "gemma4",
         '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>',
-        (BraceCalls("<|tool_call>", "<tool_call|>", '<|"|>'),),
+        # Its suites expect calls of tools that were not declared: nothing but a call can be written in these tokens.
+        (BraceCalls("<|tool_call>", "<tool_call|>", '<|"|>', any_name=True),),
         Think(("<|channel>",), ("<channel|>",), label=("thought\n",), bare_openers=("thought\n",)),
         ("<turn|>",),
     ),

@@ -89,7 +89,6 @@ class TextParser:
             "reasoning": _Mode(
                 {word: engine for word, engine in openers.items() if engine.in_reasoning != "no"}, (*tags, *self._drop)
             ),
-            "none": _Mode(openers if calls else structure, (*tags, *self._drop, *self._stray)),
         }
         self._steps: Wait = self._run()
         self.first: re.Pattern[str] = self._modes["text"].markers.first
@@ -137,8 +136,7 @@ class TextParser:
         self._emitter.text(piece)
 
     def _sink(self) -> Callable[[str], None]:
-        mode = self.reader.mode
-        return self._text if mode == "text" else self._emitter.reasoning if mode == "reasoning" else _nowhere
+        return self._text if self.reader.mode == "text" else self._emitter.reasoning
 
     def prose_went_by(self, last: str) -> None:
         """Prose that ended in this visible character was handed on around the parser."""
@@ -317,7 +315,3 @@ class TextParser:
         else:
             self._emitter.reasoning(opener)
         source.give_back(rest)
-
-
-def _nowhere(_: str) -> None:
-    return None

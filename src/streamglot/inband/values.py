@@ -21,6 +21,7 @@ HOLD_CHARS = 4096
 """An object or array that is still open after this much text is handed on while it is written."""
 
 _CONTAINERS = frozenset(("object", "array"))
+_BRACKETS = {"{": "object", "[": "array"}
 _NULLABLE = frozenset(("string", "null"))
 _NULLS = ("null", "none", "nil")
 
@@ -33,18 +34,10 @@ def _whole(text: str, notation: Notation) -> str | None:
     parts: list[str] = []
     steps: Wait = value(source, parts.append, notation)
     try:
-        for _ in steps:
-            return None
-        if source.text[source.at :].strip():
-            return None
-    except (Malformed, RecursionError):
+        next(steps, None)
+    except Malformed:
         return None
-    written = "".join(parts)
-    try:
-        json.loads(written)
-    except ValueError:
-        return None
-    return written
+    return None if source.text[source.at :].strip() else "".join(parts)
 
 
 def parsed(text: str) -> str | None:
@@ -59,21 +52,6 @@ def parsed(text: str) -> str | None:
         except ValueError:
             written = None
     return written
-
-
-def _kind(written: str) -> str:
-    first = written.lstrip()[:1]
-    if first == '"':
-        return "string"
-    if first in "tf":
-        return "boolean"
-    if first == "n":
-        return "null"
-    if first == "{":
-        return "object"
-    if first == "[":
-        return "array"
-    return "number" if any(mark in written for mark in ".eE") else "integer"
 
 
 def typed(text: str, types: frozenset[str], untyped: str = "string") -> str:
@@ -97,7 +75,7 @@ def typed(text: str, types: frozenset[str], untyped: str = "string") -> str:
                 return number if "number" in types else whole
     if types & _CONTAINERS:
         written = parsed(text)
-        if written is not None and _kind(written) in types:
+        if written is not None and _BRACKETS.get(written[0]) in types:
             return written
     if "string" in types:
         return quoted(text)
@@ -152,12 +130,15 @@ class ValueWriter:
             self._step(piece)
         else:
             self._held.append(piece)
+            if not self._size:
+                piece = piece.lstrip()
             self._size += len(piece)
-            if self._types == _NULLABLE and self._size <= 64:
+            if self._types == _NULLABLE and (self._size <= 64 or self._size == len(piece)):
                 start = "".join(self._held).strip().lower()
                 if not any(word.startswith(start) for word in _NULLS):
                     self._become_text()
-            elif self._size > HOLD_CHARS:
+                    return
+            if self._size > HOLD_CHARS:
                 self._overflow()
 
     def _become_text(self) -> None:
@@ -172,7 +153,7 @@ class ValueWriter:
         if text.lstrip()[:1] not in ("{", "["):
             self._become_text()
         elif self._types and self._types <= _CONTAINERS:
-            head = text[:64]
+            head = text.lstrip()[:64]
             self._inner = value(self._source, self._sink, PYTHON if "'" in head and '"' not in head else JSON)
             self._held.clear()
             self._step(text)
@@ -198,7 +179,6 @@ class ValueWriter:
             self._sink('"')
         elif self._inner is not None:
             self._source.closed = True
-            for _ in self._inner:
-                raise Malformed("a value did not end")
+            next(self._inner, None)
         else:
             self._sink(typed("".join(self._held), self._types, self._untyped))

@@ -56,6 +56,6 @@ def engine_url(text: str) -> URL:
             raise ConfigError("store.url names no file; a database in memory would keep nothing, switch the store off instead")
         return url.set(database=str(Path(url.database).expanduser().absolute()))
     if "sslmode" in url.query:
-        mode = url.query["sslmode"]
+        mode = str(url.query["sslmode"])
         url = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": mode})
     return url

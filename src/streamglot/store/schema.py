@@ -50,6 +50,7 @@ nodes = Table(
     Column("parent", LargeBinary),
     Column("message", LargeBinary, nullable=False),
     Column("depth", Integer, nullable=False),
+    sqlite_with_rowid=False,
 )
 turns = Table(
     "turns",
@@ -107,6 +108,7 @@ answers = Table(
     Column("choice", Integer, primary_key=True, autoincrement=False),
     Column("message", LargeBinary, nullable=False),
     Column("echoes", Boolean, nullable=False),
+    sqlite_with_rowid=False,
 )
 states = Table(
     "states",
@@ -116,6 +118,7 @@ states = Table(
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
     Column("at", Double, nullable=False),
+    sqlite_with_rowid=False,
 )
 frames = Table(
     "frames",

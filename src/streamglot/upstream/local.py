@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from ..errors import ConfigError, UpstreamError
 from .settings import Timeouts, Upstream
-from .weights import chosen
+from .weights import DEFAULT, chosen
 
 NAME: Final = "local"
 ALIAS: Final = "smollm2"
@@ -32,7 +32,8 @@ LIBRARY: Final = "xllamacpp"
 PINNED: Final = "2026.10.11549"
 """The release that the names in ``main`` belong to."""
 FORMAT: Final = "hermes"
-"""The notation in which tools are told to a small model and found in its answer."""
+"""The notation of calls in the template of the default model: the server reads them, and we read what it overlooked."""
+TEMPLATE: Final = Path(__file__).with_name("local.jinja")
 THREADS: Final = "STREAMGLOT_LOCAL_THREADS"
 CONTEXT: Final = "STREAMGLOT_LOCAL_CONTEXT"
 CONTEXT_TOKENS: Final = 8192
@@ -53,6 +54,7 @@ class Order(Struct):
     key: str
     threads: int
     context: int = CONTEXT_TOKENS
+    template: str = ""
 
 
 class Began(Struct):
@@ -99,10 +101,13 @@ class LocalServer:
             base_url=f"{self.address}/v1",
             key=self.key,
             models={NAME: NAME, ALIAS: NAME},
-            inband=FORMAT,
-            tools="prompt",
+            inband=FORMAT if self._is_default else "auto",
             timeouts=Timeouts(connect=2.0),
         )
+
+    @property
+    def _is_default(self) -> bool:
+        return self.weights.stem == DEFAULT.name
 
     def stop(self) -> None:
         process = self._process
@@ -120,7 +125,13 @@ class LocalServer:
         self._process = None
 
     def _launch(self) -> None:
-        order = Order(str(self.weights), self.key, threads(self._environment), _number(self._environment, CONTEXT, CONTEXT_TOKENS))
+        order = Order(
+            str(self.weights),
+            self.key,
+            threads(self._environment),
+            _number(self._environment, CONTEXT, CONTEXT_TOKENS),
+            TEMPLATE.read_text() if self._is_default else "",
+        )
         with tempfile.TemporaryFile() as words:
             process = self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__],
@@ -223,6 +234,8 @@ def _serve(order: Order) -> object:
     parameters.endpoint_slots = False
     parameters.ui = False
     parameters.use_jinja = True
+    if order.template:
+        parameters.chat_template = order.template
     parameters.offline = True
     parameters.verbosity = 1
     server: object = xllamacpp.Server(parameters)

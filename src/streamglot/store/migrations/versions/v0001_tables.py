@@ -42,6 +42,7 @@ def upgrade() -> None:
         sa.Column("parent", sa.LargeBinary),
         sa.Column("message", sa.LargeBinary, nullable=False),
         sa.Column("depth", sa.Integer, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "turns",
@@ -96,6 +97,7 @@ def upgrade() -> None:
         sa.Column("choice", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("message", sa.LargeBinary, nullable=False),
         sa.Column("echoes", sa.Boolean, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "states",
@@ -104,6 +106,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("value", sa.Text, nullable=False),
         sa.Column("at", sa.Double, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "frames",

@@ -1,0 +1,110 @@
+"""The store: finished turns a second, on a file of SQLite and wherever STREAMGLOT_BENCH_STORE points. ``python -m bench.store``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from streamglot.messages import Message, Request, Response, ResponseChoice, TextPart, TokenCounts
+from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, Wanted
+from streamglot.store.conversation import conversation
+
+TURNS = 20_000
+TARGET = 2_000
+HISTORY = 12
+
+
+def turns(count: int) -> list[tuple[Request, Response]]:
+    """Conversations of six questions, each request with all that was said before it."""
+    made: list[tuple[Request, Response]] = []
+    system = Message("system", [TextPart("You are a careful assistant. " * 40)])
+    for number in range(count):
+        depth = number % (HISTORY // 2)
+        talk = number // (HISTORY // 2)
+        messages = [system]
+        for step in range(depth):
+            messages += [
+                Message("user", [TextPart(f"question {step} of talk {talk}: " + "why is that so? " * 10)]),
+                Message("assistant", [TextPart(f"answer {step} of talk {talk}: " + "because it is. " * 40)]),
+            ]
+        messages.append(Message("user", [TextPart(f"question {depth} of talk {talk}: " + "why is that so? " * 10)]))
+        said = TextPart(f"answer {depth} of talk {talk}: " + "because it is. " * 40)
+        response = Response(f"resp_{number}", "model", 1, [ResponseChoice(0, [said], "end")], TokenCounts(1000, 200))
+        made.append((Request(model="model", messages=messages, stream=True), response))
+    return made
+
+
+async def finished_turns(url: str, apart: bool) -> None:
+    """``apart``: every turn is committed when it starts and again when it ends, as turns of some seconds are."""
+    work = turns(TURNS)
+    store = await Store.open(StoreSettings(url=url, queue_bytes=2**31, queue_entries=10**6))
+    begin, cpu = time.perf_counter(), time.process_time()
+    open_turns = []
+    for number, (request, response) in enumerate(work):
+        session = Session(id=f"ses_{number // (HISTORY // 2)}", conversation=conversation("", request.messages))
+        turn = store.start(session, Started(request=request, dialect="openai_chat", model="model"))
+        open_turns.append((turn, response))
+        if not apart or number % 1000 == 999:
+            if apart:
+                await store.writer.flush()
+            for turn, response in open_turns:
+                turn.finish(Finished(ending="end", response=response, upstream="one", upstream_request=turn.started.request))
+            open_turns.clear()
+        if number % 100 == 0:
+            await asyncio.sleep(0)
+    for turn, response in open_turns:
+        turn.finish(Finished(ending="end", response=response, upstream="one", upstream_request=turn.started.request))
+    await store.writer.flush()
+    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    found = await store.queries.turns(Filter(limit=1))
+    report = await store.close()
+    lost = sum(report.dropped.values()) + sum(report.unfit.values())
+    assert found, "nothing was written"
+    how = "started and ended in two commits" if apart else "started and ended in one commit"
+    print(
+        f"  {how:34} {TURNS / seconds:7.0f} turns/s  {cpu / TURNS * 1e6:5.0f} µs CPU a turn  {report.commits} commits, {lost} lost"
+    )
+    if TURNS / seconds < TARGET:
+        print(f"  below the target of {TARGET}")
+
+
+async def latency(url: str) -> None:
+    """What a request waits for: to find its session, and to hand over its turn."""
+    store = await Store.open(StoreSettings(url=url))
+    find: list[float] = []
+    hand: list[float] = []
+    for request, response in turns(600):
+        begin = time.perf_counter()
+        session = await store.find_session(Wanted(caller="other"), request)
+        middle = time.perf_counter()
+        turn = store.start(session, Started(request=request, caller="other"))
+        turn.finish(Finished(ending="end", response=response))
+        hand.append(time.perf_counter() - middle)
+        find.append(middle - begin)
+    await store.close()
+    for name, times in (("find the session", find), ("hand over the turn", hand)):
+        times.sort()
+        print(f"  {name:34} median {times[len(times) // 2] * 1e6:6.0f} µs, 99 of 100 within {times[-6] * 1e6:6.0f} µs")
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        urls = {"SQLite": f"sqlite:///{Path(directory) / 'one.db'}"}
+        if "STREAMGLOT_BENCH_STORE" in os.environ:
+            urls["given"] = os.environ["STREAMGLOT_BENCH_STORE"]
+        for name, url in urls.items():
+            print(f"{name}: {TURNS} turns of conversations of {HISTORY} messages")
+            await finished_turns(url, apart=False)
+            await finished_turns(url.replace("one.db", "two.db"), apart=True)
+            await latency(url)
+        if "SQLite" in urls:
+            size = sum(file.stat().st_size for file in Path(directory).iterdir())
+            print(f"  {size / 2 / TURNS:.0f} bytes on disk a turn")
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,126 @@
+"""docs/conformance.md: the cells of the last ``make matrix``, what clients cannot read, and the rules with their tests.
+
+The cells come from a run over a corpus and are carried over from the page as it is; all the rest is made from
+``limits.py`` and ``rules.toml`` and can be made anew at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct, convert
+
+from .limits import LIMITS
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "conformance.md"
+RULES: Final = Path(__file__).with_name("rules.toml")
+PACKAGES: Final = Path(__file__).parents[1] / "tests" / "clients" / "package.json"
+PYTHON_CLIENTS: Final = ("openai", "anthropic", "google-genai", "ollama", "openrouter")
+CELLS_START: Final = "<!-- the cells -->"
+CELLS_END: Final = "<!-- end of the cells -->"
+
+Cells = Mapping[tuple[str, str, str], Counter[str]]
+
+
+class Rule(Struct, forbid_unknown_fields=True):
+    """What goes wrong elsewhere (``seen``), what we do (``ours``), and the tests that hold it."""
+
+    about: str
+    seen: str
+    ours: str
+    tests: list[str]
+
+
+def rules() -> list[Rule]:
+    return convert(tomllib.loads(RULES.read_text())["rule"], list[Rule])
+
+
+def conformance_page(cells: str | None = None) -> str:
+    """The page, with these cells or with those that it has."""
+    if cells is None:
+        cells = kept_cells()
+    return "\n".join([*_head(), CELLS_START, cells, CELLS_END, "", *_limits(), "", *_rules(), ""])
+
+
+def kept_cells() -> str:
+    """The cells of the page as it is."""
+    body = PAGE.read_text() if PAGE.exists() else ""
+    return body.partition(CELLS_START + "\n")[2].partition("\n" + CELLS_END)[0]
+
+
+def cells_of(cells: Cells) -> str:
+    """A row for each writer and client, a column for each reader."""
+    readers = sorted({reader for reader, _, _ in cells})
+    lines = ["", f"| written | read by | {' | '.join(readers)} |", f"|---|---|{'---|' * len(readers)}"]
+    for writer, client in sorted({(writer, client) for _, writer, client in cells}):
+        counts = [cells.get((reader, writer, client), Counter()) for reader in readers]
+        lines.append(f"| {writer} | {client} | {' | '.join(map(_cell, counts))} |")
+    streams, right, skipped = (sum(map(of, cells.values())) for of in (_streams, _right, _skipped))
+    lines += ["", f"In all {right} of {streams}, and {skipped} that a client cannot read. The clients: {', '.join(_versions())}."]
+    return "\n".join([*lines, ""])
+
+
+def _streams(count: Counter[str]) -> int:
+    return count["streams"]
+
+
+def _right(count: Counter[str]) -> int:
+    return count["streams"] - count["wrong"]
+
+
+def _skipped(count: Counter[str]) -> int:
+    return count["skipped"]
+
+
+def _cell(count: Counter[str]) -> str:
+    said = f"{_right(count)}/{_streams(count)}"
+    return f"{said} ({_skipped(count)} skipped)" if _skipped(count) else said
+
+
+def _versions() -> Iterable[str]:
+    yield from (f"{name} {version(name)}" for name in PYTHON_CLIENTS)
+    for name, wanted in json.loads(PACKAGES.read_text())["dependencies"].items():
+        yield f"`{name}` {wanted.rpartition('@')[2]} (node)"
+
+
+def _head() -> list[str]:
+    return [
+        "# Conformance",
+        "",
+        "<!-- made by `make matrix` (the cells) and `make docs` (the rest); change the code, not this page -->",
+        "",
+        "Every recorded stream of a corpus goes through its reader, through every writer, and into the vendors' own clients",
+        "over a real socket. It came through when the client raised nothing of its own and understood the same text,",
+        "reasoning, refusal, calls, finish and usage; where the stream ended in an error, when the client reported one, with",
+        "the text before it, unless it is a client that has a whole answer or none.",
+        "`make test` does the same with the recordings in tests/corpus.",
+        "",
+        "## Cells",
+        "",
+        "Streams that came through / streams, for each reader (columns), writer and client (rows).",
+        "",
+    ]
+
+
+def _limits() -> list[str]:
+    lines = ["## What clients cannot read", "", "Whoever writes it. Such a stream is not given to that client.", ""]
+    lines += ["| client | what | why |", "|---|---|---|"]
+    return lines + [f"| {', '.join(limit.clients)} | {limit.what} | {limit.why} |" for limit in LIMITS]
+
+
+def _rules() -> list[str]:
+    lines = ["## Rules", "", "What goes wrong elsewhere, what we do, and the tests (below tests/) that hold it."]
+    about = ""
+    for rule in rules():
+        if rule.about != about:
+            about = rule.about
+            lines += ["", f"### {about}", "", "| seen | ours | held by |", "|---|---|---|"]
+        held = "<br>".join(f"`{test}`" for test in rule.tests) or "not yet"
+        lines.append(f"| {rule.seen} | {rule.ours} | {held} |")
+    return lines

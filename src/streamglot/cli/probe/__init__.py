@@ -1,0 +1,1 @@
+"""``streamglot probe``: how an upstream really streams, and where it departs from its dialect."""

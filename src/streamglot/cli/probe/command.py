@@ -1,0 +1,97 @@
+"""The probe as a command: whom to ask, in which dialects, and where the recordings go."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+
+from ...client import Client
+from ...client.desk import Desk
+from ...client.wiretap import chosen, tap
+from ...dialects import dialect as find_dialect
+from ...errors import ConfigError
+from ...upstream import Timeouts, Upstream
+from ...upstream.local import NAME as LOCAL
+from ..terminal import neutral
+from .observation import observe
+from .plan import CASES
+from .report import Probed, in_words
+
+TRIED: Final = ("openai_chat", "openai_responses", "anthropic")
+"""The dialects that servers speak side by side."""
+PATIENCE: Final = Timeouts(connect=10.0, first_byte=120.0, idle=60.0)
+
+
+def run(
+    target: str, model: str, dialects: list[str], key: str, output: Path | None, max_tokens: int, extra: str, as_json: bool
+) -> int:
+    fields = _fields(extra)
+    probed = asyncio.run(_probe(target, model, dialects, key, output or _folder(target), max_tokens, fields))
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.encode(probed) + b"\n")
+    else:
+        for line in in_words(probed):
+            print(neutral(line))
+    return 0 if any(one.spoken for one in probed) else 1
+
+
+async def _probe(
+    target: str, model: str, dialects: list[str], key: str, output: Path, max_tokens: int, extra: dict[str, Any]
+) -> list[Probed]:
+    async with Client() as client:
+        upstreams, model = await _upstreams(client.desk, target, model, dialects, key)
+        probed = []
+        for upstream in upstreams:
+            one = Probed(upstream.dialect, upstream.base_url, model)
+            for case in CASES:
+                tapped = await tap(client.desk, upstream, model, case.request(model, max_tokens), extra)
+                one.url = tapped.url
+                seen = observe(case, tapped)
+                one.observations.append(seen)
+                if not seen.spoken:
+                    break
+                path = output / f"{upstream.dialect}.{case.name}"
+                tapped.save(path)
+                seen.recording = str(path)
+            probed.append(one)
+        return probed
+
+
+async def _upstreams(desk: Desk, target: str, model: str, dialects: list[str], key: str) -> tuple[list[Upstream], str]:
+    """The upstream in each of the dialects to try, and its name for the model."""
+    usual: tuple[str, ...] = TRIED
+    if target.startswith(("http://", "https://")):
+        upstream, model = Upstream(name="probe", base_url=target, key=key), model or "default"
+    elif target in desk.routes.upstreams:
+        upstream, model = await chosen(desk, f"{target}/{model or target}" if target != LOCAL else LOCAL)
+        usual = TRIED if target == LOCAL else (upstream.dialect,)
+    else:
+        known = ", ".join(desk.routes.upstreams)
+        raise ConfigError(f"{target!r} is no address and no upstream; upstreams: {known}")
+    names = dialects or list(usual)
+    for name in names:
+        if not find_dialect(name).reader_class:
+            raise ConfigError(f"no upstream speaks {name!r}")
+    return [structs.replace(upstream, dialect=name, timeouts=PATIENCE, inband="none") for name in names], model
+
+
+def _fields(extra: str) -> dict[str, Any]:
+    if not extra:
+        return {}
+    try:
+        value = msgspec.json.decode(extra)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"--body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError("--body must be a JSON object")
+    return value
+
+
+def _folder(target: str) -> Path:
+    return Path(f"probe-{re.sub(r'[^A-Za-z0-9.]+', '-', target.split('//')[-1]).strip('-') or 'target'}")

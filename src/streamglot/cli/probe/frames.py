@@ -1,0 +1,83 @@
+"""The frames of a recorded answer, each with the time at which it was whole."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...client.wiretap import Tapped
+from ...framing.ndjson import NdJson
+from ...framing.sse import Sse
+
+JSON_LINES: Final = ("ollama",)
+SSE: Final = (
+    "openai_chat",
+    "openai_responses",
+    "openai_completions",
+    "anthropic",
+    "gemini",
+    "cohere",
+    "qwen_web",
+)
+"""The dialects whose frames can be looked at here; of the others only events and times are reported."""
+DONE: Final = "[DONE]"
+
+
+class Said(Struct):
+    """One frame. ``data`` is its JSON object, None if it is none; ``text`` is what stood there."""
+
+    when: float
+    event: str
+    kind: str
+    text: str
+    data: dict[str, Any] | None = None
+
+    @property
+    def type(self) -> str:
+        """The name of a frame that carries one."""
+        return str((self.data or {}).get("type", "")) or self.event
+
+
+def frames(tapped: Tapped) -> list[Said]:
+    if tapped.dialect not in (*JSON_LINES, *SSE):
+        return []
+    box = NdJson() if tapped.dialect in JSON_LINES else Sse()
+    said: list[Said] = []
+    last = 0.0
+    for when, piece in tapped.pieces:
+        last = when
+        said += [_said(when, frame) for frame in box.feed(piece)]
+    return said + [_said(last, frame) for frame in box.close()]
+
+
+def _said(when: float, frame: Any) -> Said:
+    text = frame.data.decode("utf-8", "replace")
+    try:
+        data = msgspec.json.decode(frame.data)
+    except msgspec.DecodeError:
+        data = None
+    return Said(when, frame.event, frame.kind, text, data if isinstance(data, dict) else None)
+
+
+def field_names(said: list[Said]) -> dict[str, int]:
+    """Every field that was used, as a path, and how often."""
+    counts: dict[str, int] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                walk(inner, f"{path}.{name}" if path else name)
+        elif isinstance(value, list):
+            for inner in value[:16]:
+                walk(inner, f"{path}[]")
+            if not value:
+                counts[f"{path}[]"] = counts.get(f"{path}[]", 0) + 1
+        else:
+            counts[path] = counts.get(path, 0) + 1
+
+    for frame in said:
+        if frame.data is not None:
+            walk(frame.data, "")
+    return dict(sorted(counts.items()))

@@ -1,0 +1,172 @@
+"""What one answer showed: its order, its pieces, its times, its ending, and where it departed from the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from statistics import median
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from ...client.wiretap import Tapped
+from ...dialects import dialect
+from ...errors import excerpt
+from ...events import (
+    Choice,
+    Event,
+    KeepAlive,
+    ReasoningDelta,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+    Usage,
+)
+from . import chat_rules, messages_rules, responses_rules
+from .frames import Said, field_names, frames
+from .plan import Case
+
+Rules = Callable[[list[Said], dict[str, Any]], Iterator[str]]
+RULES: Final[dict[str, Rules]] = {
+    "openai_chat": chat_rules.deviations,
+    "openai_responses": responses_rules.deviations,
+    "anthropic": messages_rules.deviations,
+}
+
+
+class Observation(Struct, kw_only=True):
+    """Times are in seconds. ``arguments``: the sizes of the pieces in which a call's arguments came."""
+
+    case: str
+    status: int
+    refusal: str = ""
+    broken: str = ""
+    order: list[str] = field(default_factory=list)
+    fields: dict[str, int] = field(default_factory=dict)
+    arguments: list[int] = field(default_factory=list)
+    tools_called: list[str] = field(default_factory=list)
+    finish: str = ""
+    raw_finish: str | None = None
+    error: str = ""
+    usage: dict[str, Any] | None = None
+    keep_alives: int = 0
+    frames: int = 0
+    pieces: int = 0
+    bytes: int = 0
+    first_byte: float | None = None
+    first_word: float | None = None
+    last_byte: float | None = None
+    longest_gap: float = 0.0
+    median_gap: float = 0.0
+    deviations: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    recording: str = ""
+
+    @property
+    def spoken(self) -> bool:
+        """Does the server speak this dialect at all?"""
+        return self.status not in (0, 404, 405, 501)
+
+
+def observe(case: Case, tapped: Tapped) -> Observation:
+    seen = Observation(case=case.name, status=tapped.status, broken=tapped.broken, dropped=tapped.dropped)
+    seen.pieces, seen.bytes = len(tapped.pieces), sum(len(piece) for _, piece in tapped.pieces)
+    if not 200 <= tapped.status < 300:
+        seen.refusal = excerpt(tapped.data)
+        return seen
+    _times(seen, [when for when, _ in tapped.pieces])
+    _events(seen, tapped)
+    said = frames(tapped)
+    seen.frames, seen.fields = len(said), field_names(said)
+    seen.keep_alives += sum(frame.kind == "comment" for frame in said)
+    seen.deviations = list(_deviations(case, tapped, seen, said))
+    return seen
+
+
+def _times(seen: Observation, times: list[float]) -> None:
+    if times:
+        seen.first_byte, seen.last_byte = round(times[0], 4), round(times[-1], 4)
+    gaps = [after - before for before, after in pairwise(times)]
+    if gaps:
+        seen.longest_gap, seen.median_gap = round(max(gaps), 4), round(median(gaps), 4)
+
+
+def _events(seen: Observation, tapped: Tapped) -> None:
+    """The answer as our reader understands it."""
+    box = dialect(tapped.dialect).reader(provider=tapped.upstream)
+    runs: list[list[Any]] = []
+
+    def take(event: Event, when: float) -> None:
+        bare = event.event if isinstance(event, Choice) else event
+        name = _named(bare)
+        if name in ("text", "reasoning", "call") and seen.first_word is None:
+            seen.first_word = round(when, 4)
+        match bare:
+            case ToolCallStart():
+                seen.tools_called.append(bare.name)
+            case ToolCallDelta():
+                seen.arguments.append(len(bare.args))
+            case KeepAlive():
+                seen.keep_alives += not bare.comment
+            case Usage():
+                seen.usage = bare.raw
+            case StreamEnd():
+                seen.finish, seen.raw_finish = bare.reason, bare.raw_reason
+            case StreamError():
+                seen.error = bare.message
+        if name and runs and runs[-1][0] == name:
+            runs[-1][1] += 1
+        elif name:
+            runs.append([name, 1])
+
+    last = 0.0
+    for when, piece in tapped.pieces:
+        last = when
+        for event in box.feed(piece):
+            take(event, when)
+    for event in box.close():
+        take(event, last)
+    seen.order = [f"{name} ×{count}" if count > 1 else name for name, count in runs]
+
+
+def _named(event: Event) -> str:
+    match event:
+        case TextDelta():
+            return "text"
+        case ReasoningDelta():
+            return "reasoning"
+        case ToolCallStart() | ToolCallDelta():
+            return "call"
+        case Usage():
+            return "usage"
+        case StreamEnd():
+            return f"end ({event.reason})"
+        case StreamError():
+            return f"error ({event.code})"
+    return ""
+
+
+def _deviations(case: Case, tapped: Tapped, seen: Observation, said: list[Said]) -> Iterator[str]:
+    media = tapped.headers.get("content-type", "").split(";", 1)[0].strip()
+    expected = dialect(tapped.dialect).media_type
+    if media != expected:
+        yield f"the content type is {media or 'missing'!r}, not {expected!r}"
+    if tapped.broken:
+        yield f"the connection broke: {tapped.broken}"
+    if tapped.dialect in RULES:
+        yield from RULES[tapped.dialect](said, tapped.body)
+    strays = [frame for frame in said if frame.kind == "stray"]
+    if strays:
+        yield f"{len(strays)} lines belong to no event, such as {excerpt(strays[0].text)}"
+    if seen.error:
+        yield f"it does not end as the dialect wants it: {seen.error}"
+    if case.tools and not seen.tools_called:
+        yield "a tool was offered and asked for, and none was called (the model may be at fault, or its template)"
+    if case.reasoning and not any(name.startswith("reasoning") for name in seen.order):
+        yield "reasoning was asked for, and none was shown"
+    if not case.reasoning and any(name.startswith("reasoning") for name in seen.order):
+        yield "reasoning was not asked for, and came"
+    if seen.usage is None and not seen.error:
+        yield "no usage was reported"

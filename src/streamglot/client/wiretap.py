@@ -1,0 +1,103 @@
+"""What an upstream really sends: status, headers and every piece of bytes with its time, before anybody reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from ..dialects import dialect
+from ..errors import ConfigError, UpstreamError
+from ..gateway.pipeline import in_words
+from ..messages import Request
+from ..upstream import Upstream
+from .desk import REPLAY, Desk
+
+MOST_BYTES = 256 * 2**20
+"""A recording that is kept in memory until it is written."""
+
+
+class Tapped(Struct):
+    """``pieces``: seconds since the request went out, and the bytes of one read. ``broken``: how the connection ended, if
+    it did not end by itself."""
+
+    upstream: str
+    dialect: str
+    url: str
+    body: dict[str, object]
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    pieces: list[tuple[float, bytes]] = field(default_factory=list)
+    headers_after: float = 0.0
+    dropped: list[str] = field(default_factory=list)
+    broken: str = ""
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(piece for _, piece in self.pieces)
+
+    def save(self, path: Path) -> None:
+        """The bytes, and beside them one ``SECONDS BYTES`` pair a line."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self.data)
+            lines = "".join(f"{when:.6f} {len(piece)}\n" for when, piece in self.pieces)
+            path.with_name(f"{path.name}.times").write_text(lines)
+        except OSError as error:
+            raise ConfigError(f"the recording cannot be written to {path}: {error.strerror or error}") from None
+
+
+async def chosen(desk: Desk, model: str) -> tuple[Upstream, str]:
+    """The first upstream for a model, running, and its own name for it."""
+    candidate = await desk.first(model)
+    if candidate.upstream.name == REPLAY:
+        raise ConfigError("the replay upstream makes its answers itself: there is nothing to record")
+    return candidate.upstream, candidate.model
+
+
+async def tap(desk: Desk, upstream: Upstream, model: str, request: Request, extra: Mapping[str, object] | None = None) -> Tapped:
+    """Asks once, on a connection of its own, without retries, and listens until the end, or until it fails. ``extra``
+    fields are put into the body."""
+    asked = structs.replace(request, model=model, stream=True)
+    wire = dialect(upstream.dialect)
+    worded = in_words(upstream, asked)
+    built = wire.build_request(worded, provider=upstream.name, **upstream.options)
+    built.body.update(extra or {})
+    place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
+    headers = {"content-type": "application/json", "connection": "close", **place.headers, **upstream.headers}
+    tapped = Tapped(upstream.name, upstream.dialect, place.url.split("?", 1)[0], built.body, dropped=built.dropped)
+    began = time.monotonic()
+    size = 0
+    try:
+        async with asyncio.timeout(upstream.timeouts.first_byte):
+            answer = await desk.client.post(upstream, place.url, headers, msgspec.json.encode(built.body))
+    except TimeoutError:
+        tapped.broken = f"no answer within {upstream.timeouts.first_byte:g} s"
+        return tapped
+    except UpstreamError as error:
+        tapped.broken = error.message
+        return tapped
+    tapped.status, tapped.headers = answer.status, {name.lower(): value for name, value in answer.headers.items()}
+    tapped.headers_after = time.monotonic() - began
+    try:
+        while True:
+            async with asyncio.timeout(upstream.timeouts.idle):
+                piece = await answer.read()
+            if not piece:
+                break
+            tapped.pieces.append((time.monotonic() - began, piece))
+            size += len(piece)
+            if size > MOST_BYTES:
+                tapped.broken = f"more than {MOST_BYTES} bytes came"
+                break
+    except TimeoutError:
+        tapped.broken = f"it was silent for {upstream.timeouts.idle:g} s"
+    except UpstreamError as error:
+        tapped.broken = error.message
+    finally:
+        answer.close()
+    return tapped

@@ -1,0 +1,262 @@
+"""Streams that can be resumed: what was written to a client, by number, for as long as it may come back for it.
+
+The producer opens a stream, appends chunks numbered from 1 and ends it; none of that waits. A reader, in this process or another,
+gets every chunk after a number, live until the end. One that cannot be given whole is refused in words, never cut short in
+silence: the chunks were dropped or trimmed, or the producer died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec import Struct, field
+from sqlalchemy import Row, delete, select, update
+
+from ..errors import RequestError, StreamglotError
+from . import schema
+from .database import Database, passing
+from .rows import ChunkEntry, StreamEntry, TrimEntry
+from .writer import Writer
+
+STREAM_BYTES: Final = 16 * 2**20
+"""As much of one stream is kept, the newest: a hundred times the longest answer."""
+KEEP_SECONDS: Final = 3600.0
+"""A client that is away for longer than this asks anew."""
+WATCH_SECONDS: Final = 0.25
+"""How soon a stop from another process is seen."""
+BEAT_SECONDS: Final = 5.0
+LOST_SECONDS: Final = 20.0
+"""A producer that is silent for so long, without even a heartbeat, is dead."""
+POLL_SECONDS: Final = 0.05
+OPEN_SECONDS: Final = 2.0
+"""A stream that was opened a moment ago may not be in the database yet."""
+PAGE: Final = 64
+
+
+class Chunk(Struct, frozen=True):
+    number: int
+    data: bytes
+
+
+class StreamBuffer(Protocol):
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None]) -> None:
+        """A stream begins. ``on_stop`` is called once if somebody, anywhere, asks for it to stop."""
+
+    def append(self, stream_id: str, number: int, data: bytes) -> None:
+        """The next chunk; the first has the number 1."""
+
+    def end(self, stream_id: str) -> None:
+        """No more will come."""
+
+    def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:
+        """All chunks after this number, until the end. Raises if there is no such stream or a part of it is lost."""
+        ...
+
+    async def stop(self, stream_id: str, caller: str | None = None) -> bool:
+        """Asks the producer to stop; False if there is no such stream."""
+        ...
+
+    async def expire(self) -> None:
+        """Forgets what nobody will come back for."""
+
+    async def close(self) -> None: ...
+
+
+class Live(Struct):
+    """A stream that this process produces."""
+
+    caller: str
+    on_stop: Callable[[], None]
+    started: float
+    last: int = 0
+    bytes: int = 0
+    stopped: bool = False
+    sizes: deque[tuple[int, int]] = field(default_factory=deque)
+
+    def add(self, number: int, size: int, most: int) -> int:
+        """Counts a chunk. The number up to which chunks are too much now, or 0."""
+        self.last = number
+        self.bytes += size
+        self.sizes.append((number, size))
+        if self.bytes <= most:
+            return 0
+        trimmed = 0
+        while self.bytes > most * 3 // 4 and len(self.sizes) > 1:
+            trimmed, gone = self.sizes.popleft()
+            self.bytes -= gone
+        return trimmed
+
+    def stop(self) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self.on_stop()
+
+
+def unknown(stream_id: str) -> RequestError:
+    return RequestError(f"there is no stream {stream_id!r} of yours to resume", code="stream_not_found", status=404)
+
+
+def incomplete(stream_id: str, after: int) -> StreamglotError:
+    message = f"the stream {stream_id!r} is not kept whole after number {after}; send the request again"
+    return StreamglotError(message, code="stream_incomplete", status=410)
+
+
+def lost(stream_id: str) -> StreamglotError:
+    message = f"the process that produced the stream {stream_id!r} ended before the stream did; send the request again"
+    return StreamglotError(message, code="stream_lost", status=502, retryable=True)
+
+
+class DatabaseBuffer:
+    """In the database of the store, through its writer."""
+
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer,
+        *,
+        bytes: int = STREAM_BYTES,
+        keep: float = KEEP_SECONDS,
+        lost: float = LOST_SECONDS,
+    ) -> None:
+        self._database, self._writer = database, writer
+        self._bytes, self._keep, self._lost = bytes, keep, lost
+        self._live: dict[str, Live] = {}
+        self._watch: asyncio.Task[None] | None = None
+
+    # --- the producer
+
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None]) -> None:
+        self._live[stream_id] = Live(caller, on_stop, time.time())
+        self._tell(stream_id)
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.get_running_loop().create_task(self._watching(), name="stream watch")
+
+    def append(self, stream_id: str, number: int, data: bytes) -> None:
+        self._writer.put(ChunkEntry(kind="chunks", weight=len(data) + 128, stream_id=stream_id, number=number, data=data))
+        trimmed = self._live[stream_id].add(number, len(data), self._bytes)
+        if trimmed:
+            self._writer.put(TrimEntry(kind="streams", stream_id=stream_id, number=trimmed))
+
+    def end(self, stream_id: str) -> None:
+        live = self._live.get(stream_id)
+        if live is not None:
+            self._tell(stream_id, live.last)
+            del self._live[stream_id]
+
+    def _tell(self, stream_id: str, last: int | None = None) -> None:
+        live = self._live[stream_id]
+        row = {
+            "id": stream_id,
+            "caller": live.caller,
+            "started": live.started,
+            "seen": time.time(),
+            "last": last,
+            "stopped": False,
+        }
+        self._writer.put(StreamEntry(kind="streams", row=row))
+
+    async def _watching(self) -> None:
+        """Looks for stops from elsewhere, and says that we are alive, while there is a stream."""
+        table = schema.streams
+        beat = time.monotonic()
+        while self._live:
+            await asyncio.sleep(WATCH_SECONDS)
+            if time.monotonic() - beat > BEAT_SECONDS:
+                beat = time.monotonic()
+                for stream_id in self._live:
+                    self._tell(stream_id)
+            try:
+                rows = await self._database.fetch(select(table.c.id).where(table.c.stopped, table.c.last.is_(None)))
+            except Exception as error:
+                if not passing(error):
+                    raise
+                continue
+            for row in rows:
+                if row.id in self._live:
+                    self._live[row.id].stop()
+
+    # --- readers
+
+    async def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:
+        table = schema.chunks
+        question = select(table).where(table.c.stream_id == stream_id).order_by(table.c.number).limit(PAGE)
+        status = await self._opened(stream_id, caller)
+        heard, seen = time.monotonic(), status.seen
+        while True:
+            rows = await self._database.fetch(question.where(table.c.last > after))
+            for row in rows:
+                for number, data in enumerate(msgspec.msgpack.decode(row.body, type=list[bytes]), row.number):
+                    if number <= after:
+                        continue
+                    if number != after + 1:
+                        raise incomplete(stream_id, after)
+                    after = number
+                    yield Chunk(number, data)
+            if rows:
+                heard = time.monotonic()
+                continue
+            if status.last is not None:
+                if after < status.last:
+                    raise incomplete(stream_id, after)
+                return
+            await asyncio.sleep(POLL_SECONDS)
+            now = await self._status(stream_id, caller)
+            if now is None:
+                raise unknown(stream_id)
+            status = now
+            if status.seen != seen:
+                heard, seen = time.monotonic(), status.seen
+            if status.last is None and time.monotonic() - heard > self._lost:
+                raise lost(stream_id)
+
+    async def stop(self, stream_id: str, caller: str | None = None) -> bool:
+        live = self._live.get(stream_id)
+        if live is not None and caller in (None, live.caller):
+            live.stop()
+            return True
+        table = schema.streams
+        change = update(table).where(table.c.id == stream_id).values(stopped=True)
+        if caller is not None:
+            change = change.where(table.c.caller == caller)
+        async with self._database.writing() as connection:
+            return (await connection.execute(change)).rowcount > 0
+
+    async def _opened(self, stream_id: str, caller: str | None) -> Row[Any]:
+        until = time.monotonic() + OPEN_SECONDS
+        while True:
+            status = await self._status(stream_id, caller)
+            if status is not None:
+                return status
+            if stream_id not in self._live or time.monotonic() > until:
+                raise unknown(stream_id)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _status(self, stream_id: str, caller: str | None) -> Row[Any] | None:
+        table = schema.streams
+        question = select(table).where(table.c.id == stream_id)
+        if caller is not None:
+            question = question.where(table.c.caller == caller)
+        rows = await self._database.fetch(question)
+        return rows[0] if rows else None
+
+    # --- life
+
+    async def expire(self) -> None:
+        streams, chunks = schema.streams, schema.chunks
+        old = select(streams.c.id).where(streams.c.seen < time.time() - self._keep)
+        if not await self._database.fetch(old.limit(1)):
+            return
+        async with self._database.writing() as connection:
+            await connection.execute(delete(chunks).where(chunks.c.stream_id.in_(old)))
+            await connection.execute(delete(streams).where(streams.c.seen < time.time() - self._keep))
+
+    async def close(self) -> None:
+        for stream_id in list(self._live):
+            self.end(stream_id)
+        if self._watch is not None:
+            self._watch.cancel()

@@ -1,0 +1,201 @@
+"""One database, SQLite or PostgreSQL: its engine, its version, and the few words that the two do not share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Executable, Row, Table, event, inspect, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from ..errors import ConfigError, StreamglotError
+from .place import engine_url
+
+BUSY_SECONDS: Final = 1.0
+"""How long SQLite itself waits for a lock; after that the writer waits, and counts it."""
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+"""A database that takes longer over one statement is as good as gone."""
+CHECKPOINT_PAGES: Final = 4_000
+"""How much of the log SQLite lets come together before it goes into the file: 16 MB, a second of a busy gateway."""
+WRITE_LOCK: Final = 0x5347_4C54
+"""Of PostgreSQL: shared by who writes turns, taken alone by who prunes or migrates."""
+_PASSING_CLASSES: Final = ("08", "25", "40", "53", "55", "57", "58")
+"""Classes of SQLSTATE that a later attempt may not meet: connection, read-only, conflict, full, busy, stopped, system."""
+
+
+class StoreUnavailable(StreamglotError):
+    """The database does not answer now."""
+
+    status = 503
+    code = "store_unavailable"
+    retryable = True
+
+
+class Database:
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self.dialect = engine.dialect
+        self.is_sqlite = engine.dialect.name == "sqlite"
+        self.file = Path(engine.url.database or "") if self.is_sqlite else None
+        self._inode = 0
+        self._writing = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, url: str, *, revision: str = "head") -> Database:
+        """Makes the database or brings it to our version; one that is newer than we are is refused."""
+        place = engine_url(url)
+        if place.drivername.startswith("sqlite"):
+            file = Path(place.database or "")
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file.touch(mode=0o600)
+            engine = create_async_engine(place, connect_args={"timeout": BUSY_SECONDS})
+            event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+            event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        else:
+            settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
+            engine = create_async_engine(place, pool_pre_ping=True, pool_size=4, max_overflow=4, connect_args=settings)
+        database = cls(engine)
+        try:
+            await database._upgrade(revision)
+        except BaseException:
+            await engine.dispose()
+            raise
+        return database
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+    # --- versions
+
+    async def _upgrade(self, revision: str = "head") -> None:
+        try:
+            async with self._engine.execution_options(writes=True).begin() as connection:
+                if not self.is_sqlite:
+                    await connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})"))
+                await connection.run_sync(_migrate, revision, self.shown)
+        except (DBAPIError, OSError) as error:
+            raise ConfigError(f"the database {self.shown} cannot be opened: {_reason(error)}") from None
+        if self.file is not None:
+            self._inode = self.file.stat().st_ino
+
+    @property
+    def shown(self) -> str:
+        """The address without a password."""
+        return self._engine.url.render_as_string(hide_password=True).replace("+aiosqlite", "").replace("+asyncpg", "")
+
+    # --- reading and writing
+
+    async def fetch(self, statement: Executable, parameters: Any = None) -> Sequence[Row[Any]]:
+        """All rows. A database that does not answer is a StoreUnavailable."""
+        try:
+            async with self._engine.connect() as connection:
+                return (await connection.execute(statement, parameters)).all()
+        except (DBAPIError, OSError, TimeoutError) as error:
+            if not passing(error):
+                raise
+            raise StoreUnavailable(f"the database {self.shown} does not answer: {_reason(error)}") from None
+
+    @asynccontextmanager
+    async def writing(self, alone: bool = False) -> AsyncIterator[AsyncConnection]:
+        """A transaction that writes; one at a time in this process. ``alone``: nobody else writes meanwhile, anywhere."""
+        async with self._writing:
+            await self._look_for_file()
+            async with self._engine.execution_options(writes=True).begin() as connection:
+                if not self.is_sqlite:
+                    shared = "" if alone else "_shared"
+                    await connection.execute(text(f"SELECT pg_advisory_xact_lock{shared}({WRITE_LOCK})"))
+                yield connection
+
+    async def _look_for_file(self) -> None:
+        """A file that was moved away would take our rows with it, unseen."""
+        if self.file is None:
+            return
+        try:
+            inode = os.stat(self.file).st_ino
+        except OSError as error:
+            raise StoreUnavailable(f"the database {self.file} is gone: {error.strerror}") from None
+        if inode != self._inode:
+            await self._engine.dispose()
+            try:
+                await self._upgrade()
+            except ConfigError as error:
+                raise StoreUnavailable(error.message) from None
+
+    def insert(self, table: Table) -> Any:
+        """An insert that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
+        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+
+    def insert_new(self, table: Table) -> Any:
+        """A row that is there already stays as it is."""
+        return self.insert(table).on_conflict_do_nothing()
+
+
+def passing(error: BaseException) -> bool:
+    """Is this a fault of the database's state, which may pass, and not of what we asked for?"""
+    if isinstance(error, (StoreUnavailable, OSError, TimeoutError)):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    if state:
+        return str(state).startswith(_PASSING_CLASSES)
+    return error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError)) or _lost(error.orig)
+
+
+def _lost(error: BaseException | None) -> bool:
+    """asyncpg says some losses of a connection without a state."""
+    return error is not None and isinstance(error.__cause__, (OSError, TimeoutError))
+
+
+def _reason(error: BaseException) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return (str(cause).strip() or type(cause).__name__).splitlines()[0]
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    """We say ourselves where a transaction begins."""
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA cache_size = -16000")
+    cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _migrate(connection: Connection, revision: str, shown: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = connection
+    known = ScriptDirectory.from_config(config)
+    if inspect(connection).has_table("alembic_version"):
+        for (version,) in connection.execute(text("SELECT version_num FROM alembic_version")).all():
+            if version not in {script.revision for script in known.walk_revisions()}:
+                raise ConfigError(
+                    f"the database {shown} has version {version}, and this streamglot knows versions up to "
+                    f"{known.get_current_head()}: a newer one made it. Update streamglot, or give store.url another database"
+                )
+    command.upgrade(config, revision)
+
+
+def head() -> str:
+    """The version that this streamglot makes."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return ScriptDirectory.from_config(config).get_current_head() or ""

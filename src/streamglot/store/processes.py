@@ -1,0 +1,115 @@
+"""Who is alive: a row for each process that writes, and the turns of those that died, ended as interrupted.
+
+On the same machine a process is looked up by its number and the time of its birth, because numbers are given again. One on
+another machine is alive for as long as it says so.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Row, insert, literal, select, update
+
+from ..events import StreamError
+from . import schema
+from .database import Database
+
+SEEN_SECONDS: Final = 10.0
+"""How often a process says that it is alive, and looks for those that are not."""
+DEAD_SECONDS: Final = 60.0
+"""A process elsewhere that said nothing for so long is dead. If it is not, the ending that it writes later counts."""
+INTERRUPTED: Final = "interrupted"
+_ERROR: Final = msgspec.json.encode(
+    StreamError(INTERRUPTED, "the process that ran this turn ended before the turn did", "gateway", True, 500)
+).decode()
+
+
+class Process:
+    """This process, as the database knows it."""
+
+    def __init__(self, database: Database) -> None:
+        self.id = uuid.uuid4().hex
+        self._database = database
+
+    async def begin(self) -> int:
+        """Signs in, and ends the turns of the dead. How many those were."""
+        now = time.time()
+        row = {"id": self.id, "place": place(), "pid": os.getpid(), "born": born(os.getpid()), "started": now, "seen": now}
+        async with self._database.writing() as connection:
+            await connection.execute(insert(schema.processes), row)
+        return await self.recover()
+
+    async def seen(self) -> None:
+        table = schema.processes
+        async with self._database.writing() as connection:
+            await connection.execute(update(table).where(table.c.id == self.id).values(seen=time.time()))
+
+    async def end(self) -> None:
+        """Signs out. All our turns have ended."""
+        table = schema.processes
+        async with self._database.writing() as connection:
+            await connection.execute(_interrupt(self._database, [self.id], time.time()))
+            await connection.execute(update(table).where(table.c.id == self.id).values(recovered=time.time()))
+
+    async def recover(self) -> int:
+        """Ends the open turns of processes that are no more. Two that do it at once write the same."""
+        table = schema.processes
+        rows = await self._database.fetch(select(table).where(table.c.recovered.is_(None), table.c.id != self.id))
+        dead = [row for row in rows if not is_alive(row, time.time())]
+        count = 0
+        for row in dead:
+            async with self._database.writing() as connection:
+                done = await connection.execute(_interrupt(self._database, [row.id], row.seen))
+                count += max(0, done.rowcount)
+                await connection.execute(update(table).where(table.c.id == row.id).values(recovered=time.time()))
+        return count
+
+
+def _interrupt(database: Database, processes: list[str], at: float) -> Any:
+    turns, endings = schema.turns, schema.endings
+    ended = select(endings.c.turn_id).where(endings.c.turn_id == turns.c.id).exists()
+    open_turns = select(
+        turns.c.id, literal(at), literal(INTERRUPTED), literal(INTERRUPTED), literal(_ERROR), literal("[]"), literal("{}")
+    ).where(turns.c.process.in_(processes), ~ended)
+    columns = ["turn_id", "ended", "ending", "error_code", "error", "verdicts", "more"]
+    return database.insert(endings).from_select(columns, open_turns).on_conflict_do_nothing()
+
+
+def place() -> str:
+    """Where a process number means something: the machine, since it was started, and the space of numbers."""
+    machine = platform.node()
+    with suppress(OSError):
+        machine += " " + Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        machine += " " + os.readlink("/proc/self/ns/pid")
+    return machine
+
+
+def born(pid: int) -> str:
+    """When a process was started, in the machine's own count; empty if there is none, or nothing to ask."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def is_alive(row: Row[Any], now: float) -> bool:
+    if row.place != place():
+        return bool(now - row.seen < DEAD_SECONDS)
+    if row.born:
+        return bool(born(row.pid) == row.born)
+    try:
+        os.kill(row.pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return bool(now - row.seen < DEAD_SECONDS)

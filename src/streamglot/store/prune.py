@@ -1,0 +1,135 @@
+"""Retention, on demand only: turns by their age, or the oldest until the rest is small enough; archived first when asked."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+from sqlalchemy import Table, delete, func, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from . import schema
+from .database import Database
+from .export import detail_line
+from .queries import Queries
+
+AT_ONCE: Final = 500
+"""Turns in one transaction: others can write in between."""
+_UNUSED_NODES: Final = text(
+    "DELETE FROM nodes WHERE hash NOT IN (WITH RECURSIVE used(hash) AS ("
+    "SELECT node FROM turns WHERE node IS NOT NULL "
+    "UNION SELECT upstream_node FROM endings WHERE upstream_node IS NOT NULL "
+    "UNION SELECT nodes.parent FROM nodes JOIN used ON nodes.hash = used.hash WHERE nodes.parent IS NOT NULL"
+    ") SELECT hash FROM used)"
+)
+_UNUSED_MESSAGES: Final = text(
+    "DELETE FROM messages WHERE hash NOT IN (SELECT message FROM nodes) AND hash NOT IN (SELECT message FROM answers)"
+)
+_UNUSED_SESSIONS: Final = text("DELETE FROM sessions WHERE id NOT IN (SELECT session_id FROM turns)")
+_UNUSED_STATES: Final = text("DELETE FROM states WHERE session_id NOT IN (SELECT id FROM sessions)")
+
+
+class Pruned(Struct, kw_only=True):
+    turns: int = 0
+    archived: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
+async def prune(
+    database: Database, *, older_than: float | None = None, most_bytes: int | None = None, archive: Path | None = None
+) -> Pruned:
+    """Removes turns that started more than ``older_than`` seconds ago, then the oldest until what is left is at most
+    ``most_bytes``. With an ``archive`` each is first a line of that file, safe on disk. A turn that still runs stays."""
+    done = Pruned(bytes_before=await size(database))
+    done.bytes_after = done.bytes_before
+    if older_than is not None:
+        before = time.time() - older_than
+        while turns := await _oldest(database, AT_ONCE, before):
+            await _remove(database, turns, archive, done)
+        await _sweep(database)
+        done.bytes_after = await size(database)
+    while most_bytes is not None and done.bytes_after > most_bytes:
+        count = (await database.fetch(select(func.count()).select_from(schema.turns)))[0][0]
+        share = 1 - most_bytes / done.bytes_after
+        turns = await _oldest(database, min(AT_ONCE, max(1, int(count * share / 2))))
+        if not turns:
+            break
+        await _remove(database, turns, archive, done)
+        await _sweep(database)
+        done.bytes_after = await size(database)
+    return done
+
+
+async def size(database: Database) -> int:
+    """What the contents take, as far as turns have a part in it."""
+    total = 0
+    for table, columns in (
+        (schema.messages, ("body",)),
+        (schema.turns, ("request",)),
+        (schema.endings, ("response", "upstream_request", "verdicts", "more")),
+        (schema.texts, ("body",)),
+        (schema.frames, ("body",)),
+    ):
+        lengths = sum((func.coalesce(func.sum(func.length(table.c[name])), 0) for name in columns), start=func.count() * 200)
+        total += int((await database.fetch(select(lengths).select_from(table)))[0][0])
+    return total
+
+
+async def _oldest(database: Database, most: int, before: float | None = None) -> list[str]:
+    turns, endings = schema.turns, schema.endings
+    question = select(turns.c.id).join(endings, endings.c.turn_id == turns.c.id).order_by(turns.c.started).limit(most)
+    if before is not None:
+        question = question.where(turns.c.started < before)
+    return [row.id for row in await database.fetch(question)]
+
+
+async def _remove(database: Database, turns: Sequence[str], archive: Path | None, done: Pruned) -> None:
+    if archive is not None:
+        done.archived += await _archive(database, turns, archive)
+    async with database.writing() as connection:
+        for table, column in (
+            (schema.frames, "turn_id"),
+            (schema.texts, "turn_id"),
+            (schema.answers, "turn_id"),
+            (schema.endings, "turn_id"),
+            (schema.turns, "id"),
+        ):
+            await _delete(connection, table, column, turns)
+    done.turns += len(turns)
+
+
+async def _delete(connection: AsyncConnection, table: Table, column: str, values: Sequence[Any]) -> None:
+    await connection.execute(delete(table).where(table.c[column].in_(values)))
+
+
+async def _archive(database: Database, turns: Sequence[str], archive: Path) -> int:
+    """On the disk before anything is removed."""
+    queries = Queries(database)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with open(os.open(archive, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+        for turn_id in turns:
+            turn = await queries.turn(turn_id)
+            if turn is not None:
+                file.write(detail_line(turn))
+        file.flush()
+        os.fsync(file.fileno())
+    return len(turns)
+
+
+async def _sweep(database: Database) -> None:
+    """Removes messages that no turn has any more. Nobody writes meanwhile, and all who remembered them forget them."""
+    epochs = schema.epochs
+    async with database.writing(alone=True) as connection:
+        for statement in (_UNUSED_NODES, _UNUSED_MESSAGES, _UNUSED_SESSIONS, _UNUSED_STATES):
+            await connection.execute(statement)
+        number = (await connection.execute(select(func.coalesce(func.max(epochs.c.number), 0)))).scalar_one()
+        await connection.execute(delete(epochs))
+        await connection.execute(insert(epochs), {"number": number + 1, "at": time.time()})
+    if database.is_sqlite:
+        async with database.writing() as connection:
+            await connection.execute(text("PRAGMA incremental_vacuum"))

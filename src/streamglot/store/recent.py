@@ -1,0 +1,130 @@
+"""What this process saw lately, before the database has it: the next request of a tool loop comes in milliseconds.
+
+Bounded by the number of turns and by their bytes; what falls out is in the database, if contents are kept at all.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from ..messages import Message
+from .conversation import ANSWER_BYTES, Conversation, alike, normal
+from .echoes import carries_echo
+
+TURNS: Final = 5_000
+BYTES: Final = 32 * 2**20
+
+
+class Seen(Struct):
+    """A turn that started here; once it ended, its tip and its answers."""
+
+    turn_id: str
+    session_id: str
+    caller: str
+    asked: bytes | None
+    tip: bytes | None = None
+    response_id: str = ""
+    said: bytes = b""
+    messages: list[Message] = field(default_factory=list)
+    weight: int = 256
+
+
+class Recent:
+    def __init__(self, most_turns: int = TURNS, most_bytes: int = BYTES) -> None:
+        self._most_turns, self._most_bytes = most_turns, most_bytes
+        self._weight = 0
+        self._turns: OrderedDict[str, Seen] = OrderedDict()
+        self._by: dict[tuple[str, str | bytes], OrderedDict[str, Seen]] = {}
+        self._heads: dict[str, str] = {}
+        self._states: OrderedDict[str, dict[str, dict[str, Any]]] = OrderedDict()
+
+    # --- learning
+
+    def start(self, seen: Seen, probe: bool) -> None:
+        self._turns[seen.turn_id] = seen
+        self._weight += seen.weight
+        self._index("session", seen.session_id, seen)
+        if seen.asked is not None and not probe:
+            self._index("asked", seen.asked, seen)
+        if not probe:
+            self._heads[seen.session_id] = seen.turn_id
+        while len(self._turns) > self._most_turns or (self._weight > self._most_bytes and len(self._turns) > 1):
+            self._forget(self._turns.popitem(last=False)[1])
+
+    def finish(self, turn_id: str, tip: bytes | None, response_id: str, answer: Message, weight: int) -> None:
+        seen = self._turns.get(turn_id)
+        if seen is None:
+            return
+        seen.tip, seen.response_id = tip, response_id
+        if tip is not None:
+            seen.said = normal(answer.parts)[:ANSWER_BYTES]
+            self._index("tip", tip, seen)
+        if response_id:
+            self._index("response", response_id, seen)
+        if carries_echo(answer):
+            seen.messages.append(answer)
+            seen.weight += weight
+            self._weight += weight
+
+    def learn(self, session_id: str, provider: str, state: dict[str, Any]) -> None:
+        self._states.setdefault(session_id, {}).setdefault(provider, {}).update(state)
+        self._states.move_to_end(session_id)
+        while len(self._states) > self._most_turns:
+            self._states.popitem(last=False)
+
+    # --- finding
+
+    def state(self, session_id: str) -> dict[str, dict[str, Any]]:
+        return self._states.get(session_id, {})
+
+    def answers(self, session_id: str) -> list[tuple[str, Message]]:
+        return [(seen.turn_id, message) for seen in reversed(self._newest("session", session_id)) for message in seen.messages]
+
+    def owner(self, session_id: str) -> str | None:
+        """Whose session this is, if it was seen here."""
+        return next((seen.caller for seen in self._newest("session", session_id)), None)
+
+    def ended(self, turn_id: str) -> bool:
+        """Did this turn end here, lately?"""
+        seen = self._turns.get(turn_id)
+        return seen is not None and bool(seen.tip or seen.response_id)
+
+    def by_response(self, caller: str, response_id: str) -> Seen | None:
+        return next((seen for seen in self._newest("response", response_id) if seen.caller == caller), None)
+
+    def by_conversation(self, caller: str, conversation: Conversation) -> Seen | None:
+        """The turn that this conversation goes on from: the longest history first, and of two alike the one that nobody has
+        gone on from yet. An answer that was edited on its way is found by what was asked before it."""
+        for prefix in conversation.prefixes:
+            found = [seen for seen in self._newest("tip", prefix.tip) if seen.caller == caller]
+            if found:
+                return next((seen for seen in found if self._heads.get(seen.session_id) == seen.turn_id), found[0])
+        for prefix in conversation.prefixes[:1]:
+            for seen in self._newest("asked", prefix.asked):
+                if seen.caller == caller and alike(seen.said, prefix.answer):
+                    return seen
+        return None
+
+    # --- the index
+
+    def _index(self, kind: str, key: str | bytes, seen: Seen) -> None:
+        self._by.setdefault((kind, key), OrderedDict())[seen.turn_id] = seen
+
+    def _newest(self, kind: str, key: str | bytes) -> list[Seen]:
+        return list(reversed(self._by.get((kind, key), OrderedDict()).values()))
+
+    def _forget(self, seen: Seen) -> None:
+        self._weight -= seen.weight
+        places: list[tuple[str, str | bytes | None]] = [("session", seen.session_id), ("asked", seen.asked)]
+        places += [("tip", seen.tip), ("response", seen.response_id)]
+        for kind, key in places:
+            found = self._by.get((kind, key)) if key is not None else None
+            if found is not None and key is not None:
+                found.pop(seen.turn_id, None)
+                if not found:
+                    del self._by[kind, key]
+        if self._heads.get(seen.session_id) == seen.turn_id:
+            del self._heads[seen.session_id]

@@ -1,0 +1,265 @@
+"""From what happened to rows: messages by their hash, histories as a tree, everything else as it is. Pure.
+
+A batch of entries becomes one ``Rows``; a message, a node or a turn that occurs twice in it is one row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct, field
+
+from ..messages import Message, Part, Request, Response, TextPart
+from .conversation import HASH_BYTES
+from .echoes import carries_echo
+from .turn import Finished, Turn, title_of
+
+TEXT_CHARS: Final = 65_536
+"""As much of a turn can be found by a search."""
+MOST_TOKENS: Final = 2**31 - 1
+"""What a column of whole numbers holds: an upstream that counts further is not believed."""
+
+Row: TypeAlias = dict[str, Any]
+_encoder = msgspec.json.Encoder()
+
+
+class Entry(Struct, kw_only=True):
+    """Something to write. ``kind`` is what it is counted as, ``weight`` about how many bytes it holds."""
+
+    kind: str
+    weight: int = 256
+
+
+class TurnEntry(Entry, kw_only=True):
+    """A turn that started, or one that ended."""
+
+    turn: Turn
+    process: str
+    content: bool
+    finished: Finished | None = None
+    tip: bytes | None = None
+
+
+class FrameEntry(Entry, kw_only=True):
+    turn_id: str
+    number: int
+    direction: str
+    at: float
+    data: bytes
+
+
+class StateEntry(Entry, kw_only=True):
+    session_id: str
+    provider: str
+    state: dict[str, Any]
+    at: float
+
+
+class StreamEntry(Entry, kw_only=True):
+    """A stream that can be resumed: it was opened, or (``last``) it has ended."""
+
+    row: Row
+
+
+class ChunkEntry(Entry, kw_only=True):
+    stream_id: str
+    number: int
+    data: bytes
+
+
+class TrimEntry(Entry, kw_only=True):
+    """A stream's chunks up to a number are no longer kept."""
+
+    stream_id: str
+    number: int
+
+
+class Rows(Struct):
+    sessions: dict[str, Row] = field(default_factory=dict)
+    messages: dict[bytes, Row] = field(default_factory=dict)
+    nodes: dict[bytes, Row] = field(default_factory=dict)
+    turns: dict[str, Row] = field(default_factory=dict)
+    endings: dict[str, Row] = field(default_factory=dict)
+    answers: list[Row] = field(default_factory=list)
+    texts: list[Row] = field(default_factory=list)
+    states: dict[tuple[str, str, str], Row] = field(default_factory=dict)
+    frames: dict[str, list[tuple[int, float, str, bytes]]] = field(default_factory=dict)
+    streams: list[Row] = field(default_factory=list)
+    chunks: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    trims: dict[str, int] = field(default_factory=dict)
+    unfit: dict[str, int] = field(default_factory=dict)
+
+    def frame_rows(self) -> list[Row]:
+        """The frames of a turn that came together are one row."""
+        return [
+            {"turn_id": turn, "number": frames[0][0], "body": msgspec.msgpack.encode([frame[1:] for frame in frames])}
+            for turn, frames in self.frames.items()
+        ]
+
+    def chunk_rows(self) -> list[Row]:
+        """So are the chunks of a stream, as long as none is missing between them."""
+        rows: list[Row] = []
+        for stream, chunks in self.chunks.items():
+            begin = 0
+            for end in range(1, len(chunks) + 1):
+                if end == len(chunks) or chunks[end][0] != chunks[end - 1][0] + 1:
+                    body = msgspec.msgpack.encode([data for _, data in chunks[begin:end]])
+                    rows.append({"stream_id": stream, "number": chunks[begin][0], "last": chunks[end - 1][0], "body": body})
+                    begin = end
+        return rows
+
+
+def rows_of(entries: Iterable[Entry]) -> Rows:
+    """All rows of these entries. An entry that cannot be written at all is counted, and does not spoil the others."""
+    rows = Rows()
+    hashes: dict[int, bytes] = {}
+    for entry in entries:
+        try:
+            match entry:
+                case TurnEntry():
+                    _turn(rows, entry, hashes)
+                case FrameEntry():
+                    frame = (entry.number, entry.at, entry.direction, entry.data)
+                    rows.frames.setdefault(entry.turn_id, []).append(frame)
+                case StateEntry():
+                    for name, value in entry.state.items():
+                        place = (entry.session_id, clean(entry.provider), clean(name))
+                        row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": _json(value)}
+                        rows.states[place] = {**row, "at": entry.at}
+                case ChunkEntry():
+                    rows.chunks.setdefault(entry.stream_id, []).append((entry.number, entry.data))
+                case StreamEntry():
+                    rows.streams.append(entry.row)
+                case TrimEntry():
+                    rows.trims[entry.stream_id] = entry.number
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            rows.unfit[entry.kind] = rows.unfit.get(entry.kind, 0) + 1
+    return rows
+
+
+def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
+    turn, finished = entry.turn, entry.finished
+    started, session = turn.started, turn.session
+    if not turn.written and turn.id not in rows.turns:
+        row: Row = {
+            "id": turn.id,
+            "session_id": session.id,
+            "caller": clean(started.caller),
+            "process": entry.process,
+            "request_id": clean(started.request_id),
+            "started": started.at,
+            "dialect": clean(started.dialect),
+            "model": clean(started.model),
+            "stream": started.request.stream,
+            "probe": started.probe,
+            "title": clean(title_of(started.request)) if entry.content and not started.probe else "",
+            "request": _request(started.request) if entry.content else None,
+            "node": _history(rows, started.request.messages, hashes) if entry.content else None,
+            "asked": session.conversation.asked if session.conversation is not None and not started.probe else None,
+        }
+        rows.turns[turn.id] = row
+        if session.id not in rows.sessions:
+            rows.sessions[session.id] = {
+                "id": session.id,
+                "caller": clean(session.caller),
+                "name": clean(session.name),
+                "directory": clean(session.directory),
+                "started": session.started,
+            }
+    if finished is not None:
+        rows.endings[turn.id] = _ending(rows, entry, finished, hashes)
+
+
+def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, bytes]) -> Row:
+    response, content, turn = finished.response, entry.content, entry.turn
+    error = response.error if response is not None else None
+    usage = response.usage if response is not None else None
+    asked = finished.upstream_request if content else None
+    timings = {**finished.timings, "first_event": finished.first_event} if finished.first_event else finished.timings
+    row: Row = {
+        "turn_id": turn.id,
+        "ended": finished.at,
+        "ending": clean(finished.ending),
+        "error_code": clean(error.code) if error is not None else "",
+        "error": _json(error) if error is not None else None,
+        "response_id": clean(finished.response_id or (response.id if response is not None else "")),
+        "response": None,
+        "tip": entry.tip,
+        "upstream": clean(finished.upstream),
+        "upstream_dialect": clean(finished.upstream_dialect),
+        "upstream_model": clean(finished.upstream_model),
+        "upstream_request": _request(asked) if asked is not None else None,
+        "upstream_node": _history(rows, asked.messages, hashes) if asked is not None else None,
+        "input_tokens": _tokens(usage.input_tokens) if usage is not None else None,
+        "output_tokens": _tokens(usage.output_tokens) if usage is not None else None,
+        "usage": _json(usage) if usage is not None else None,
+        "cost": finished.cost,
+        "timings": _json(timings),
+        "verdicts": _json(finished.verdicts) if content else "[]",
+        "more": _json(finished.more),
+    }
+    if response is not None and content:
+        row["response"] = _response(response)
+        said: list[Part] = []
+        for choice in response.choices:
+            message = Message("assistant", choice.parts)
+            mark = _message(rows, message)
+            rows.answers.append({"turn_id": turn.id, "choice": choice.index, "message": mark, "echoes": carries_echo(message)})
+            said += choice.parts
+        rows.texts.append({"turn_id": turn.id, "body": _words(turn.started.request, said)})
+    return row
+
+
+def _history(rows: Rows, messages: Iterable[Message], hashes: dict[int, bytes]) -> bytes | None:
+    """The node of the last message; all before it hang on it."""
+    node: bytes | None = None
+    for depth, message in enumerate(messages):
+        mark = hashes.get(id(message))
+        if mark is None:
+            mark = hashes[id(message)] = _message(rows, message)
+        parent, node = node, hashlib.blake2b((node or b"") + mark, digest_size=HASH_BYTES).digest()
+        if node not in rows.nodes:
+            rows.nodes[node] = {"hash": node, "parent": parent, "message": mark, "depth": depth}
+    return node
+
+
+def _message(rows: Rows, message: Message) -> bytes:
+    body = _encoder.encode(message)
+    mark = hashlib.blake2b(body, digest_size=HASH_BYTES).digest()
+    if mark not in rows.messages:
+        rows.messages[mark] = {"hash": mark, "body": body.decode()}
+    return mark
+
+
+def _request(request: Request) -> str:
+    """All but the messages, which are in the tree."""
+    return _json(msgspec.structs.replace(request, messages=[]))
+
+
+def _response(response: Response) -> str:
+    """All but the parts, which are messages too."""
+    choices = [msgspec.structs.replace(choice, parts=[]) for choice in response.choices]
+    return _json(msgspec.structs.replace(response, choices=choices))
+
+
+def _words(request: Request, said: Iterable[Part]) -> str:
+    """What a search finds: the last thing that was asked, and the answer."""
+    asked = next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), "")
+    answer = "\n".join(part.text for part in said if isinstance(part, TextPart))
+    return clean(f"{asked[: TEXT_CHARS // 2]}\n{answer}"[:TEXT_CHARS])
+
+
+def _tokens(count: int | None) -> int | None:
+    return None if count is None else max(0, min(count, MOST_TOKENS))
+
+
+def _json(value: object) -> str:
+    return _encoder.encode(value).decode()
+
+
+def clean(text: str) -> str:
+    """Text as every database takes it: no NUL, no half of a pair."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,0 +1,230 @@
+"""Which session a request belongs to: by what it names, else by the conversation that it repeats.
+
+    1. an explicit id (a header or a field), a conversation, a thread: a name that the client chose
+    2. the response that it continues
+    3. the hash of the conversation so far
+
+A name belongs to its caller: two callers that choose the same one have two sessions. A request that names nothing and
+repeats nothing starts a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import and_, or_, select
+
+from ..messages import Message, Request
+from . import schema
+from .conversation import ANSWER_BYTES, Conversation, alike, conversation, normal
+from .database import Database, StoreUnavailable
+from .recent import Recent
+from .turn import Session, mint_id, weight
+
+PREFIX: Final = "ses_"
+HEADERS: Final = ("x-streamglot-session", "x-session-id", "session-id", "session_id")
+FIND_SECONDS: Final = 1.0
+"""A request does not wait longer than this for its past."""
+LARGE: Final = 2**18
+"""A conversation of more bytes is hashed beside the event loop."""
+ANSWERS: Final = 500
+"""Answers of a session that are looked through for state to put back; a provider wants that of the last turns."""
+CANDIDATES: Final = 20
+_IN_USER: Final = re.compile(r"session[_\":\s]+([0-9a-f]{8}-[0-9a-f-]{27})")
+_decoder = msgspec.json.Decoder(Message)
+
+
+class Wanted(Struct, kw_only=True):
+    """What a request says of its session. ``directory`` is where the client works, if it says so."""
+
+    caller: str = ""
+    name: str = ""
+    response_id: str = ""
+    directory: str = ""
+
+
+def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapping[str, str]) -> Wanted:
+    """Reads the names out of a request, in every way that clients have of saying them."""
+    found = next((headers[name] for name in HEADERS if headers.get(name)), "")
+    if not found:
+        held = body.get("conversation")
+        held = held.get("id") if isinstance(held, dict) else held
+        user = str((request.metadata or {}).get("user_id", ""))
+        inside = _IN_USER.search(user)
+        marked = [("conversation", held), ("thread", body.get("threadId")), ("session", inside[1] if inside else None)]
+        explicit = body.get("session_id")
+        found = explicit if isinstance(explicit, str) else ""
+        found = found or next((f"{kind}:{name}" for kind, name in marked if isinstance(name, str) and name), "")
+    previous = request.previous_response_id or ""
+    return Wanted(
+        caller=caller, name=found[:512], response_id=previous[:512], directory=headers.get("x-streamglot-directory", "")
+    )
+
+
+class Sessions:
+    def __init__(self, database: Database, recent: Recent) -> None:
+        self._database = database
+        self._recent = recent
+        self.missed = 0
+
+    async def find(self, want: Wanted, request: Request) -> Session:
+        """The session, with the state of its providers. A database that does not answer in time costs the past (and is
+        counted in ``missed``), never the request; only a response that is named must be found, see ``previous``."""
+        try:
+            async with asyncio.timeout(FIND_SECONDS):
+                session = await self._find(want, request)
+                if not session.new:
+                    session.state = await self._state(session.id)
+                return session
+        except (StoreUnavailable, TimeoutError):
+            self.missed += 1
+            session = await self._remembered(want, request)
+            session.state = self._recent.state(session.id)
+            return session
+
+    async def _find(self, want: Wanted, request: Request) -> Session:
+        caller, now = want.caller, time.time()
+        session = Session(id="", caller=caller, name=want.name, directory=want.directory, started=now)
+        if want.name:
+            session.id = named(caller, want.name)
+            if want.name.startswith(PREFIX) and (self._recent.owner(want.name) == caller or await self._owned(caller, want.name)):
+                session.id, session.new = want.name, False
+            elif self._recent.owner(session.id) == caller or await self._owned(caller, session.id):
+                session.new = False
+        elif want.response_id:
+            turn = await self.previous(caller, want.response_id)
+            if turn is not None:
+                session.previous, session.id = turn
+                session.new = False
+        else:
+            session.conversation = await _conversation(caller, request)
+            seen = self._recent.by_conversation(caller, session.conversation)
+            turn = (seen.turn_id, seen.session_id) if seen else await self._by_conversation(caller, session.conversation)
+            if turn is not None:
+                session.previous, session.id = turn
+                session.new = False
+        session.id = session.id or mint_id(PREFIX, now)
+        return session
+
+    async def _remembered(self, want: Wanted, request: Request) -> Session:
+        """The same, from memory alone. The session's row may be missing, so it counts as new."""
+        session = Session(id="", caller=want.caller, name=want.name, directory=want.directory, started=time.time())
+        seen = None
+        if want.name:
+            known = want.name.startswith(PREFIX) and self._recent.owner(want.name) == want.caller
+            session.id = want.name if known else named(want.caller, want.name)
+        elif want.response_id:
+            seen = self._recent.by_response(want.caller, want.response_id)
+        else:
+            session.conversation = await _conversation(want.caller, request)
+            seen = self._recent.by_conversation(want.caller, session.conversation)
+        if seen is not None:
+            session.previous, session.id = seen.turn_id, seen.session_id
+        session.id = session.id or mint_id(PREFIX, session.started)
+        return session
+
+    async def previous(self, caller: str, response_id: str) -> tuple[str, str] | None:
+        """The turn and the session of a response that this caller was given."""
+        seen = self._recent.by_response(caller, response_id)
+        if seen is not None:
+            return seen.turn_id, seen.session_id
+        turns, endings = schema.turns, schema.endings
+        question = (
+            select(turns.c.id, turns.c.session_id)
+            .join(endings, endings.c.turn_id == turns.c.id)
+            .where(endings.c.response_id == response_id, turns.c.caller == caller)
+            .order_by(turns.c.started.desc())
+            .limit(1)
+        )
+        rows = await self._database.fetch(question)
+        return (rows[0].id, rows[0].session_id) if rows else None
+
+    async def answers(self, session: Session) -> list[Message]:
+        """The answers of a session that carry state of a provider, oldest first: for ``restore_echoes``."""
+        turns, answers, messages = schema.turns, schema.answers, schema.messages
+        question = (
+            select(turns.c.id, messages.c.body)
+            .join(answers, answers.c.turn_id == turns.c.id)
+            .join(messages, messages.c.hash == answers.c.message)
+            .where(turns.c.session_id == session.id, turns.c.caller == session.caller)
+            .where(answers.c.echoes, answers.c.choice == 0)
+            .order_by(turns.c.started.desc())
+            .limit(ANSWERS)
+        )
+        found: dict[str, Message] = {}
+        try:
+            async with asyncio.timeout(FIND_SECONDS):
+                found = {row.id: _decoder.decode(row.body) for row in reversed(await self._database.fetch(question))}
+        except (StoreUnavailable, TimeoutError):
+            self.missed += 1
+        found.update(self._recent.answers(session.id))
+        return [found[turn] for turn in sorted(found)]
+
+    # --- the database's side
+
+    async def _owned(self, caller: str, session_id: str) -> bool:
+        table = schema.sessions
+        return bool(await self._database.fetch(select(table.c.id).where(table.c.id == session_id, table.c.caller == caller)))
+
+    async def _state(self, session_id: str) -> dict[str, dict[str, Any]]:
+        table = schema.states
+        found: dict[str, dict[str, Any]] = {}
+        for row in await self._database.fetch(select(table).where(table.c.session_id == session_id)):
+            found.setdefault(row.provider, {})[row.name] = msgspec.json.decode(row.value)
+        for provider, state in self._recent.state(session_id).items():
+            found[provider] = {**found.get(provider, {}), **state}
+        return found
+
+    async def _by_conversation(self, caller: str, spoken: Conversation) -> tuple[str, str] | None:
+        if not spoken.prefixes:
+            return None
+        turns, endings, later = schema.turns, schema.endings, schema.turns.alias("later")
+        gone_on = (
+            select(later.c.id)
+            .where(later.c.session_id == turns.c.session_id, later.c.started > turns.c.started, ~later.c.probe)
+            .exists()
+        )
+        tips = [prefix.tip for prefix in spoken.prefixes]
+        newest = spoken.prefixes[0]
+        question = (
+            select(turns.c.id, turns.c.session_id, turns.c.asked, endings.c.tip, gone_on.label("gone_on"))
+            .join(endings, endings.c.turn_id == turns.c.id)
+            .where(turns.c.caller == caller, ~turns.c.probe)
+            .where(or_(endings.c.tip.in_(tips), and_(turns.c.asked == newest.asked, endings.c.tip.is_not(None))))
+            .order_by(turns.c.started.desc())
+            .limit(CANDIDATES)
+        )
+        rows = await self._database.fetch(question)
+        exact = [row for row in rows if row.tip in tips]
+        if exact:
+            best = min(exact, key=lambda row: (tips.index(row.tip), row.gone_on))
+            return best.id, best.session_id
+        for row in rows:
+            if alike(await self._said(row.id), newest.answer):
+                return row.id, row.session_id
+        return None
+
+    async def _said(self, turn_id: str) -> bytes:
+        answers, messages = schema.answers, schema.messages
+        question = select(messages.c.body).join(answers, answers.c.message == messages.c.hash)
+        rows = await self._database.fetch(question.where(answers.c.turn_id == turn_id, answers.c.choice == 0))
+        return normal(_decoder.decode(rows[0].body).parts)[:ANSWER_BYTES] if rows else b""
+
+
+def named(caller: str, name: str) -> str:
+    """The id of the session that this caller calls so: the same in every process."""
+    mark = hashlib.blake2b(f"{len(caller)}:{caller}{name}".encode("utf-8", "replace"), digest_size=16)
+    return f"{PREFIX}{mark.hexdigest()}"
+
+
+async def _conversation(caller: str, request: Request) -> Conversation:
+    if weight(request) > LARGE:
+        return await asyncio.to_thread(conversation, caller, request.messages)
+    return conversation(caller, request.messages)

@@ -1,0 +1,154 @@
+"""One turn: what is known when it starts, and what is known when it ends."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
+
+from ..events import Extra
+from ..messages import Message, Part, Request, Response
+from .conversation import Conversation
+
+TITLE_CHARS: Final = 120
+ENDINGS: Final = (
+    *("end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "pause", "cancelled", "other"),
+    *("truncated", "client_gone", "interrupted", "policy", "error"),
+)
+"""The true ones: first those of a stream that came to its end, then those of one that did not."""
+
+
+class Session(Struct, kw_only=True):
+    """``new`` where nothing was found. ``previous`` is the turn that the request continues, where it is known;
+    ``state`` is what its providers told, by provider."""
+
+    id: str
+    caller: str = ""
+    name: str = ""
+    directory: str = ""
+    new: bool = True
+    previous: str = ""
+    started: float = 0.0
+    state: dict[str, dict[str, Any]] = field(default_factory=dict)
+    conversation: Conversation | None = None
+
+
+class Started(Struct, kw_only=True):
+    """``caller`` is the key's name, or whatever tells two callers apart. The request is handed over: it must not be changed
+    after this. ``probe``: a request that a client sends on its own account; it gives a session no title and no state."""
+
+    caller: str = ""
+    request_id: str = ""
+    dialect: str = ""
+    model: str = ""
+    request: Request
+    probe: bool = False
+    at: float = 0.0
+
+
+class Finished(Struct, kw_only=True):
+    """``response`` is what came, whole or in part. ``upstream_request`` is the last request that was built for an upstream.
+    ``response_id`` is the id that the client was given, where it is another one than the response's own."""
+
+    ending: str
+    response: Response | None = None
+    response_id: str = ""
+    upstream: str = ""
+    upstream_dialect: str = ""
+    upstream_model: str = ""
+    upstream_request: Request | None = None
+    cost: float | None = None
+    timings: dict[str, float] = field(default_factory=dict)
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+    first_event: float = 0.0
+    at: float = 0.0
+
+
+class Taker(Protocol):
+    """What a turn needs of the store."""
+
+    def take_frame(self, turn: Turn, direction: str, at: float, data: bytes) -> None: ...
+    def take_state(self, turn: Turn, provider: str, state: dict[str, Any]) -> None: ...
+    def take_end(self, turn: Turn, finished: Finished) -> None: ...
+
+
+class Turn:
+    """A turn that is under way. Nothing here waits, and nothing here fails: what cannot be kept is counted."""
+
+    def __init__(self, store: Taker, id: str, session: Session, started: Started, raw: bool) -> None:
+        self.id = id
+        self.session = session
+        self.started = started
+        self.written = False
+        self.frames = 0
+        self.finished: Finished | None = None
+        self._store = store
+        self._raw = raw
+
+    def frame(self, direction: str, at: float, data: bytes) -> None:
+        """Raw bytes of one read or write, if the store keeps them. ``at`` is seconds since the turn began."""
+        if self._raw and self.finished is None:
+            self._store.take_frame(self, direction, at, data)
+            self.frames += 1
+
+    def learn(self, provider: str, extra: Extra) -> None:
+        """State of the conversation that the provider told: plain values of its own words, for its next request."""
+        state = {name: value for name, value in extra.data.items() if isinstance(value, (str, int, float, bool))}
+        if state and not self.started.probe:
+            self._store.take_state(self, provider, state)
+
+    def finish(self, finished: Finished) -> None:
+        """Once; a second ending is not the true one."""
+        if self.finished is None:
+            self.finished = finished
+            self._store.take_end(self, finished)
+
+
+def mint_id(prefix: str, now: float) -> str:
+    """An id that sorts by time."""
+    return f"{prefix}{int(now * 1000):012x}{os.urandom(10).hex()}"
+
+
+def is_probe(request: Request) -> bool:
+    """A request that an agent's client sends beside the conversation: one token to see whether the key works, or a title."""
+    if request.max_tokens == 1:
+        return True
+    asks = [message for message in request.messages if message.role == "user"]
+    if len(asks) != 1 or request.tools or any(message.role == "assistant" for message in request.messages):
+        return False
+    told = " ".join(message.text for message in request.messages if message.role in ("system", "developer")).lower()
+    return "title" in told and ("conversation" in told or "session" in told or "topic" in told)
+
+
+def title_of(request: Request) -> str:
+    """The first words of the first user."""
+    said = next((message.text for message in request.messages if message.role == "user" and message.text.strip()), "")
+    return " ".join(said[: 4 * TITLE_CHARS].split())[:TITLE_CHARS]
+
+
+def weight(request: Request) -> int:
+    """About how many bytes it takes to keep this."""
+    return 512 + sum(_weight(message) for message in request.messages)
+
+
+def answer_weight(response: Response | None) -> int:
+    if response is None:
+        return 512
+    return 512 + sum(64 + _size(part) for choice in response.choices for part in choice.parts)
+
+
+def _weight(message: Message) -> int:
+    return 64 + sum(_size(part) for part in message.parts)
+
+
+def _size(part: Part) -> int:
+    size = 64
+    for name in ("text", "arguments", "data"):
+        value = getattr(part, name, "")
+        if isinstance(value, str):
+            size += len(value)
+    for inner in getattr(part, "content", ()):
+        size += _size(inner)
+    return size

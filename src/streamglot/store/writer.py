@@ -1,0 +1,246 @@
+"""The one writer of a process: a bounded queue, and a task that commits it in batches.
+
+``put`` never waits: an entry that does not fit is dropped and counted by its kind. What is queued is tried again, with pauses,
+for as long as the database is locked, full or gone; only ``close`` gives up, after a time, and counts what it gives up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from .commit import Commit
+from .database import passing
+from .rows import Entry, TurnEntry, rows_of
+
+COMMIT_SECONDS: Final = 0.2
+"""A turn that ended longer ago than this is in the database."""
+CHUNK_SECONDS: Final = 0.1
+"""Chunks of a stream are waited for by its readers in other processes."""
+QUEUE_ENTRIES: Final = 50_000
+QUEUE_BYTES: Final = 128 * 2**20
+"""Ten seconds of a busy gateway without a database; more is a loss rather than a process without memory."""
+SHARES: Final[Mapping[str, float]] = {"frames": 0.5, "chunks": 0.6, "starts": 0.8}
+"""How much of the queue each kind may fill; the others may fill all of it. An ending is worth more than a start, which
+it holds too, and both are worth more than raw bytes."""
+BATCH_ENTRIES: Final = 2_000
+BATCH_BYTES: Final = 16 * 2**20
+"""One commit: large enough to be cheap, small enough not to hold the lock for long."""
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
+CLOSE_SECONDS: Final = 10.0
+
+
+class Report(Struct, kw_only=True):
+    """How the writer is doing. ``dropped`` did not fit, ``unfit`` no database would take; ``behind`` is the age in seconds of
+    what waits longest."""
+
+    queued: int
+    queued_bytes: int
+    behind: float
+    written: dict[str, int]
+    dropped: dict[str, int]
+    unfit: dict[str, int]
+    commits: int
+    failures: int
+    failing: bool
+    last_error: str
+
+
+class Writer:
+    def __init__(
+        self,
+        commit: Commit,
+        *,
+        entries: int = QUEUE_ENTRIES,
+        bytes: int = QUEUE_BYTES,
+        interval: float = COMMIT_SECONDS,
+        say: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        self._commit = commit
+        self._entries, self._bytes, self._interval = entries, bytes, interval
+        self._say = say or (lambda line: None)
+        self._queue: deque[Entry] = deque()
+        self._weight = 0
+        self._oldest = 0.0
+        self._due = 0.0
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._settled = asyncio.Condition()
+        self._put = self._done = 0
+        self._written: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._unfit: Counter[str] = Counter()
+        self._commits = self._failures = 0
+        self._failing_since = 0.0
+        self._dropped_before = 0
+        self._last_error = ""
+        self._closing = False
+        self._deadline = 0.0
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="store writer")
+
+    # --- from outside
+
+    def put(self, entry: Entry) -> bool:
+        """Queues it, or counts it as dropped."""
+        share = SHARES.get(entry.kind, 1.0)
+        full = self._weight + entry.weight > share * self._bytes or len(self._queue) >= share * self._entries
+        if full or self._task.done():
+            self._dropped[entry.kind] += 1
+            return False
+        now = time.monotonic()
+        if not self._queue:
+            self._oldest = now
+            self._due = now + self._interval
+        if entry.kind == "chunks":
+            self._due = min(self._due, now + CHUNK_SECONDS)
+        self._queue.append(entry)
+        self._put += 1
+        self._weight += entry.weight
+        self._wake.set()
+        if len(self._queue) >= BATCH_ENTRIES:
+            self._hurry.set()
+        return True
+
+    async def flush(self) -> None:
+        """Waits until what was put before is in the database (or was unfit for it)."""
+        until = self._put
+        self._hurry.set()
+        async with self._settled:
+            await self._settled.wait_for(lambda: self._done >= until or self._task.done())
+
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Writes everything. A database that does not come back in time costs what is queued, counted as dropped."""
+        self._closing, self._deadline = True, time.monotonic() + seconds
+        self._wake.set()
+        self._hurry.set()
+        await self._task
+
+    def report(self) -> Report:
+        return Report(
+            queued=self._put - self._done,
+            queued_bytes=self._weight,
+            behind=time.monotonic() - self._oldest if self._put > self._done else 0.0,
+            written=dict(self._written),
+            dropped=dict(self._dropped),
+            unfit=dict(self._unfit),
+            commits=self._commits,
+            failures=self._failures,
+            failing=bool(self._failing_since),
+            last_error=self._last_error,
+        )
+
+    # --- the task
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                await self._wait_for_more()
+                batch = self._take()
+                if batch:
+                    await self._keep(batch)
+                    await self._settle(len(batch))
+                elif self._closing:
+                    return
+        finally:
+            async with self._settled:
+                self._settled.notify_all()
+
+    async def _wait_for_more(self) -> None:
+        self._hurry.clear()
+        wait = self._due - time.monotonic()
+        while wait > 0 and not self._closing and len(self._queue) < BATCH_ENTRIES:
+            try:
+                async with asyncio.timeout(min(wait, CHUNK_SECONDS)):
+                    await self._hurry.wait()
+                return
+            except TimeoutError:
+                wait = self._due - time.monotonic()
+
+    def _take(self) -> list[Entry]:
+        batch: list[Entry] = []
+        size = 0
+        while self._queue and len(batch) < BATCH_ENTRIES and size < BATCH_BYTES:
+            entry = self._queue.popleft()
+            size += entry.weight
+            batch.append(entry)
+        if not self._queue:
+            self._wake.clear()
+            if self._closing:
+                self._wake.set()
+        return batch
+
+    async def _settle(self, count: int) -> None:
+        self._done += count
+        self._oldest = time.monotonic()
+        async with self._settled:
+            self._settled.notify_all()
+
+    async def _keep(self, batch: list[Entry]) -> None:
+        """Commits the batch. If no database would take it as it is, its entries are tried one by one."""
+        size = sum(entry.weight for entry in batch)
+        try:
+            await self._try(batch)
+        except _GivenUp:
+            self._dropped.update(entry.kind for entry in batch)
+        except Exception:
+            for entry in batch:
+                try:
+                    await self._try([entry])
+                except _GivenUp:
+                    self._dropped[entry.kind] += 1
+                except Exception as error:
+                    self._unfit[entry.kind] += 1
+                    self._last_error = f"{type(error).__name__}: {error}"[:300]
+                    self._say({"event": "store_unfit", "kind": entry.kind, "message": self._last_error})
+        self._weight -= size
+
+    async def _try(self, batch: list[Entry]) -> None:
+        """Until it is written. Every row can be written twice without harm, so a commit whose answer was lost is repeated."""
+        rows = await asyncio.to_thread(rows_of, batch)
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._commit(rows)
+            except Exception as error:
+                if not passing(error):
+                    raise
+                self._failed(error)
+                if self._closing and time.monotonic() + pause > self._deadline:
+                    raise _GivenUp from None
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            else:
+                break
+        self._succeeded()
+        self._unfit.update(rows.unfit)
+        self._written.update(entry.kind for entry in batch)
+        self._written.subtract(rows.unfit)
+        for entry in batch:
+            if isinstance(entry, TurnEntry):
+                entry.turn.written = True
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        self._last_error = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+        if not self._failing_since:
+            self._failing_since = time.monotonic()
+            self._dropped_before = self._dropped.total()
+            self._say({"event": "store_failing", "message": self._last_error})
+
+    def _succeeded(self) -> None:
+        self._commits += 1
+        if self._failing_since:
+            seconds, lost = time.monotonic() - self._failing_since, self._dropped.total() - self._dropped_before
+            self._failing_since = 0.0
+            self._say({"event": "store_back", "seconds": round(seconds, 3), "dropped": lost})
+
+
+class _GivenUp(Exception):
+    """The time for closing is over."""

@@ -1,0 +1,173 @@
+"""What holds for all writers alike, whatever their dialect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import streamglot
+from streamglot import (
+    DIALECTS,
+    Echo,
+    Event,
+    KeepAlive,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    Response,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+    collect,
+)
+from streamglot.framing.sse import Sse
+from streamglot.messages import ReasoningPart, TextPart, ToolCallPart
+
+WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.writer_class)
+BOTH = sorted(name for name in WRITERS if DIALECTS[name].reader_class)
+SIGNED = Echo("elsewhere", {"signature": "opaque"})
+START = StreamStart("a-1", "m-1", 7)
+
+
+def text(said: str) -> list[Event]:
+    return [TextStart(), TextDelta(said), TextEnd()]
+
+
+def thought(said: str, echo: Echo | None = None) -> list[Event]:
+    return [ReasoningStart(), ReasoningDelta(said), ReasoningEnd(echo)]
+
+
+def call(call_id: str, echo: Echo | None = None) -> list[Event]:
+    return [ToolCallStart(call_id, "tides"), ToolCallDelta('{"port":'), ToolCallDelta('"Oslo"}'), ToolCallEnd(echo)]
+
+
+def written(dialect: str, events: list[Event]) -> bytes:
+    """Written event by event, as it would be live."""
+    box = streamglot.writer(dialect)
+    return b"".join([*(box.feed([event]) for event in events), box.close()])
+
+
+def read(dialect: str, body: bytes) -> list[Event]:
+    box = streamglot.reader(dialect)
+    return box.feed(body) + box.close()
+
+
+def frames(body: bytes) -> list[bytes]:
+    """The data of every server-sent event."""
+    box = Sse()
+    return [frame.data for frame in box.feed(body) + box.close() if frame.kind == "data"]
+
+
+def said(response: Response) -> list[tuple[str, Any]]:
+    parts = [part for choice in response.choices for part in choice.parts]
+    return [
+        (type(part).__name__, part.arguments if isinstance(part, ToolCallPart) else getattr(part, "text", None)) for part in parts
+    ]
+
+
+@pytest.mark.parametrize("dialect", WRITERS)
+def test_separators_that_some_clients_split_at_come_through(dialect: str) -> None:
+    odd = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg"
+    body = written(dialect, [START, *text(odd), StreamEnd()])
+    if dialect == "gemini":
+        assert body.decode().splitlines() == body.decode().split("\n")[:-1]
+    if dialect in BOTH:
+        assert ("TextPart", odd) in said(collect(read(dialect, body)))
+    else:
+        assert any(odd in json.loads(frame).values() for frame in frames(body) if frame != b"[DONE]")
+
+
+@pytest.mark.parametrize("dialect", WRITERS)
+def test_a_keep_alive_at_any_place_changes_nothing(dialect: str) -> None:
+    events = [START, *thought("hm"), *text("yes"), *call("c-1"), Usage(3, 2), StreamEnd("tool_calls")]
+    plain = written(dialect, events)
+    for place in range(len(events)):
+        box = streamglot.writer(dialect)
+        before = box.feed(events[:place])
+        kept = box.feed([KeepAlive()])
+        body = before + kept + box.feed(events[place:]) + box.close()
+        assert not kept or kept.endswith(b"\n")
+        assert not before or before.endswith(b"\n")
+        if dialect in BOTH:
+            assert said(collect(read(dialect, body))) == said(collect(read(dialect, plain)))
+        else:
+            assert frames(body) == frames(plain)
+
+
+@pytest.mark.parametrize("dialect", WRITERS)
+def test_nothing_is_written_behind_the_end(dialect: str) -> None:
+    for end in (StreamEnd(), StreamError("x", "it broke")):
+        box = streamglot.writer(dialect)
+        assert box.feed([START, *text("yes"), end])
+        assert box.feed([*text("more"), KeepAlive(), StreamEnd()]) == b""
+        assert box.close() == b""
+
+
+@pytest.mark.parametrize("dialect", sorted(set(WRITERS) - {"openai_completions"}))
+def test_thoughts_between_texts_keep_their_order(dialect: str) -> None:
+    body = written(dialect, [START, *thought("one"), *text("two"), *thought("three"), *text("four"), StreamEnd()])
+    places = [body.index(f'"{word}"'.encode()) for word in ("one", "two", "three", "four")]
+    assert places == sorted(places)
+    if dialect in BOTH:
+        parts = said(collect(read(dialect, body)))
+        assert [part for part in parts if part[1]] == [
+            ("ReasoningPart", "one"),
+            ("TextPart", "two"),
+            ("ReasoningPart", "three"),
+            ("TextPart", "four"),
+        ]
+
+
+def history_of(dialect: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The next request of a client that keeps all of an answer."""
+    asked = {"role": "user", "content": "q"}
+    match dialect:
+        case "openai_chat":
+            return {"model": "m", "messages": [asked, body["choices"][0]["message"]]}
+        case "openai_responses":
+            return {"model": "m", "input": [asked, *body["output"]]}
+        case "anthropic":
+            messages = [asked, {"role": "assistant", "content": body["content"]}]
+            return {"model": "m", "max_tokens": 9, "messages": messages}
+        case _:
+            return {"contents": [{"role": "user", "parts": [{"text": "q"}]}, body["candidates"][0]["content"]]}
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "gemini", "openai_chat", "openai_responses"])
+def test_opaque_state_comes_back_through_every_client(dialect: str) -> None:
+    entry = DIALECTS[dialect]
+    events = [START, *thought("hm", SIGNED), *text("yes"), *call("c_1", SIGNED), StreamEnd("tool_calls")]
+    request = entry.parse_request(history_of(dialect, entry.build_response(collect(events))))
+    parts = [part for message in request.messages for part in message.parts]
+    assert [part.echo for part in parts if isinstance(part, ReasoningPart) and part.text] == [SIGNED]
+    assert [part.echo for part in parts if isinstance(part, ToolCallPart)] == [SIGNED]
+    assert "yes" in [part.text for part in parts if isinstance(part, TextPart)]
+
+
+def is_error(dialect: str, body: bytes, message: str) -> bool:
+    if dialect in BOTH:
+        last = read(dialect, body)[-1]
+        return isinstance(last, StreamError) and message in last.message
+    return any(b"error" in frame.lower() and message.encode() in frame for frame in frames(body))
+
+
+@pytest.mark.parametrize("dialect", WRITERS)
+def test_an_error_before_anything_was_said_is_an_error_of_the_dialect(dialect: str) -> None:
+    assert is_error(dialect, written(dialect, [StreamError("overloaded", "come back later")]), "come back later")
+
+
+@pytest.mark.parametrize("dialect", WRITERS)
+def test_events_that_stop_are_ended_with_an_error(dialect: str) -> None:
+    message = "the events stopped before the end of the stream"
+    assert is_error(dialect, written(dialect, []), message)
+    assert is_error(dialect, written(dialect, [START, *thought("hm"), TextStart(), TextDelta("ye")]), message)
+    assert is_error(dialect, written(dialect, [START, *text("yes"), *call("c-1")[:2]]), message)

@@ -1,0 +1,280 @@
+"""The configuration: files, variables, origins, reading it again, and what is found without one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.asking import asked, body_of, path_of, understood
+from gateway.conftest import upstreams_at
+from gateway.running import Answer, running
+from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.upstream import HostileUpstream, Pause, sse, streamed
+from streamglot import ConfigError
+from streamglot.cli.app import app
+from streamglot.cli.serve import table
+from streamglot.gateway.app import Gateway
+from streamglot.gateway.config import load, shown
+from streamglot.upstream.discovery import discover
+from streamglot.upstream.providers import PROVIDERS, Provider
+
+SECRET = "sk-very-secret-0123456789"
+FILE = """
+[server]
+port = 9000
+[[server.keys]]
+name = "a"
+hash = "{hash}"
+[upstreams.mine]
+dialect = "openai_chat"
+base_url = "http://user:{secret}@127.0.0.1:9000/v1"
+key_env = "MINE_API_KEY"
+models = ["*"]
+inband = "hermes"
+[upstreams.mine.headers]
+x-api-token = "{secret}"
+[upstreams.mine.timeouts]
+idle = 5
+[[routes]]
+models = ["ours"]
+to = [{{ upstream = "mine", model = "theirs" }}]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "streamglot.toml"
+    path.write_text(FILE.format(hash="0" * 64, secret=SECRET))
+    return path
+
+
+def test_file_variables_and_command_line(file: Path) -> None:
+    environment = {
+        "MINE_API_KEY": SECRET,
+        "STREAMGLOT_SERVER__WORKERS": "3",
+        "STREAMGLOT_SERVER__DISCOVER": "false",
+        "STREAMGLOT_UPSTREAMS__MINE__TIMEOUTS__IDLE": "7.5",
+        "STREAMGLOT_UPSTREAMS__OTHER__BASE_URL": "http://127.0.0.1:1",
+        "STREAMGLOT_UPSTREAMS__OTHER__KEY": "123456",
+        "STREAMGLOT_UPSTREAMS__OTHER__MODELS": '["a", "b"]',
+    }
+    loaded = load(file, environment, {"server.port": 1234, "server.host": None})
+    config = loaded.config
+    assert (config.server.port, config.server.workers, config.server.discover) == (1234, 3, False)
+    assert config.upstreams["mine"].key == SECRET
+    assert config.upstreams["mine"].timeouts.idle == 7.5
+    assert config.upstreams["other"].models == ["a", "b"]
+    assert config.upstreams["other"].key == "123456"
+    rows = {place: (value, origin) for place, value, origin in shown(loaded)}
+    assert rows["server.port"] == ("1234", "the command line")
+    assert rows["server.workers"] == ("3", "STREAMGLOT_SERVER__WORKERS")
+    assert rows["server.host"] == ('"127.0.0.1"', "default")
+    assert rows["upstreams.mine.inband"] == ('"hermes"', str(file))
+    assert rows["upstreams.mine.timeouts.idle"] == ("7.5", "STREAMGLOT_UPSTREAMS__MINE__TIMEOUTS__IDLE")
+    assert rows["upstreams.mine.key"] == ("••••", "MINE_API_KEY")
+    assert rows["routes[0].to[0].model"] == ('"theirs"', str(file))
+    assert rows["server.keys[0].hash"][0] == "••••"
+    assert SECRET not in str(rows)
+    assert "123456" not in str(rows)
+
+
+def test_the_command_shows_it(file: Path) -> None:
+    result = CliRunner().invoke(app, ["config", "show", "--config", str(file)], env={"MINE_API_KEY": SECRET})
+    assert result.exit_code == 0
+    assert f'upstreams.mine.inband = "hermes"  # {file}' in result.output
+    assert SECRET not in result.output
+    assert CliRunner().invoke(app, ["config", "show", "--config", "/nowhere.toml"]).exit_code == 2
+    assert CliRunner().invoke(app, ["config", "hide"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[server\n", "TOML"),
+        ("[server]\nprot = 1\n", "prot"),
+        ("[server]\nport = 'x'\n", "port"),
+        ("[upstreams.a]\ndialect = 'klingon'\nbase_url = 'http://x'\n", "klingon"),
+        ("[upstreams.a]\ndialect = 'agui'\nbase_url = 'http://x'\n", "agui"),
+        ("[upstreams.a]\n", "base_url"),
+        ("[upstreams.a]\nbase_url = 'localhost:80'\n", "base_url"),
+        ("[upstreams.a]\nbase_url = 'http://x'\ninband = 'nonsense'\n", "nonsense"),
+        ("[server]\nredact = ['[']\n", "redact"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        load(path, {})
+
+
+def test_a_bad_variable_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "good.toml"
+    path.write_text("[server]\nport = 1\n")
+    with pytest.raises(ConfigError, match="STREAMGLOT_SERVER__PORT"):
+        load(path, {"STREAMGLOT_SERVER__PORT": "many"})
+    with pytest.raises(ConfigError, match="STREAMGLOT_SERVER__PORT__X"):
+        load(path, {"STREAMGLOT_SERVER__PORT__X": "1"})
+
+
+def test_the_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "streamglot").mkdir()
+    (tmp_path / "streamglot" / "streamglot.toml").write_text("[server]\nport = 7\n")
+    (tmp_path / "named.toml").write_text("[server]\nport = 8\n")
+    monkeypatch.chdir(tmp_path)
+    assert load(None, {"XDG_CONFIG_HOME": str(tmp_path)}).config.server.port == 7
+    assert load(None, {"STREAMGLOT_CONFIG": str(tmp_path / "named.toml")}).config.server.port == 8
+    assert load(None, {"HOME": str(tmp_path / "nowhere")}).path is None
+    (tmp_path / "streamglot.toml").write_text("[server]\nport = 9\n")
+    assert load(None, {"XDG_CONFIG_HOME": str(tmp_path)}).config.server.port == 9
+
+
+# --- read again
+
+
+def written(path: Path, upstream: HostileUpstream, models: str, more: str = "") -> None:
+    limits = "timeouts = { idle = 5.0 }"
+    path.write_text(
+        f'[server]\ndiscover = false\n{more}\n[upstreams.mine]\nbase_url = "{upstream.url}/v1"\nmodels = {models}\n{limits}\n'
+    )
+
+
+def test_reading_it_again_drops_no_stream(upstream: HostileUpstream, tmp_path: Path) -> None:
+    path = tmp_path / "streamglot.toml"
+    upstream.scripts["reload-a"] = streamed(sse(said("Hello")), Pause(0.8), sse(said(" world"), END, DONE))
+    upstream.scripts["reload-b"] = streamed(PLAIN)
+    written(path, upstream, '["reload-a"]')
+    with running(path=path) as gateway:
+        answers: list[Answer] = []
+
+        def stream() -> None:
+            answers.append(gateway.ask(path_of("anthropic", "reload-a"), body_of("anthropic", "reload-a")))
+
+        thread = threading.Thread(target=stream)
+        thread.start()
+        upstream.wait_for("reload-a", lambda seen: seen.sent > 0)
+        assert asked(gateway, "openai_chat", "reload-b").status == 404
+        written(path, upstream, '["reload-b"]')
+        gateway.gateway.reload()
+        assert gateway.lines[-1]["event"] == "reloaded"
+        assert asked(gateway, "openai_chat", "reload-b").text == "Hello world"
+        assert asked(gateway, "openai_chat", "reload-a").status == 404
+        for bad in ("[server", "[server]\nhost = '0.0.0.0'", "[server]\nport = 'x'"):
+            path.write_text(bad)
+            gateway.gateway.reload()
+            assert gateway.lines[-1]["event"] == "reload_failed"
+            assert asked(gateway, "openai_chat", "reload-b").text == "Hello world"
+        thread.join(5)
+        assert understood("anthropic", answers[0]).text == "Hello world"
+
+
+def test_reading_it_again_forgets_nothing_of_a_key(upstream: HostileUpstream, tmp_path: Path) -> None:
+    from streamglot.gateway.keys import digest_of
+
+    path = tmp_path / "streamglot.toml"
+    key = f'keys = [{{ name = "a", hash = "{digest_of("sesame")}", requests_per_minute = 2 }}]'
+    written(path, upstream, '["x"]', key)
+    with running(path=path) as gateway:
+        for _ in range(2):
+            assert asked(gateway, "openai_chat", "replay", x_api_key="sesame").status == 200
+        gateway.gateway.reload()
+        assert asked(gateway, "openai_chat", "replay", x_api_key="sesame").status == 429
+        written(path, upstream, '["x"]', key.replace("= 2 ", "= 3 "))
+        gateway.gateway.reload()
+        assert asked(gateway, "openai_chat", "replay", x_api_key="sesame").status == 200
+
+
+# --- found without one
+
+
+def test_keys_are_found_and_not_shown() -> None:
+    found = asyncio.run(
+        discover({"OPENAI_API_KEY": SECRET, "GROQ_API_KEY": SECRET}, tuple(one for one in PROVIDERS if one.key_env))
+    )
+    assert {one.provider.name for one in found if one.there} == {"openai", "groq"}
+    assert SECRET not in str([one.because for one in found])
+    upstream = next(one for one in found if one.provider.name == "openai").upstream({"OPENAI_API_KEY": SECRET})
+    assert (upstream.key, upstream.dialect) == (SECRET, "openai_responses")
+    names = {one.key_env for one in PROVIDERS}
+    assert names >= {
+        f"{name}_API_KEY" for name in ("OPENAI", "ANTHROPIC", "GEMINI", "OPENROUTER", "MISTRAL", "DEEPSEEK", "GROQ", "XAI")
+    }
+
+
+class _Local(BaseHTTPRequestHandler):
+    answers = {
+        "/api/tags": {"models": [{"name": "llama3:8b"}]},
+        "/v1/models": {"object": "list", "data": [{"id": "qwen"}]},
+        "/odd": [1],
+    }
+
+    def do_GET(self) -> None:
+        body = json.dumps(self.answers.get(self.path, {})).encode()
+        self.send_response(200 if self.path in self.answers else 404)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_servers_on_this_machine_are_found() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Local)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    base = f"http://127.0.0.1:{server.server_address[1]}"
+    rows = [
+        Provider("tags", "", "ollama", base, probe=f"{base}/api/tags"),
+        Provider("list", "", "openai_chat", f"{base}/v1", probe=f"{base}/v1/models"),
+        Provider("odd", "", "openai_chat", base, probe=f"{base}/odd"),
+        Provider("other", "", "openai_chat", base, probe=f"{base}/nothing"),
+        Provider("nobody", "", "openai_chat", base, probe="http://127.0.0.1:9/"),
+    ]
+    began = time.monotonic()
+    found = {one.provider.name: one for one in asyncio.run(discover({}, tuple(rows)))}
+    assert time.monotonic() - began < 1
+    server.shutdown()
+    assert {name: one.there for name, one in found.items()} == {
+        "tags": True,
+        "list": True,
+        "odd": False,
+        "other": False,
+        "nobody": False,
+    }
+    assert found["tags"].upstream({}).listed == ["llama3:8b"]
+    assert found["list"].upstream({}).models == ["qwen", "*"]
+
+
+def test_what_was_found_is_used() -> None:
+    loaded = load(None, {"HOME": "/nowhere"})
+    gateway = Gateway(loaded, {"OPENAI_API_KEY": SECRET}, lambda line: None)
+    gateway.found = asyncio.run(discover({"OPENAI_API_KEY": SECRET}))
+    gateway._take(loaded)
+    assert gateway.routes.find("gpt-5", lambda: 0.0)[0].upstream.name == "openai"
+    assert "replay" in gateway.routes.upstreams
+
+
+def test_the_table() -> None:
+    assert table([("a", "found"), ("long", "not found")]) == "  a     found\n  long  not found"
+
+
+def test_limits_of_an_upstream_are_its_own(upstream: HostileUpstream) -> None:
+    upstreams = upstreams_at(upstream.url)
+    upstreams["slow"] = {
+        **upstreams["openai_chat"],
+        "headers": {"x-team": "ours"},
+        "options": {"max_tokens": "max_completion_tokens"},
+    }
+    upstream.scripts["own"] = streamed(PLAIN)
+    with running({"upstreams": upstreams}) as gateway:
+        gateway.ask("/v1/messages", body_of("anthropic", "slow/own"))
+    seen = upstream.requests("own")[0]
+    assert seen.headers["x-team"] == "ours"
+    assert seen.body["max_completion_tokens"] == 99

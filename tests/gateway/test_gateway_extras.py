@@ -1,0 +1,334 @@
+"""Pages, metrics, the cache, logs of contents, telemetry, request ids, models without tools, TLS and proxies."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, path_of, understood
+from gateway.conftest import upstreams_at
+from gateway.running import Running, running
+from gateway.scenarios import DONE, END, PLAIN, SCENARIOS, TEXT_AND_CALL, answer, said
+from gateway.upstream import HostileUpstream, Pause, hostile, sse, streamed, unfinished, whole
+from streamglot.gateway.openapi import description
+from streamglot.gateway.record import Record
+from streamglot.gateway.telemetry import INPUT_TOKENS, REQUEST_MODEL, Telemetry
+
+CHAT = "/v1/chat/completions"
+
+
+# --- pages
+
+
+def test_health_and_readiness(gateway: Running) -> None:
+    assert gateway.ask("/health").json() == {"status": "ok"}
+    assert gateway.ask("/ready").json()["status"] == "ready"
+
+
+def test_every_address_is_described(gateway: Running) -> None:
+    described = gateway.ask("/openapi.json").json()
+    assert described["openapi"] == "3.1.0"
+    assert described == description()
+    for path, methods in described["paths"].items():
+        for method in methods:
+            found = gateway.ask(path.replace("{model}", "replay"), {} if method == "post" else None, method=method.upper())
+            assert found.status != 405, path
+            assert found.status != 404 or "model" in str(found.body), path
+    page = gateway.ask("/docs").body.decode()
+    assert "/v1/chat/completions" in page
+    assert "http://" not in page.replace("http://127.0.0.1", "")
+    assert "https://" not in page, "nothing is fetched from elsewhere"
+
+
+def test_the_front_page(gateway: Running) -> None:
+    page = gateway.ask("/").body.decode()
+    for word in ("/v1/messages", "openai_chat", "replay", "curl", f"127.0.0.1:{gateway.port}"):
+        assert word in page
+    assert "<script" not in page
+
+
+def test_an_address_that_is_none(gateway: Running) -> None:
+    for path, method in (("/v1/nothing", "GET"), ("/v1/nothing", "POST"), (CHAT, "GET"), ("/api/nothing", "GET")):
+        found = gateway.ask(path, method=method)
+        assert found.status in (404, 405)
+        assert "there is nothing at" in str(found.json()["error"])
+    error = gateway.ask("/v1/nothing", headers={"anthropic-version": "2023-06-01"}).json()
+    assert error["type"] == "error"
+
+
+def test_metrics(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["measured"] = streamed(PLAIN)
+    upstream.scripts["measured-cut"] = unfinished(sse(said("Hello")))
+    for model in ("measured", "measured-cut"):
+        asked(gateway, "openai_chat", f"openai_chat/{model}", x_request_id=model)
+        gateway.line(model)
+    page = gateway.ask("/metrics").body.decode()
+    for line in (
+        'streamglot_requests_total{dialect="openai_chat",ending="end",upstream="openai_chat"}',
+        'streamglot_requests_total{dialect="openai_chat",ending="truncated",upstream="openai_chat"}',
+        'streamglot_errors_total{code="upstream_truncated",upstream="openai_chat"}',
+        'streamglot_tokens_total{direction="input",upstream="openai_chat"}',
+        'streamglot_first_event_seconds_bucket{le="0.01",upstream="openai_chat"}',
+        'streamglot_gap_seconds_count{upstream="openai_chat"}',
+        "streamglot_streams_open ",
+    ):
+        assert line in page, line
+    gateway.ask("/metrics")
+    assert 'streamglot_upstream_open{upstream="openai_chat"} 0.0' in gateway.ask("/metrics").body.decode()
+
+
+def test_a_line_of_the_log(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["logged"] = streamed(sse(said("Hello secret words")), Pause(0.05), sse(END, DONE))
+    asked(gateway, "anthropic", "openai_chat/logged", x_request_id="log-1")
+    line = gateway.line("log-1")
+    assert (line["dialect"], line["upstream"], line["upstream_dialect"]) == ("anthropic", "openai_chat", "openai_chat")
+    assert (line["model"], line["stream"], line["ending"], line["attempts"]) == ("openai_chat/logged", True, "end", 1)
+    assert 0 < line["first_event_seconds"] <= line["seconds"]
+    assert line["longest_gap_seconds"] >= 0.04
+    assert "secret words" not in str(line)
+
+
+# --- request ids
+
+
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_request_ids(gateway: Running, upstream: HostileUpstream, client: str) -> None:
+    upstream.scripts["named"] = streamed(PLAIN)
+    path, body = path_of(client, "openai_chat/named"), body_of(client, "openai_chat/named")
+    assert gateway.ask(path, body, {"x-request-id": f"id-{client}"}).headers["x-request-id"] == f"id-{client}"
+    assert upstream.requests("named")[-1].headers["x-request-id"] == f"id-{client}"
+    ours = gateway.ask(path, body).headers["x-request-id"]
+    assert len(ours) == 32
+    assert len(gateway.ask(path, body, {"x-request-id": "x" * 5000}).headers["x-request-id"]) == 128
+
+
+def test_headers_of_one_dialect_stay_in_it(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["beta"] = SCENARIOS["anthropic_all"].script
+    headers = {"anthropic-beta": "context-1m", "cookie": "mine"}
+    gateway.ask("/v1/messages", body_of("anthropic", "anthropic/beta"), headers)
+    gateway.ask("/v1/messages", body_of("anthropic", "openai_chat/beta"), headers)
+    first, second = upstream.requests("beta")
+    assert first.headers["anthropic-beta"] == "context-1m"
+    assert "anthropic-beta" not in second.headers
+    assert "cookie" not in first.headers
+
+
+# --- streams of what is whole, and the reverse
+
+
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_an_upstream_that_does_not_stream(gateway: Running, upstream: HostileUpstream, client: str) -> None:
+    upstream.scripts["whole-only"] = whole(answer(content="Hello"))
+    found = asked(gateway, client, "whole/whole-only")
+    assert (found.text, found.finish or "end", found.error) == ("Hello", "end", None)
+    assert not upstream.requests("whole-only")[-1].body.get("stream")
+
+
+def test_the_array_of_a_client_without_events(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["array"] = streamed(PLAIN)
+    found = gateway.ask("/v1beta/models/openai_chat/array:streamGenerateContent", body_of("gemini", "x"))
+    assert found.headers["content-type"] == "application/json"
+    assert (
+        "".join(part["text"] for one in found.json() for part in one["candidates"][0]["content"].get("parts", []))
+        == "Hello world"
+    )
+
+
+def test_generate(gateway: Running) -> None:
+    found = gateway.ask("/api/generate", {"model": "replay", "prompt": "Hi", "stream": False})
+    assert found.json()["response"] == "You said: Hi"
+    assert gateway.ask("/api/version").json()["version"]
+
+
+# --- the cache
+
+
+@pytest.fixture(scope="module")
+def caching(upstream: HostileUpstream) -> Iterator[Running]:
+    route = {"models": ["kept*"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 60}
+    short = {"models": ["brief"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 0.01}
+    with running({"upstreams": upstreams_at(upstream.url), "routes": [route, short]}) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_an_answer_is_kept(caching: Running, upstream: HostileUpstream, client: str) -> None:
+    model = f"kept-{client}"
+    upstream.scripts[model] = streamed(PLAIN if client == "openai_completions" else TEXT_AND_CALL)
+    path, body = path_of(client, model), body_of(client, model)
+    first, second = caching.ask(path, body), caching.ask(path, body)
+    assert (first.headers["x-streamglot-cache"], second.headers["x-streamglot-cache"]) == ("miss", "hit")
+    assert len(upstream.requests(model)) == 1
+    kept, fresh = understood(client, second), understood(client, first)
+    assert (kept.text, kept.calls, kept.finish, kept.error) == (fresh.text, fresh.calls, fresh.finish, None)
+    if client not in STREAMS_ONLY:
+        whole_path, whole_body = path_of(client, model, False), body_of(client, model, False)
+        third = caching.ask(whole_path, whole_body)
+        assert third.headers["x-streamglot-cache"] == "hit"
+        assert understood(client, third, False).text == fresh.text
+    other = {
+        **body,
+        "messages": [{"id": "1", "role": "user", "content": "another", "parts": [{"type": "text", "text": "another"}]}],
+    }
+    if client not in ("gemini", "openai_responses", "openai_completions"):
+        assert caching.ask(path, other).headers["x-streamglot-cache"] == "miss"
+
+
+def test_what_broke_is_not_kept(caching: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["kept-broken"] = unfinished(sse(said("Hello")))
+    for _ in range(2):
+        assert asked(caching, "openai_chat", "kept-broken").error is not None
+    assert len(upstream.requests("kept-broken")) == 2
+
+
+def test_what_is_old_is_not_given(caching: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["brief"] = streamed(PLAIN)
+    for _ in range(2):
+        assert asked(caching, "openai_chat", "brief").text == "Hello world"
+        time.sleep(0.05)
+    assert len(upstream.requests("brief")) == 2
+
+
+def test_the_cache_is_bounded(upstream: HostileUpstream) -> None:
+    route = {"models": ["bound*"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 60}
+    for number in range(6):
+        upstream.scripts[f"bound-{number}"] = streamed(sse(said("x" * 1000), END, DONE))
+    with running({"server": {"cache_bytes": 5000}, "upstreams": upstreams_at(upstream.url), "routes": [route]}) as gateway:
+        for number in range(6):
+            asked(gateway, "openai_chat", f"bound-{number}")
+        assert gateway.ask(CHAT, body_of("openai_chat", "bound-5")).headers["x-streamglot-cache"] == "hit"
+        assert gateway.ask(CHAT, body_of("openai_chat", "bound-0")).headers["x-streamglot-cache"] == "miss"
+
+
+def test_nobody_gets_the_answer_of_another_key(upstream: HostileUpstream) -> None:
+    from streamglot.gateway.keys import digest_of
+
+    keys = [{"name": name, "hash": digest_of(f"key-of-{name}")} for name in "ab"]
+    route = {"models": ["mine*"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 60}
+    upstream.scripts["mine-only"] = streamed(PLAIN)
+    with running({"server": {"keys": keys}, "upstreams": upstreams_at(upstream.url), "routes": [route]}) as gateway:
+        hits = [
+            gateway.ask(CHAT, body_of("openai_chat", "mine-only"), {"x-api-key": f"key-of-{name}"}).headers["x-streamglot-cache"]
+            for name in "aab"
+        ]
+    assert hits == ["miss", "hit", "miss"]
+
+
+# --- contents and telemetry
+
+
+def test_contents_are_logged_when_asked_for(upstream: HostileUpstream) -> None:
+    upstream.scripts["content"] = streamed(sse(said("Write to bob@example.org, key sk-abcdefghijklmnopqrstuv"), END, DONE))
+    upstream.scripts["content-cut"] = unfinished(sse(said("Half an answer")))
+    settings = {"log_content": True, "redact": [r"[\w.]+@[\w.]+"]}
+    with running({"server": settings, "upstreams": upstreams_at(upstream.url)}) as gateway:
+        asked(gateway, "anthropic", "openai_chat/content", x_request_id="c1")
+        line = gateway.said(lambda line: line.get("event") == "content")
+        assert "Write to ••••, key ••••" in line["answered"]
+        assert '"text":"q"' in line["asked"]
+        asked(gateway, "anthropic", "openai_chat/content-cut", x_request_id="c2")
+        partial = gateway.said(lambda line: line.get("event") == "content" and line["request_id"] == "c2")
+        assert "Half an answer" in partial["answered"], "the partial answer is kept in the log"
+        assert partial["error"] == "upstream_truncated"
+
+
+def test_telemetry_has_the_names_of_the_convention() -> None:
+    trace = pytest.importorskip("opentelemetry.trace")
+    telemetry = Telemetry()
+    spans: list[tuple[str, Mapping[str, Any]]] = []
+
+    class Tracer:
+        def start_span(self, name: str, **more: Any) -> Any:
+            spans.append((name, more["attributes"]))
+            return trace.INVALID_SPAN
+
+    tracer: Any = Tracer()
+    telemetry._tracer = tracer
+    record = Record("id", "anthropic", 10.0, model="m", upstream="mine", upstream_dialect="openai_chat", first_event=10.5)
+    record.usage = type("Counts", (), {"input_tokens": 5, "output_tokens": 7, "cached_tokens": None})
+    telemetry.note(record, {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, 11.0, 1_000_000.0)
+    name, attributes = spans[0]
+    assert name == "chat m"
+    assert attributes[REQUEST_MODEL] == "m"
+    assert attributes[INPUT_TOKENS] == 5
+
+
+def test_telemetry_runs_with_the_gateway(upstream: HostileUpstream) -> None:
+    pytest.importorskip("opentelemetry.trace")
+    upstream.scripts["traced"] = streamed(PLAIN)
+    with running({"server": {"telemetry": True}, "upstreams": upstreams_at(upstream.url)}) as gateway:
+        assert asked(gateway, "openai_chat", "openai_chat/traced", x_request_id="t").text == "Hello world"
+        assert gateway.line("t")["ending"] == "end"
+
+
+# --- models that have no tools of their own
+
+
+@pytest.mark.parametrize("client", ["openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "agui"])
+def test_tools_as_words(upstream: HostileUpstream, client: str) -> None:
+    call = '<tool_call>{"name":"weather","arguments":{"city":"Paris"}}</tool_call>'
+    upstream.scripts["wordy"] = streamed(sse(said("Let me look."), said(call[:20]), said(call[20:]), END, DONE))
+    wordy = {**upstreams_at(upstream.url)["openai_chat"], "tools": "prompt", "inband": "hermes"}
+    with running({"upstreams": {"wordy": wordy}}) as gateway:
+        found = asked(gateway, client, "wordy/wordy", True, ("weather",))
+        assert (found.text, found.calls) == ("Let me look.", [("weather", {"city": "Paris"})])
+    body = upstream.requests("wordy")[-1].body
+    assert "tools" not in body
+    assert "weather" in body["messages"][0]["content"]
+    assert "<tool_call>" in body["messages"][0]["content"]
+
+
+def test_tools_as_words_need_a_notation(upstream: HostileUpstream) -> None:
+    wordy = {**upstreams_at(upstream.url)["openai_chat"], "tools": "prompt"}
+    with running({"upstreams": {"wordy": wordy}}) as gateway:
+        found = asked(gateway, "openai_chat", "wordy/unheard-of", True, ("weather",))
+        assert found.status == 400
+        assert found.error is not None
+        assert "inband" in found.error
+
+
+# --- TLS and proxies
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = folder / "key.pem", folder / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no openssl here")
+    return key, certificate
+
+
+def test_tls_is_verified(certificate: tuple[Path, Path]) -> None:
+    key, cert = certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    with hostile(context) as secure:
+        secure.scripts["sealed"] = streamed(PLAIN)
+        trusting = upstreams_at(secure.url, ca_file=str(cert))["openai_chat"]
+        strict = upstreams_at(secure.url)["openai_chat"]
+        with running({"upstreams": {"trusting": trusting, "strict": strict}}) as gateway:
+            assert asked(gateway, "openai_chat", "trusting/sealed").text == "Hello world"
+            found = asked(gateway, "openai_chat", "strict/sealed")
+            assert found.status == 502
+            assert found.error is not None
+            assert "certificate" in found.error.lower()
+        assert len(secure.requests("sealed")) == 1
+
+
+def test_a_proxy(upstream: HostileUpstream) -> None:
+    upstream.scripts["proxied"] = streamed(PLAIN)
+    mine = {**upstreams_at("http://somewhere.invalid")["openai_chat"], "proxy": upstream.url}
+    with running({"upstreams": {"mine": mine}}) as gateway:
+        assert asked(gateway, "openai_chat", "mine/proxied").text == "Hello world"
+    assert upstream.requests("proxied")[0].path == "http://somewhere.invalid/v1/chat/completions"

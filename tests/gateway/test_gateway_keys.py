@@ -1,0 +1,228 @@
+"""Who may come in, what they may do, and what never comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from google import genai
+from google.genai import errors, types
+
+from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of, understood
+from gateway.conftest import upstreams_at
+from gateway.official import USER
+from gateway.running import Running, running
+from gateway.scenarios import PLAIN, said
+from gateway.upstream import Hang, HostileUpstream, sse, streamed, whole
+from streamglot import ConfigError
+from streamglot.gateway.app import Gateway
+from streamglot.gateway.config import Config, Keys, Loaded, Server
+from streamglot.gateway.keys import Caller, digest_of
+
+KEY = "sesame-open-up"
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def locked(upstream: HostileUpstream) -> Iterator[Running]:
+    keys = [
+        {"name": "all", "hash": f"sha256:{digest_of(KEY)}"},
+        {"name": "some", "hash": digest_of("only-replay"), "models": ["replay", "re*"]},
+        {"name": "env", "key_env": "DOOR_KEY"},
+    ]
+    with running(
+        {"server": {"keys": keys}, "upstreams": upstreams_at(upstream.url)}, environment={"DOOR_KEY": "from-the-hall"}
+    ) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": f"Bearer {KEY}"},
+        {"authorization": f"bearer {KEY}"},
+        {"x-api-key": KEY},
+        {"x-goog-api-key": KEY},
+        {"api-key": KEY},
+        {"x-streamglot-key": KEY, "authorization": "Bearer another"},
+        {"authorization": "Bearer from-the-hall"},
+    ],
+)
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_every_way_to_show_a_key(locked: Running, client: str, headers: dict[str, str]) -> None:
+    assert locked.ask(path_of(client, "replay"), body_of(client, "replay"), headers).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"authorization": "Bearer wrong"}, {"x-api-key": "wrong"}, {"authorization": f"Basic {KEY}"}]
+)
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_no_key_or_a_wrong_one(locked: Running, client: str, headers: dict[str, str]) -> None:
+    found = understood(client, locked.ask(path_of(client, "replay"), body_of(client, "replay"), headers))
+    assert found.status == 401
+    assert found.error is not None
+    assert "wrong" not in found.error
+    assert locked.ask("/v1/models", headers=headers).status == 401
+    assert locked.ask("/v1/embeddings", {"model": "m"}, headers).status == 401
+    assert locked.ask("/v1/messages/count_tokens", {"model": "m"}, headers).status == 401
+    assert locked.ask("/health", headers=headers).status == 200
+
+
+def test_the_key_in_the_address(locked: Running) -> None:
+    path = "/v1beta/models/replay:generateContent?key="
+    assert locked.ask(path + KEY, body_of("gemini", "replay")).status == 200
+    assert locked.ask(path + "wrong", body_of("gemini", "replay")).status == 401
+    assert locked.ask(f"/v1beta/models?key={KEY}").status == 200
+
+
+def test_the_clients_show_their_keys(locked: Running) -> None:
+    assert openai.OpenAI(base_url=f"{locked.url}/v1", api_key=KEY).chat.completions.create(model="replay", messages=[USER]).id
+    assert anthropic.Anthropic(base_url=locked.url, api_key=KEY).messages.create(model="replay", max_tokens=9, messages=[USER]).id
+    bearer = anthropic.Anthropic(base_url=locked.url, auth_token=KEY)
+    assert bearer.messages.create(model="replay", max_tokens=9, messages=[USER]).id
+    google = genai.Client(api_key=KEY, http_options=types.HttpOptions(base_url=locked.url))
+    assert google.models.generate_content(model="replay", contents="q").text == "You said: q"
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=f"{locked.url}/v1", api_key="wrong").models.list()
+    wrong = genai.Client(api_key="wrong", http_options=types.HttpOptions(base_url=locked.url))
+    with pytest.raises(errors.ClientError):
+        wrong.models.generate_content(model="replay", contents="q")
+
+
+def test_a_key_may_use_its_models_only(locked: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["closed"] = streamed(PLAIN)
+    assert asked(locked, "openai_chat", "replay", x_api_key="only-replay").status == 200
+    for model in ("openai_chat/closed", "closed", ""):
+        assert asked(locked, "openai_chat", model, x_api_key="only-replay").status == 403
+    assert not upstream.requests("closed")
+    assert locked.ask("/v1/models/closed", headers={"x-api-key": "only-replay"}).status == 403
+    assert locked.ask("/v1/embeddings", {"model": "closed", "input": "q"}, {"x-api-key": "only-replay"}).status == 403
+    assert [one["id"] for one in locked.ask("/v1/models", headers={"x-api-key": "only-replay"}).json()["data"]] == ["replay"]
+
+
+def test_requests_per_minute() -> None:
+    keys = [{"name": "slow", "hash": digest_of(KEY), "requests_per_minute": 3}]
+    with running({"server": {"keys": keys}}) as gateway:
+        statuses = [gateway.ask(CHAT, body_of("openai_chat", "replay"), {"x-api-key": KEY}) for _ in range(4)]
+        assert [answer.status for answer in statuses] == [200, 200, 200, 429]
+        assert 1 <= int(statuses[-1].headers["retry-after"]) <= 20
+        with pytest.raises(openai.RateLimitError):
+            openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0).chat.completions.create(
+                model="replay", messages=[USER]
+            )
+
+
+def test_tokens_per_minute() -> None:
+    keys = [{"name": "small", "hash": digest_of(KEY), "tokens_per_minute": 5}]
+    with running({"server": {"keys": keys}}) as gateway:
+        body = {"model": "replay", "messages": [{"role": "user", "content": "one two three four five six"}]}
+        first = gateway.ask(CHAT, body, {"x-api-key": KEY, "x-request-id": "t1"})
+        gateway.line("t1")
+        assert first.status == 200
+        second = gateway.ask(CHAT, body, {"x-api-key": KEY})
+        assert second.status == 429
+        assert "tokens per minute" in second.json()["error"]["message"]
+
+
+def test_a_minute_passes() -> None:
+    caller = Caller(Keys(name="a", requests_per_minute=60))
+    for _ in range(60):
+        caller.check("m", 100.0)
+    with pytest.raises(Exception, match="requests per minute"):
+        caller.check("m", 100.0)
+    caller.check("m", 101.1)
+    with pytest.raises(Exception, match="requests per minute"):
+        caller.check("m", 101.2)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", ""])
+def test_an_open_door_needs_keys(host: str) -> None:
+    with pytest.raises(ConfigError, match="without keys"):
+        Gateway(Loaded(Config(server=Server(host=host))), {})
+    Gateway(Loaded(Config(server=Server(host=host, keys=[Keys(name="a", hash=digest_of(KEY))]))), {})
+
+
+@pytest.mark.parametrize(
+    "key", [{"name": "a"}, {"name": "a", "hash": "short"}, {"name": "a", "hash": "x" * 64}, {"name": "a", "key_env": "UNSET"}]
+)
+def test_a_key_that_is_none_is_refused(key: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="'a'"):
+        Gateway(Loaded(Config(server=Server(keys=[Keys(**key)]))), {})
+
+
+# --- what never comes out
+
+SECRET = "sk-very-secret-0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def secretive(upstream: HostileUpstream) -> Iterator[Running]:
+    upstreams = upstreams_at(upstream.url, key=SECRET, headers={"x-extra-token": "another-secret-value"})
+    upstreams["passing"] = {**upstreams["openai_chat"], "pass_key": True, "headers": {}}
+    with running({"upstreams": upstreams}) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_secrets_do_not_come_out_with_errors(secretive: Running, upstream: HostileUpstream, client: str) -> None:
+    told = {
+        "error": {"message": f"wrong key {SECRET}, token another-secret-value", "type": "invalid_request_error", "detail": SECRET}
+    }
+    upstream.scripts["telling"] = whole(told, 401)
+    upstream.scripts["telling-late"] = streamed(sse(said("Hello"), {"error": {"message": f"wrong key {SECRET}"}}))
+    for model in ("telling", "telling-late"):
+        answer = secretive.ask(path_of(client, f"openai_chat/{model}"), body_of(client, f"openai_chat/{model}"))
+        assert SECRET.encode() not in answer.body
+        assert b"another-secret-value" not in answer.body
+        assert all(SECRET not in value for value in answer.headers.values())
+        assert "\u2022".encode() in answer.body or b"\\u2022" in answer.body
+    assert upstream.requests("telling")[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert SECRET not in str(secretive.lines)
+    assert "another-secret-value" not in str(secretive.lines)
+
+
+def test_secrets_do_not_stand_on_pages(secretive: Running) -> None:
+    for path in ("/", "/ready", "/metrics", "/openapi.json", "/docs", "/v1/models"):
+        page = secretive.ask(path).body
+        assert SECRET.encode() not in page
+        assert b"another-secret" not in page
+
+
+def test_the_clients_own_key_goes_to_the_upstream_that_wants_it(secretive: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["passed"] = streamed(PLAIN)
+    for headers in ({"authorization": "Bearer client-own-key"}, {"x-api-key": "client-own-key"}):
+        secretive.ask(CHAT, body_of("openai_chat", "passing/passed"), headers)
+    secretive.ask(CHAT, body_of("openai_chat", "openai_chat/passed"), {"authorization": "Bearer client-own-key"})
+    assert [seen.headers.get("authorization") for seen in upstream.requests("passed")] == [
+        "Bearer client-own-key",
+        "Bearer client-own-key",
+        f"Bearer {SECRET}",
+    ]
+    upstream.scripts["passed-wrong"] = whole({"error": {"message": "no such key: client-own-key"}}, 401)
+    answer = secretive.ask(CHAT, body_of("openai_chat", "passing/passed-wrong"), {"authorization": "Bearer client-own-key"})
+    assert b"client-own-key" not in answer.body
+
+
+def test_a_key_of_ours_is_not_passed_on(upstream: HostileUpstream) -> None:
+    upstream.scripts["kept"] = streamed(PLAIN)
+    upstreams = {"passing": {**upstreams_at(upstream.url)["openai_chat"], "pass_key": True}}
+    with running({"server": {"keys": [{"name": "a", "hash": digest_of(KEY)}]}, "upstreams": upstreams}) as gateway:
+        assert gateway.ask(CHAT, body_of("openai_chat", "kept"), {"authorization": f"Bearer {KEY}"}).status == 200
+        both = {"x-streamglot-key": KEY, "authorization": "Bearer client-own-key"}
+        assert gateway.ask(CHAT, body_of("openai_chat", "kept"), both).status == 200
+    assert [seen.headers.get("authorization") for seen in upstream.requests("kept")] == [None, "Bearer client-own-key"]
+
+
+def test_a_secret_in_an_address_stays_there(upstream: HostileUpstream) -> None:
+    base = upstream.url.replace("127.0.0.1", "127.0.0.2").replace("://", f"://user:{SECRET}@")
+    upstream.scripts["addressed"] = [Hang()]
+    limits = {"connect": 0.5, "first_byte": 0.5}
+    with running({"upstreams": {"mine": {"base_url": f"{base}/v1", "attempts": 1, "timeouts": limits}}}) as gateway:
+        answer = gateway.ask(CHAT, body_of("openai_chat", "mine/addressed"))
+        assert answer.status >= 500
+        assert SECRET.encode() not in answer.body
+        assert SECRET not in str(gateway.lines)
+        assert SECRET.encode() not in gateway.ask("/").body

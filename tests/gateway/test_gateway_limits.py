@@ -1,0 +1,272 @@
+"""What is too much, too slow or no HTTP at all: a clear refusal, and nothing else is disturbed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of, understood
+from gateway.conftest import upstreams_at
+from gateway.raw import raw
+from gateway.running import Answer, Running, running
+from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.upstream import Hang, HostileUpstream, Pause, head, sse, streamed
+from streamglot.gateway.connection import Connection
+
+CHAT = "/v1/chat/completions"
+
+
+def fine(gateway: Running) -> None:
+    """The gateway still works."""
+    assert asked(gateway, "openai_chat", "replay").text == "You said: q"
+
+
+# --- how many at once
+
+
+def occupied(gateway: Running, model: str, upstream: HostileUpstream, count: int = 1, **headers: str) -> list[Any]:
+    """So many streams that stay open."""
+    upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+    held = []
+    for _ in range(count):
+        one = raw(gateway.port)
+        client = one.__enter__()
+        client.post(
+            CHAT,
+            body_of("openai_chat", f"openai_chat/{model}"),
+            {name.replace("_", "-"): value for name, value in headers.items()},
+        )
+        client.read_until(b"Hello")
+        held.append(one)
+    return held
+
+
+def released(held: list[Any]) -> None:
+    for one in held:
+        one.__exit__(None, None, None)
+
+
+PATIENT = {"connect": 1.0, "first_byte": 30.0, "idle": 30.0, "total": 60.0}
+
+
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_too_many_at_once(full: Running, client: str) -> None:
+    answer = full.ask(path_of(client, "replay"), body_of(client, "replay"))
+    found = understood(client, answer)
+    assert found.status == 429
+    assert found.error is not None
+    assert "places" in found.error
+    assert answer.headers["retry-after"] == "1"
+
+
+@pytest.fixture(scope="module")
+def full(upstream: HostileUpstream) -> Any:
+    settings = {"server": {"concurrent": 2, "wait": 0.05}, "upstreams": upstreams_at(upstream.url, timeouts=PATIENT)}
+    with running(settings) as gateway:
+        held = occupied(gateway, "occupied", upstream, 2)
+        yield gateway
+        released(held)
+
+
+def test_who_waits_gets_the_next_turn(upstream: HostileUpstream) -> None:
+    settings = {"server": {"concurrent": 1, "wait": 5.0}, "upstreams": upstreams_at(upstream.url, timeouts=PATIENT)}
+    with running(settings) as gateway:
+        held = occupied(gateway, "occupied-once", upstream)
+        threading.Timer(0.3, released, [held]).start()
+        began = time.monotonic()
+        assert asked(gateway, "openai_chat", "replay").text == "You said: q"
+        assert time.monotonic() - began >= 0.25
+
+
+def test_too_many_for_one_upstream(upstream: HostileUpstream) -> None:
+    """The others are not disturbed, and a fallback takes over."""
+    upstreams = upstreams_at(upstream.url, timeouts=PATIENT, concurrent=1)
+    route = {"models": ["ours"], "to": [{"upstream": "openai_chat"}], "fallbacks": [{"upstream": "replay"}]}
+    with running({"server": {"wait": 0.05}, "upstreams": upstreams, "routes": [route]}) as gateway:
+        held = occupied(gateway, "occupied-up", upstream)
+        found = asked(gateway, "anthropic", "openai_chat/occupied-up")
+        assert found.status == 429
+        assert found.error is not None
+        assert "'openai_chat'" in found.error
+        fine(gateway)
+        assert asked(gateway, "openai_chat", "ours").text == "You said: q"
+        released(held)
+        time.sleep(0.1)
+        held = occupied(gateway, "occupied-up", upstream)
+        released(held)
+
+
+def test_too_many_for_one_key(upstream: HostileUpstream) -> None:
+    from streamglot.gateway.keys import digest_of
+
+    keys = [{"name": "a", "hash": digest_of("key-of-a"), "concurrent": 1}, {"name": "b", "hash": digest_of("key-of-b")}]
+    with running({"server": {"keys": keys}, "upstreams": upstreams_at(upstream.url, timeouts=PATIENT)}) as gateway:
+        held = occupied(gateway, "occupied-key", upstream, authorization="Bearer key-of-a")
+        assert asked(gateway, "openai_chat", "replay", x_api_key="key-of-a").status == 429
+        assert asked(gateway, "openai_chat", "replay", x_api_key="key-of-b").status == 200
+        released(held)
+        time.sleep(0.1)
+        assert asked(gateway, "openai_chat", "replay", x_api_key="key-of-a").status == 200
+
+
+# --- bodies
+
+
+def test_a_body_of_ten_megabytes(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["ten"] = streamed(PLAIN)
+    body = body_of("openai_chat", "openai_chat/ten")
+    body["messages"] = [{"role": "user", "content": "x" * 10_000_000}]
+    answer = gateway.ask(CHAT, body)
+    assert answer.status == 200
+    assert len(upstream.requests("ten")[0].body["messages"][0]["content"]) == 10_000_000
+
+
+@pytest.mark.parametrize("client", ["openai_chat", "anthropic", "gemini", "ollama"])
+@pytest.mark.parametrize("length", ["said", "unsaid"])
+def test_a_body_that_is_too_large(small: Running, client: str, length: str) -> None:
+    data = b'{"x":"' + b"x" * 2_000_000 + b'"}'
+    with raw(small.port) as one:
+        start = f"POST {path_of(client, 'replay')} HTTP/1.1\r\nhost: x\r\n".encode()
+        if length == "said":
+            one.send(start + b"content-length: %d\r\n\r\n" % len(data) + data)
+        else:
+            one.send(start + b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
+        answer = one.read_until(b"max_body_bytes")
+        assert b"413" in answer.split(b"\r\n")[0]
+        one.read_until(b"}", 1) if not answer.endswith(b"}") else None
+    fine(small)
+
+
+@pytest.fixture(scope="module")
+def small() -> Any:
+    before, Connection.header_seconds = Connection.header_seconds, 0.4
+    with running({"server": {"max_body_bytes": 100_000, "body_seconds": 0.5}}) as gateway:
+        yield gateway
+    Connection.header_seconds = before
+
+
+def test_a_body_of_one_byte_a_second(small: Running) -> None:
+    with raw(small.port) as one:
+        one.send(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        fine(small)
+        answer = one.read_until(b"body_seconds", 3)
+    assert b"408" in answer.split(b"\r\n")[0]
+
+
+def test_headers_of_one_byte_a_second(small: Running) -> None:
+    with raw(small.port) as one:
+        one.send(b"POST /v1/mess")
+        time.sleep(0.2)
+        one.send(b"ages HTTP/1.1\r\nho")
+        fine(small)
+        answer = one.read_all(3)
+    assert b"408" in answer.split(b"\r\n")[0]
+    assert b"headers_too_slow" in answer
+
+
+def test_a_client_that_says_nothing(small: Running) -> None:
+    with raw(small.port) as one:
+        began = time.monotonic()
+        assert one.read_all(3) == b""
+        assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"nonsense", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"model": 1}', b'{"messages": 7, "input": 7, "contents": 7}'],
+)
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_a_body_that_makes_no_sense(gateway: Running, client: str, body: bytes) -> None:
+    found = understood(client, gateway.ask(path_of(client, "replay"), body))
+    assert found.status in (400, 404)
+    assert found.error
+
+
+# --- headers and broken HTTP
+
+
+def test_ten_thousand_headers(gateway: Running) -> None:
+    with raw(gateway.port) as one:
+        one.send(
+            b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n" + b"".join(b"x-%d: y\r\n" % number for number in range(10_000)) + b"\r\n"
+        )
+        answer = one.read_until(b"}}")
+    assert b"431" in answer.split(b"\r\n")[0]
+    assert b"headers_too_large" in answer
+    fine(gateway)
+
+
+@pytest.mark.parametrize("size", [100_000, 1_000_000])
+def test_one_large_header(gateway: Running, size: int) -> None:
+    with raw(gateway.port) as one:
+        one.send(b"GET /health HTTP/1.1\r\nhost: x\r\nx-large: " + b"y" * size)
+        answer = one.read_until(b"}}")
+    assert b"431" in answer.split(b"\r\n")[0]
+    fine(gateway)
+
+
+BROKEN = {
+    "nonsense": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "no_version": b"GET\r\n\r\n",
+    "bad_length": b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: many\r\n\r\n",
+    "two_lengths": b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+    "both_framings": b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "bad_chunk": b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    "bad_header": b"GET /health HTTP/1.1\r\nbad header\x00: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_http(gateway: Running, name: str) -> None:
+    with raw(gateway.port) as one:
+        one.send(BROKEN[name])
+        answer = one.read_until(b"}", 3)
+    assert not answer or b" 400 " in answer.split(b"\r\n")[0]
+    if name != "bad_chunk":
+        assert b"not_http" in answer
+    fine(gateway)
+
+
+def test_several_requests_on_one_line(gateway: Running) -> None:
+    """Keep-alive, and requests that come before the answer to the one before."""
+    request = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+    with raw(gateway.port) as one:
+        one.send(request * 3)
+        data = b""
+        while data.count(b'{"status":"ok"}') < 3:
+            data += one.read_until(b"}")
+        one.post(CHAT, body_of("openai_chat", "replay", False))
+        assert b"You said: q" in one.read_until(b"You said: q")
+        one.send(request)
+        assert b'{"status":"ok"}' in one.read_until(b'{"status":"ok"}')
+
+
+def test_a_line_of_a_hundred_kilobytes_in_and_out(gateway: Running, upstream: HostileUpstream) -> None:
+    words = "word " * 20_000
+    upstream.scripts["long-line"] = streamed(sse(said(words), END, DONE))
+    for client in CLIENT_DIALECTS:
+        assert asked(gateway, client, "openai_chat/long-line").text == words
+
+
+def test_a_long_question(gateway: Running) -> None:
+    body = {"model": "replay", "messages": [{"role": "user", "content": "q" * 100_000}]}
+    assert gateway.ask(CHAT, body).json()["choices"][0]["message"]["content"] == "You said: " + "q" * 100_000
+
+
+def test_many_at_once(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["many"] = streamed(sse(said("Hello")), Pause(0.2), sse(said(" world"), END, DONE))
+    answers: list[Answer] = []
+
+    def one(client: str) -> None:
+        answers.append(gateway.ask(path_of(client, "openai_chat/many"), body_of(client, "openai_chat/many")))
+        assert understood(client, answers[-1]).text == "Hello world"
+
+    threads = [threading.Thread(target=one, args=[CLIENT_DIALECTS[number % 8]]) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert [answer.status for answer in answers] == [200] * 40

