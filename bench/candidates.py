@@ -104,6 +104,7 @@ litellm_settings: {{telemetry: false}}
     )
     command = [f"{programs}/litellm", "--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
     quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    quiet["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"  # as the others: no keys on this machine
     return Candidate("LiteLLM", Program("litellm", command, GATEWAY_CORE, quiet), port, ["-M", MODEL], peer=True)
 
 

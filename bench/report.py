@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import sysconfig
 from importlib.metadata import version
 from pathlib import Path
 
@@ -159,10 +160,12 @@ def machine() -> list[str]:
         found = sorted((BUILD / name).glob(f"lib/python*/site-packages/{name}-*.dist-info"))
         if found and os.environ.get("BENCH_PEERS") == "1":
             versions.append(f"{name} {found[-1].name.removeprefix(f'{name}-').removesuffix('.dist-info')}")
+    optimized = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
+    built = "optimized build" if optimized else "built without --enable-optimizations, which costs about 15 %"
     gigabytes = int(memory[1]) / 2**20 if memory else 0
     return [
         f"- machine: {model[1] if model else platform.machine()}, {len(CORES)} cores, {gigabytes:.0f} GB, Linux {platform.release()}",
-        f"- versions: Python {platform.python_version()}, {', '.join(versions)}",
+        f"- versions: Python {platform.python_version()} ({built}), {', '.join(versions)}",
         f"- load average at the end: {os.getloadavg()[0]:.1f} (about {min(2, len(CORES))} when nothing else runs)",
     ]
 

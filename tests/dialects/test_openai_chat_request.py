@@ -450,3 +450,10 @@ def test_a_response_with_an_error_keeps_the_partial_answer() -> None:
     partial = CHAT.build_response(Response(choices=[ResponseChoice(0, [TextPart("a")])], error=error))
     assert partial["choices"][0]["message"]["content"] == "a"
     assert partial["error"]["code"] == "upstream_truncated"
+
+
+def test_a_response_with_hidden_reasoning_only() -> None:
+    hidden = ReasoningPart("", redacted=True, echo=Echo("other", {"s": 1}))
+    message = CHAT.build_response(Response(choices=[ResponseChoice(0, [hidden], "end")]))["choices"][0]["message"]
+    assert "reasoning" not in message
+    assert [entry["type"] for entry in message["reasoning_details"]] == ["reasoning.encrypted"]

@@ -30,7 +30,7 @@ from gateway.upstream import head, piece, sse
 
 CHUNKS = 16
 GAP = 0.4
-IDLE = 3.0
+IDLE = 6.0
 WORDS = "word " * 8
 FINE, ERROR = "fine", "error"
 KINDS = {
@@ -48,8 +48,8 @@ KINDS = {
 SHARES = [40, 5, 5, 5, 5, 5, 2, 2, 5, 2]
 READERS = {"quick": 70, "slow": 15, "leaves_early": 7, "leaves_late": 8}
 SERVE = "from streamglot.cli import main; main()"
-SETTLE_SECONDS = 35.0
-"""Connections to the upstream wait half a minute for their next request; then they must be gone."""
+SETTLE_SECONDS = 50.0
+"""Connections to the upstream wait up to 45 seconds for their next request; then they must be gone."""
 
 
 # --- the upstream, in a process of its own
@@ -221,7 +221,7 @@ async def soak(seconds: float, streams: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "streamglot.toml"
         config.write_text(
-            f'[server]\ndiscover = false\nport = {port}\nkeep_alive_seconds = 1.0\n[upstreams.up]\nbase_url = "http://127.0.0.1:{behind}/v1"\n'
+            f'[server]\ndiscover = false\nport = {port}\nkeep_alive_seconds = 2.0\n[upstreams.up]\nbase_url = "http://127.0.0.1:{behind}/v1"\n'
             f"attempts = 2\npause = 0.05\nrest = {{ failures = 1000000 }}\ntimeouts = {{ first_byte = {IDLE}, idle = {IDLE}, connect = 10.0 }}\n"
         )
         here = Path(__file__).parents[1]

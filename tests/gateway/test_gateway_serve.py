@@ -21,6 +21,7 @@ from gateway.asking import body_of
 from gateway.raw import RawClient, raw
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, Pause, head, sse, streamed
+from streamglot.gateway.keys import digest_of
 
 COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
 CHAT = "/v1/chat/completions"
@@ -199,3 +200,21 @@ def test_it_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
         one.bind(("127.0.0.1", 0))
         one.listen()
         assert "cannot listen" in refused(tmp_path, "", "--port", str(one.getsockname()[1]))
+
+
+def test_workers_count_together(tmp_path: Path) -> None:
+    """A key's requests per minute are the same, however many processes there are."""
+    keys = f'keys = [{{ name = "a", hash = "{digest_of("sesame")}", requests_per_minute = 12 }}]'
+    with serving(tmp_path, f"[server]\n{keys}\n", "--workers", "2") as served:
+        statuses = []
+        for _ in range(20):
+            with raw(served.port) as one:
+                one.post(CHAT, body_of("openai_chat", "replay", False), {"x-api-key": "sesame", "connection": "close"})
+                statuses.append(one.read_all().split(b" ")[1])
+        assert statuses.count(b"200") in (12, 13)
+        assert statuses.count(b"429") in (7, 8)
+        served.process.send_signal(signal.SIGHUP)
+        served.wait_for('"reloaded"')
+        with raw(served.port) as one:
+            one.post(CHAT, body_of("openai_chat", "replay", False), {"x-api-key": "sesame", "connection": "close"})
+            assert b"429" in one.read_all().split(b"\r\n")[0]

@@ -88,6 +88,18 @@ def test_with_a_large_body_that_stopped_the_reading(gateway: Running, upstream: 
     assert upstream.wait_for("gone-large", lambda seen: bool(seen.closed)).closed - gone < HURRY
 
 
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/messages/count_tokens"])
+def test_what_is_passed_on_is_dropped_too(gateway: Running, upstream: HostileUpstream, path: str) -> None:
+    model = f"gone-{path.rpartition('/')[2]}"
+    upstream.scripts[model] = [Hang()]
+    wire = "anthropic" if "messages" in path else "openai_chat"
+    with raw(gateway.port) as one:
+        one.post(path, {"model": f"{wire}/{model}", "input": "q", "messages": [{"role": "user", "content": "q"}]})
+        upstream.wait_for(model)
+        gone = one.hang_up()
+    assert upstream.wait_for(model, lambda seen: bool(seen.closed)).closed - gone < HURRY
+
+
 # --- the client does not read
 
 
@@ -242,3 +254,14 @@ def test_nothing_is_left_behind(gateway: Running) -> None:
     page = gateway.ask("/metrics").body
     assert b"streamglot_streams_open 0.0" in page
     assert msgspec.json.decode(gateway.ask("/ready").body)["status"] == "ready"
+
+
+def test_keep_alives_do_not_hide_the_silence_of_an_upstream(upstream: HostileUpstream) -> None:
+    upstream.scripts["silent-long"] = [head(), sse(said("Hello")), Hang()]
+    limits = {"connect": 1.0, "first_byte": 5.0, "idle": 0.9, "total": 30.0}
+    with running({"server": {"keep_alive_seconds": 0.1}, "upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
+        for client in ("openai_chat", "gemini"):
+            found = asked(gateway, client, "openai_chat/silent-long")
+            assert found.text == "Hello"
+            assert found.error is not None
+            assert "timeouts.idle" in found.error

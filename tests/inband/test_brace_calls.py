@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from readings import WEATHER, arguments, outcome, read_all_ways
+
+from inband.readings import WEATHER, arguments, outcome, read_all_ways
+from streamglot.inband import FORMATS
+from streamglot.inband.engine import Call
 
 CALL = "<|tool_call>call:{}<tool_call|>"
 Q = '<|"|>'
@@ -68,9 +71,6 @@ def test_the_thinking_may_lack_its_token() -> None:
 
 
 def test_lists_and_objects_are_written_in_the_notation() -> None:
-    from streamglot.inband import FORMATS
-    from streamglot.inband.engine import Call
-
     text = FORMATS["functiongemma"].write([Call("get_weather", '{"l": [1, "a", {"k": null}]}')])
     assert text == "<start_function_call>call:get_weather{l:[1,<escape>a<escape>,{k:null}]}<end_function_call>"
     assert arguments(read_all_ways(text, "functiongemma")) == [("get_weather", {"l": [1, "a", {"k": None}]})]

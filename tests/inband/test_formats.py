@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from readings import READ, WEATHER, arguments, read, read_all_ways
 
+from inband.readings import READ, WEATHER, arguments, read, read_all_ways
 from streamglot.inband import FORMATS, find_format, format_for_model
 from streamglot.inband.engine import Call
 
@@ -114,13 +114,20 @@ def test_a_call_that_was_cut_is_text_or_incomplete(name: str) -> None:
             assert found["text"].strip() in (left.strip(), left.removeprefix("<|message_sep|>").strip())
 
 
-@pytest.mark.parametrize("name", [name for name in WITH_CALLS if name not in (*ANY_NAME, "harmony", "llama3_json")])
+LIKE_PROSE = """
+cohere_command_r_plus firefunction_v2 generic_json json_array llama3_json phi4_mini tool_tags xlam harmony
+""".split()  # noqa: SIM905
+"""Rows whose calls look like ordinary text, or like a message to somebody: what is no call is never an error there."""
+
+
+@pytest.mark.parametrize("name", sorted(set(WITH_CALLS) - set(ANY_NAME)))
 def test_a_call_that_is_none_can_be_an_error(name: str) -> None:
-    text = FORMATS[name].write([Call("rm_rf", '{"city": "Paris"}', "0")])
+    before = "all\nLook: " if name == "functionary_v32" else "Look: "
+    text = before + FORMATS[name].write([Call("rm_rf", '{"city": "Paris"}', "0")])
     found = read_all_ways(text, name, starts_in_reasoning=False, bad_call="error")
-    weak = all(engine.weak or engine.structure for engine in FORMATS[name].engines if engine.openers)
-    assert found["end"] in (("end",) if weak else ("tool_call_parse_error", "end"))
     assert found["calls"] == []
+    assert found["text"].startswith("Look:")
+    assert found["end"] == ("end" if name in LIKE_PROSE else "tool_call_parse_error")
 
 
 ALWAYS_THINK = """
@@ -172,3 +179,10 @@ def test_two_tools() -> None:
     text = FORMATS["hermes"].write([PARIS, Call("read", '{"filePath": "a"}')])
     found = read_all_ways(text, "hermes", [WEATHER, READ])
     assert arguments(found) == [("get_weather", {"city": "Paris"}), ("read", {"filePath": "a"})]
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_plain_words_are_never_an_error(name: str) -> None:
+    text = "It is to=sunny, a < b; see [1] and {x}.\nThat is all."
+    found = read_all_ways(text, name, starts_in_reasoning=False, bad_call="error")
+    assert (found["text"].removeprefix("<think>"), found["end"]) == (text, "end")

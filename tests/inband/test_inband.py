@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from readings import READ, WEATHER, arguments, put_together, read, read_all_ways
 
+from inband.readings import READ, WEATHER, arguments, put_together, read, read_all_ways
 from streamglot.errors import ConfigError
 from streamglot.events import (
     BareEvent,
-    Citation,
-    Echo,
-    KeepAlive,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StepEnd,
     StreamEnd,
     StreamError,
     StreamStart,
@@ -26,16 +19,15 @@ from streamglot.events import (
     ToolCallDelta,
     ToolCallEnd,
     ToolCallStart,
-    Usage,
 )
 from streamglot.grammar import check
-from streamglot.inband import FORMATS, Buffering, format_for_model, inband, parse_text
+from streamglot.inband import FORMATS, Buffering, InBand, inband, parse_text
 from streamglot.messages import ToolSpec
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
-def run(box: Any, events: list[BareEvent]) -> list[BareEvent]:
+def run(box: InBand, events: list[BareEvent]) -> list[BareEvent]:
     out: list[BareEvent] = []
     for event in events:
         out += box.feed(event)
@@ -277,64 +269,6 @@ def test_malformed_and_partial_tags_are_text(text: str) -> None:
     assert found["calls"] == []
 
 
-# --- what passes through
-
-
-def test_everything_else_passes_through_in_its_place() -> None:
-    events: list[BareEvent] = [
-        StreamStart("id", "model"),
-        KeepAlive(),
-        ReasoningStart(),
-        ReasoningDelta("native <tool_call>"),
-        ReasoningEnd(Echo("p", {"s": 1})),
-        TextStart(),
-        TextDelta("a "),
-        Usage(input_tokens=1),
-        TextDelta(CALL[:20]),
-        KeepAlive("inside"),
-        TextDelta(CALL[20:]),
-        TextEnd(),
-        ToolCallStart("native", "other"),
-        ToolCallDelta("{}"),
-        ToolCallEnd(),
-        Usage(output_tokens=2),
-        StreamEnd("stop_sequence", "stop"),
-    ]
-    given = run(inband("hermes", [WEATHER], starts_in_reasoning=True), events)
-    check(given)
-    assert [type(event).__name__ for event in given] == [
-        "StreamStart", "KeepAlive", "ReasoningStart", "ReasoningDelta", "ReasoningEnd", "TextStart", "TextDelta", "Usage",
-        "KeepAlive", "TextEnd", "ToolCallStart", "ToolCallDelta", "ToolCallEnd", "ToolCallStart", "ToolCallDelta", "ToolCallEnd",
-        "Usage", "StreamEnd",
-    ]  # fmt: skip
-    assert given[-1] == StreamEnd("tool_calls", "stop")
-
-
-def test_refusals_and_untouched_formats() -> None:
-    events = [StreamStart(), TextStart(refusal=True), TextDelta(CALL), TextEnd(), StreamEnd("refusal")]
-    assert run(inband("hermes", [WEATHER]), events) == events
-    given = run(inband("none", [WEATHER]), stream("a ", "<think>", CALL))
-    assert put_together(given)["text"] == "a <think>" + CALL
-
-
-def test_an_error_of_the_upstream_comes_after_what_was_held() -> None:
-    error = StreamError("upstream_truncated", "cut")
-    events = [StreamStart(), TextStart(), TextDelta("a <tool_"), TextEnd(), error]
-    assert run(inband("hermes"), events)[-3:] == [TextDelta(" <tool_"), TextEnd(), error]
-
-
-def test_citations_and_echoes_stay_with_the_text() -> None:
-    echo = Echo("p", {"id": 1})
-    events = [StreamStart(), TextStart(), TextDelta("a"), Citation(url="u"), TextEnd(echo), StreamEnd()]
-    assert run(inband("hermes"), events) == events
-
-
-def test_white_space_alone_makes_no_block() -> None:
-    found = parse_text(f"<think>a</think>\n\n{CALL}\n\n{CALL}\n", "hermes", [WEATHER])
-    assert not [event for event in found if isinstance(event, TextStart)]
-    assert read_all_ways("  plain \n", "hermes")["text"] == "  plain \n"
-
-
 # --- rows
 
 
@@ -342,56 +276,6 @@ def test_ids_come_from_the_notation_where_it_has_them() -> None:
     assert read(FORMATS["kimi_k2"].example, "kimi_k2")["ids"] == ["functions.get_weather:0"]
     assert read('[TOOL_CALLS]get_weather[CALL_ID]abc123def[ARGS]{"city": "x"}', "mistral")["ids"] == ["abc123def"]
     assert read(CALL, "hermes", call_prefix="toolu")["ids"] == ["toolu_1"]
-
-
-@pytest.mark.parametrize("name", sorted(FORMATS))
-def test_every_row_reads_its_own_example(name: str) -> None:
-    found = read_all_ways(FORMATS[name].example, name)
-    if FORMATS[name].engines and name != "qwen3_think":
-        assert [call[0] for call in found["calls"]] == ["get_weather"]
-        assert "Paris" in found["calls"][0][1]
-    else:
-        assert found["calls"] == []
-
-
-@pytest.mark.parametrize(
-    ("model", "format"),
-    [
-        ("deepseek-r1-distill-qwen-32b", "deepseek_r1_tools"),
-        ("deepseek-ai/DeepSeek-R1", "deepseek_r1_tools"),
-        ("Qwen/QwQ-32B", "hermes"),
-        ("qwen2.5-7b-instruct", "hermes"),
-        ("Qwen3-Coder-480B", "qwen3_coder"),
-        ("ministral-3-14b-reasoning", "mistral"),
-        ("openai/gpt-oss-120b", "harmony"),
-        ("some-thinking-model", "think_generic"),
-        ("my-reasoning-7b", "think_generic"),
-        ("zai-org/GLM-4.6", "glm4x"),
-    ],
-)
-def test_models_find_their_format(model: str, format: str) -> None:
-    row = format_for_model(model)
-    assert row is not None
-    assert row.name == format
-    assert inband("auto", model=model).format.name == format
-
-
-def test_a_coder_without_thinking_starts_in_its_text() -> None:
-    assert put_together(parse_text("Hello", "auto", model="qwen3-coder"))["text"] == "Hello"
-    assert format_for_model("gpt-4o") is None
-    assert inband("auto", model="gpt-4o").format.name == "none"
-    with pytest.raises(ConfigError, match="no in-band format"):
-        inband("nonsense")
-
-
-def test_every_turn_of_a_tool_loop_begins_anew() -> None:
-    events: list[BareEvent] = [StreamStart(), TextStart(), TextDelta(f"a</think>{CALL}"), TextEnd(), StepEnd(1, "end")]
-    events += [TextStart(), TextDelta("b</think>c"), TextEnd(), StreamEnd("end")]
-    given = run(inband("hermes", [WEATHER], starts_in_reasoning=True), events)
-    check(given)
-    found = put_together(given)
-    assert (found["reasoning"], found["text"], found["end"]) == ("ab", "c", "end")
-    assert StepEnd(1, "tool_calls") in given
 
 
 def test_special_tokens_are_dropped_unless_somebody_speaks_about_them() -> None:

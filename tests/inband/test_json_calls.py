@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from readings import arguments, outcome, read_all_ways
+
+from inband.readings import arguments, outcome, read_all_ways
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 
@@ -84,7 +85,7 @@ def test_what_is_no_call_stays_as_it_was(format: str, text: str) -> None:
     [
         ('{"city": "Paris"} oops', '{"city": "Paris"}', "oops"),
         ('{"city": {"a" 1}}', '{"city": {"a" ', "1}}"),
-        ("{" + '"a": [' * 600, None, None),
+        ('{"a": ' * 600, None, None),
         ('{{"a": 1} "b": 2}', None, None),
         ('"{\\"city\\": oops, \\"days\\": 1}"}', '{"city": ', "oops, \"days\": 1}"),
         ('"{} oops', "{}", ""),
@@ -106,9 +107,7 @@ def test_arguments_that_break(text: str, written: str | None, left: str | None) 
         assert found["complete"] == [False]
 
 
-@pytest.mark.parametrize(
-    "value", ["🎉", "a\\b", 'q"q', "\\u00e9", "𝄞" * 9, "\\", "tab\there", "e\u0301"]
-)
+@pytest.mark.parametrize("value", ["🎉", "a\\b", 'q"q', "\\u00e9", "𝄞" * 9, "\\", "tab\there", "e\u0301"])
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_strings_in_a_string(value: str, ascii_only: bool) -> None:
     for inner in (json.dumps({"city": value}), json.dumps({"city": value}, ensure_ascii=False)):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from readings import READ, WEATHER, outcome, read_all_ways
+
+from inband.readings import READ, WEATHER, outcome, read_all_ways
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 KIMI = "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>"

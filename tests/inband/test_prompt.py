@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from readings import arguments, read
 
+from inband.readings import arguments, read
 from streamglot.inband import FORMATS, as_prompt
-from streamglot.messages import Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart, ToolSpec
+from streamglot.messages import MediaPart, Message, Part, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart, ToolSpec
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 TOOLS = [ToolSpec("get_weather", "The weather.", SCHEMA), ToolSpec("now"), ToolSpec("search", kind="server")]
@@ -75,3 +75,75 @@ def test_without_a_system_message_one_is_made() -> None:
     assert "<function=get_weather>" in made.messages[0].text
     plain = Request(messages=[Message("user", [TextPart("Hi")])])
     assert as_prompt(plain, "hermes").messages == plain.messages
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_the_tools_come_with_an_example_that_the_parser_reads(name: str) -> None:
+    text = as_prompt(request(), name).messages[0].text
+    for tool in TOOLS[:2]:
+        assert f'"name": "{tool.name}"' in text
+    assert '"city": {"type": "string"}' in text
+    example = text.split("nothing behind it:\n\n")[1].split("\n\nSeveral calls")[0]
+    if FORMATS[name].engines:
+        found = read(example, name, TOOLS[:2], starts_in_reasoning=False)
+        assert arguments(found) == [("get_weather", {"city": "value", "days": 1})]
+        assert (found["text"], found["complete"]) == ("", [True])
+    else:
+        assert example == '{"name": "get_weather", "arguments": {"city": "value", "days": 1}}'
+
+
+def test_an_example_of_every_type() -> None:
+    kinds = ("string", "integer", "number", "boolean", "array", "object", "null", ["string", "null"])
+    properties: dict[str, object] = {f"p{number}": {"type": kind} for number, kind in enumerate(kinds)}
+    tool = ToolSpec("f", parameters={"type": "object", "properties": {**properties, "any": True}})
+    text = as_prompt(Request(messages=[], tools=[tool]), "hermes").messages[0].text
+    call = text.split("<tool_call>")[1].split("</tool_call>")[0]
+    assert read(f"<tool_call>{call}</tool_call>", "hermes", [tool])["complete"] == [True]
+    assert '"p0": "value", "p1": 1, "p2": 1.5, "p3": true, "p4": [], "p5": {}, "p6": null, "p7": "value", "any": "value"' in call
+
+
+def test_calls_and_text_in_turn_keep_their_order() -> None:
+    parts: list[Part] = [
+        ToolCallPart("a", "now", ""),
+        TextPart("And then"),
+        ToolCallPart("s", "search", "{}", kind="server"),
+        ToolCallPart("b", "now", "{}"),
+    ]
+    made = as_prompt(Request(messages=[Message("assistant", parts)], tools=TOOLS), "hermes")
+    assert [message.role for message in made.messages] == ["system", "assistant"]
+    call = '<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+    assert made.messages[1].parts == [TextPart(call), TextPart("And then"), parts[2], TextPart(call)]
+
+
+def test_a_result_keeps_its_pictures_and_takes_its_name_from_the_call() -> None:
+    picture = MediaPart("image/png", url="https://example.org/a.png")
+    messages = [
+        Message("user", [TextPart("?")]),
+        Message("assistant", [ToolCallPart("a", "now", "{}")]),
+        Message("user", [ToolResultPart("a", [TextPart("<noon>"), picture]), TextPart("And?")]),
+    ]
+    made = as_prompt(Request(messages=messages, tools=TOOLS), "hermes")
+    assert made.messages[3].parts == [
+        TextPart('<tool_response name="now" id="a">\n<noon>\n</tool_response>\n'),
+        picture,
+        TextPart("And?"),
+    ]
+
+
+def test_the_choice_in_words() -> None:
+    def text(**more: object) -> str:
+        return as_prompt(request(**more), "hermes").messages[0].text
+
+    assert "Call a tool only if it helps" in text()
+    assert "Call a tool only if it helps" in text(tool_choice=ToolChoice("auto"))
+    assert "Several calls may follow each other" in text(parallel_tool_calls=True)
+    assert "You must call one of these tools now." in text(tool_choice=ToolChoice("required", ["now", "get_weather"]))
+    none = as_prompt(request(tool_choice=ToolChoice("none")), "hermes")
+    assert "<tool_call>" in none.messages[2].text, "what was called before stays in the conversation"
+
+
+def test_the_tools_join_the_first_system_message_even_behind_the_user() -> None:
+    messages = [Message("user", [TextPart("Hi")]), Message("developer", [])]
+    made = as_prompt(Request(messages=messages, tools=TOOLS), "hermes")
+    assert [message.role for message in made.messages] == ["user", "developer"]
+    assert made.messages[1].text.startswith("You can call tools.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from readings import WEATHER, arguments, outcome, read_all_ways
+
+from inband.readings import WEATHER, arguments, outcome, read_all_ways
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 BRAVE = {"name": "brave_search", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}}
@@ -63,10 +64,11 @@ def test_literals(text: str, value: Any) -> None:
         "[get_weather(city='Paris'",
         "[get_weather(city='Par",
         "[get_weather(ci",
+        "[get_weather(city=1 days=2)]",
         "[get_weather(city=)]",
         "[get_weather(city=,)]",
         "[get_weather(==1)]",
-        "[get_weather('Paris', 2, 3, 4)]",
+        "[get_weather(1, 2, 3)]",
         "[get_weather",
         "[link](http://x) and [other",
     ],
@@ -85,7 +87,8 @@ def test_lists_behind_a_marker() -> None:
     for inside in ("no list", "[no list", "[rm_rf()]"):
         assert outcome(LFM.format(inside), "lfm2") == (LFM.format(inside), [], [])
     left, calls, whole = outcome(LFM.format("[get_weather(city='Paris' days=1)]"), "lfm2")
-    assert (calls, whole) == ([("get_weather", '{"city": "Paris\' days=1)]<|tool_call_end|>')], [False]) or whole == [False]
+    assert (left, whole) == ("", [False])
+    assert calls[0][1].startswith('{"city": "Paris\' days=1)]'), "a quote that nothing could follow does not end the string"
     left, calls, whole = outcome(LFM.format("[get_weather(city=1 2)]"), "lfm2")
     assert (left.strip(), calls, whole) == ("2)]", [("get_weather", '{"city": 1')], [False])
     left, calls, whole = outcome(LFM.format("[get_weather(city=1) and so on"), "lfm2")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
-from readings import arguments, cut, read
 
+from inband.readings import arguments, cut, read
 from streamglot.inband import FORMATS
 from streamglot.inband.engine import Call
 
@@ -23,7 +23,7 @@ ALONE = ("functionary_v32", "harmony", "muse_glimmer")
 """Formats in which prose has a header of its own."""
 
 names = some.from_regex(r"[a-z][a-z0-9_]{0,11}", fullmatch=True).filter(lambda name: name not in ("think", "item", "text", "all"))
-chars = some.characters(exclude_categories=("Cs",), exclude_characters="\r")
+chars = some.characters(exclude_categories=["Cs"], exclude_characters="\r")
 TRICKY = """02139|null|true|He said "hi"|it's|a\nb\n\nc|\\d+\\n|<b>bold</b>|{}|[1]|a, b=2)|</|<|C:\\x|🎉|```|<think>"""
 TRICKY += """|{"a": 1}|", "b": "|''' """
 texts = some.one_of(some.text(chars, max_size=40), some.sampled_from(TRICKY.split("|")))

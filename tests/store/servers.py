@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import asyncpg
+import asyncpg  # type: ignore[import-untyped]
 
 ADDRESS = "STREAMGLOT_TEST_POSTGRES"
 

@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 
 from sqlalchemy import select
+
 from store.turns import ask, asynchronous, begin, user
 from streamglot.store import Filter, Finished, Store, StoreSettings, processes, schema
 from streamglot.store.writer import COMMIT_SECONDS
 
-RUN_SECONDS = 2.5
-SLACK = 0.75
+RUN_SECONDS = 3.0
+SLACK = 0.5
 """For a machine that is busy with other things: a commit is due after its interval, and takes its time."""
 
 
@@ -52,22 +53,23 @@ async def test_kill_in_the_middle_of_200_turns(url: str, tmp_path: Path) -> None
     started: dict[str, float] = {}
     ended: dict[str, float] = {}
     for line in (tmp_path / "log").read_text().splitlines():
-        when, what, *ident = line.split(" ")
-        if ident:
-            (started if what == "started" else ended)[ident[0]] = float(when)
+        when, what, *named = line.split(" ")
+        if named:
+            (started if what == "started" else ended)[named[0]] = float(when)
     due = killed - COMMIT_SECONDS - SLACK
-    assert len(started) > 500
-    assert sum(when < due for when in ended.values()) > 200
-    for ident, when in ended.items():
-        assert rows.get(ident) == "end" if when < due else rows.get(ident) in ("end", "interrupted", None)
-    unfinished = [ident for ident, when in started.items() if ident not in ended and when < due]
+    assert len(started) > 300
+    assert sum(at < due for at in ended.values()) > 50
+    late = {ident: killed - at for ident, at in ended.items() if at < due and rows.get(ident) != "end"}
+    assert late == {}, "ended long before the end, and not there whole"
+    assert {rows.get(ident) for ident in ended} <= {"end", "interrupted", None}
+    unfinished = [ident for ident, at in started.items() if ident not in ended and at < due]
     assert len(unfinished) > 20
     assert {rows.get(ident) for ident in unfinished} == {"interrupted"}
     assert set(rows.values()) == {"end", "interrupted", ""}
     assert rows.pop(other.id) == "", "a process that lives was declared dead"
     assert set(rows) <= set(started)
 
-    whole = next(ident for ident, when in ended.items() if when < due)
+    whole = next(ident for ident, at in ended.items() if at < due)
     shown = await store.queries.turn(whole)
     assert shown is not None
     assert shown.request is not None

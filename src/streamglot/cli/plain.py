@@ -79,9 +79,9 @@ class PlainPrinter:
     def write(self, text: str) -> None:
         if text:
             self.thought()
+            self._at_start = text.endswith("\n")  # first: an interrupt may come at any point
             self.out.write(text)
             self.out.flush()
-            self._at_start = text.endswith("\n")
 
     def text(self, text: str) -> None:
         self.write(text if self._exact else neutral(text))

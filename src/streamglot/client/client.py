@@ -106,6 +106,11 @@ class _Worker:
     def _work(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()  # streams in threads that still run: each says in its last event that it was stopped
+        if left:
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 

@@ -115,6 +115,8 @@ class Gateway:
                 self._ticker.cancel()
                 for task in self._tasks:
                     task.cancel()
+                if self._telemetry is not None:
+                    self._telemetry.close()
 
     async def _tick(self) -> None:
         while True:

@@ -54,9 +54,9 @@ class Exchange:
         self._tap: Collect | None = None
         self._cache_key = b""
         self._cache_seconds = 0.0
-        self._busy = False
+        self._busy = 0
         self._gone = False
-        self._last_write = self.record.began
+        self._last_write = self._last_keep_alive = self.record.began
         self._interruption: StreamglotError | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -224,7 +224,7 @@ class Exchange:
 
     async def _write(self, data: bytes, last: bool = False) -> None:
         call = self._call
-        self._busy = True
+        self._busy += 1
         try:
             if not call.started:
                 stream = {"content-type": self._face.media_type, "cache-control": "no-cache", "x-accel-buffering": "no"}
@@ -234,19 +234,19 @@ class Exchange:
             elif data:
                 await call.write(data)
         finally:
-            self._busy = False
+            self._busy -= 1
             self._last_write = self._gateway.clock()
 
     async def _reply(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self._busy = True
+        self._busy += 1
         try:
             await self._call.reply(status, body, "application/json", headers)
         finally:
-            self._busy = False
+            self._busy -= 1
 
     def tick(self, now: float) -> None:
         """Called by the gateway's clock: keeps a silent stream alive and ends one that is over its time."""
-        if self._call.ended:
+        if self._call.ended or self._interruption is not None:
             return
         server = self._gateway.server
         upstream = self._source.upstream if self._source is not None else None
@@ -260,10 +260,18 @@ class Exchange:
             if now - self._last_write > server.stall_seconds and self.record.last_event < now - server.stall_seconds:
                 self._client_gone()
                 self._call.cut()
-        elif self._writer is not None and now - self._last_write >= server.keep_alive_seconds:
-            data = self._writer.feed([KeepAlive()])
-            if data:
-                self._gateway.spawn(self._write(data))
+        elif self._writer is not None and now - max(self._last_write, self._last_keep_alive) >= server.keep_alive_seconds:
+            self._gateway.spawn(self._keep_alive())
+
+    async def _keep_alive(self) -> None:
+        """Written in one step with what the writer makes of it, so that nothing can come between."""
+        if self._call.ended or self._busy or self._interruption is not None:
+            return
+        data = self._writer.feed([KeepAlive()])
+        if data:
+            said = self._last_write
+            await self._write(data)
+            self._last_keep_alive, self._last_write = self._last_write, max(said, self.record.last_event)
 
     async def _fail(self, error: StreamError, retry_after: float | None) -> None:
         """Before the first byte an HTTP status, after it the dialect's own error in the stream."""

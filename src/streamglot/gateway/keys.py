@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 
 from ..errors import ConfigError, RequestError
 from .config import Keys, Server
+from .ledger import Bucket
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-MINUTE = 60.0
 OWN_HEADER = "x-streamglot-key"
 """For our key where the usual header holds one that is meant for the upstream."""
 
@@ -19,10 +19,10 @@ OWN_HEADER = "x-streamglot-key"
 class Caller:
     """A key's own state: what it may do and what it has done in the last minute."""
 
-    def __init__(self, key: Keys) -> None:
+    def __init__(self, key: Keys, digest: str = "") -> None:
         self.open = 0
-        self._requests = _Bucket()
-        self._tokens = _Bucket()
+        self._requests = Bucket(f"requests {digest}")
+        self._tokens = Bucket(f"tokens {digest}")
         self.take(key)
 
     def take(self, key: Keys) -> None:
@@ -54,39 +54,6 @@ class Caller:
         self._tokens.spend(tokens, now)
 
 
-class _Bucket:
-    """So many a minute, saved up for a minute at most. 0 is no limit."""
-
-    def __init__(self) -> None:
-        self._rate = 0.0
-        self._most = 0.0
-        self._left = 0.0
-        self._at = 0.0
-
-    def resize(self, per_minute: int) -> None:
-        self._left += per_minute - self._most
-        self._rate, self._most = per_minute / MINUTE, float(per_minute)
-
-    def take(self, cost: float, now: float) -> float:
-        """Takes it and gives 0, or gives the seconds to wait."""
-        if not self._rate:
-            return 0.0
-        self._fill(now)
-        if self._left < max(cost, 1e-9):
-            return (max(cost, 1.0) - self._left) / self._rate
-        self._left -= cost
-        return 0.0
-
-    def spend(self, amount: float, now: float) -> None:
-        if self._rate:
-            self._fill(now)
-            self._left -= amount
-
-    def _fill(self, now: float) -> None:
-        self._left = min(self._most, self._left + (now - self._at) * self._rate)
-        self._at = now
-
-
 class Doorkeeper:
     """Knows the callers by the hash of their key. Without keys everybody on this machine may come in."""
 
@@ -105,7 +72,7 @@ class Doorkeeper:
                 raise ConfigError(
                     f"the key {key.name!r} needs a hash of 64 hexadecimal digits (the SHA-256 of the key) or a key_env"
                 )
-            caller = self._callers[digest] = known.get(digest) or Caller(key)
+            caller = self._callers[digest] = known.get(digest) or Caller(key, digest)
             taken.append((caller, key))
         if not self._callers and server.host not in LOOPBACK:
             raise ConfigError(

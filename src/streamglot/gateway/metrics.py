@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from .record import Record
 
@@ -18,6 +18,11 @@ def share(folder: str) -> None:
     """From now on the numbers of all processes are kept in this folder, so that any of them can tell the sum."""
     os.environ[FOLDER] = folder
     values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
+
+
+def forget(process: int) -> None:
+    """A process is gone, and what it had open with it."""
+    mark_process_dead(process)  # type: ignore[no-untyped-call]
 
 
 class Metrics:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -15,7 +16,7 @@ from starlette.routing import Route
 
 from ..dialects import dialect
 from ..errors import RequestError, StreamglotError
-from .call import Call, json_object
+from .call import Call, ClientGone, json_object
 from .exchange import ID_CHARS
 from .faces import COUNTED_BY, dialect_of
 from .forward import count_tokens, forward_json
@@ -27,6 +28,8 @@ from .tokens import estimate
 
 if TYPE_CHECKING:
     from .app import Gateway
+
+Answered = TypeVar("Answered")
 
 
 def pages(gateway: Gateway) -> Starlette:
@@ -74,13 +77,13 @@ def pages(gateway: Gateway) -> Starlette:
     async def counted(http: HttpRequest) -> Response:
         body = await asked(http)
         request = dialect(COUNTED_BY).parse_request({"max_tokens": 1, **body})
-        answer = await count_tokens(gateway, body, request, request_id(http))
+        answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
         return Response(answer or msgspec.json.encode({"input_tokens": estimate(request)}), media_type="application/json")
 
     async def embeddings(http: HttpRequest) -> Response:
         body = await asked(http)
         async with gateway.turn(admit(http)):
-            answer = await forward_json(gateway, body, "embeddings", request_id(http))
+            answer = await while_there(http, forward_json(gateway, body, "embeddings", request_id(http)))
         return Response(answer, media_type="application/json")
 
     async def health(_: HttpRequest) -> Response:
@@ -126,6 +129,7 @@ def pages(gateway: Gateway) -> Starlette:
         ]
     application = Starlette(routes=routes)
     application.add_exception_handler(StreamglotError, refused)
+    application.add_exception_handler(ClientGone, gone)
     application.add_exception_handler(500, broken)
     application.add_exception_handler(404, nothing_here)
     application.add_exception_handler(405, nothing_here)
@@ -142,6 +146,29 @@ def request_id(http: HttpRequest) -> str:
         http.state.request_id = http.headers.get("x-request-id", "")[:ID_CHARS] or uuid.uuid4().hex
     named: str = http.state.request_id
     return named
+
+
+async def while_there(http: HttpRequest, work: Coroutine[Any, Any, Answered]) -> Answered:
+    """What the work gives, unless the client hangs up before: then the work is dropped, and the upstream with it."""
+    task = asyncio.ensure_future(work)
+    call = Call(http.scope, http.receive, http._send)
+    call.watch(lambda: _drop(task))
+    try:
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        raise ClientGone from None
+    finally:
+        call.unwatch()
+
+
+def _drop(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+
+
+async def gone(_: HttpRequest, __: Exception) -> Response:
+    """Nobody reads this."""
+    return Response(status_code=499)
 
 
 async def refused(http: HttpRequest, error: Any) -> Response:

@@ -15,10 +15,10 @@ from typing import Final
 import uvicorn
 
 from ..errors import ConfigError
+from . import ledger, metrics
 from .app import Gateway
 from .config import Loaded, load
 from .connection import Connection
-from .metrics import share
 
 BACKLOG: Final = 2048
 SHORTEST_LIFE: Final = 1.0
@@ -49,7 +49,8 @@ def serve(loaded: Loaded, listener: socket.socket | None = None) -> int:
         worker(Gateway(loaded)).run(sockets=[listener])
         return 0
     with tempfile.TemporaryDirectory(prefix="streamglot-") as folder:
-        share(folder)
+        metrics.share(folder)
+        ledger.share(folder)
         return _Supervisor(loaded, listener).run(server.workers)
 
 
@@ -104,6 +105,7 @@ class _Supervisor:
         self._listener = listener
         self._children: dict[int, float] = {}
         self._stopping = False
+        self._process = os.getpid()
 
     def run(self, workers: int) -> int:
         for number in SIGNALS:
@@ -113,6 +115,7 @@ class _Supervisor:
         while self._children:
             child, _ = os.wait()
             born = self._children.pop(child, 0.0)
+            metrics.forget(child)
             if not self._stopping and time.monotonic() - born < SHORTEST_LIFE:
                 time.sleep(SHORTEST_LIFE)
             if not self._stopping:
@@ -120,16 +123,17 @@ class _Supervisor:
         return 0
 
     def _start(self) -> None:
-        parent = os.getpid()
         child = os.fork()
         if child:
             self._children[child] = time.monotonic()
+            if self._stopping:  # it was told so in this very moment, and the child was not
+                os.kill(child, signal.SIGTERM)
             return
         status = 1
         try:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
-            worker(Gateway(self._loaded), parent).run(sockets=[self._listener])
+            worker(Gateway(self._loaded), self._process).run(sockets=[self._listener])
             status = 0
         finally:
             os._exit(status)
@@ -140,5 +144,8 @@ class _Supervisor:
                 self._loaded = load(self._loaded.path, overrides=self._loaded.overrides)
         else:
             self._stopping = True
-        for child in self._children:
-            os.kill(child, number)
+        if os.getpid() != self._process:  # a child that has not yet put its own in place of these
+            os._exit(0)
+        for child in list(self._children):
+            with suppress(ProcessLookupError):
+                os.kill(child, number)

@@ -1,12 +1,14 @@
 """OpenTelemetry, by the conventions for generative AI: one span a request and two histograms. All names stand here.
 
-It is off unless ``server.telemetry`` is set and the package ``opentelemetry`` is there; where the spans go is said by the
-usual variables of its SDK (``OTEL_EXPORTER_OTLP_ENDPOINT`` …).
+It is off unless ``server.telemetry`` is set. Who embeds the gateway and has set providers of their own keeps them; else
+spans and metrics go by OTLP to where the usual variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` …).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Final
 
 from ..errors import ConfigError
@@ -41,6 +43,9 @@ class Telemetry:
             from opentelemetry import metrics, propagate, trace
         except ImportError:
             raise ConfigError("server.telemetry needs opentelemetry: pip install 'streamglot[otel]'") from None
+        self._providers: list[Any] = []
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            self._providers = _exported(trace, metrics)
         self._trace = trace
         self._extract = propagate.extract
         self._tracer = trace.get_tracer(SCOPE)
@@ -48,6 +53,11 @@ class Telemetry:
         self._duration = meter.create_histogram(DURATION_METRIC, "s", "How long an exchange took")
         self._first = meter.create_histogram(FIRST_METRIC, "s", "Time to the first event")
         self._tokens = meter.create_histogram(TOKEN_METRIC, "{token}", "Tokens of a request")
+
+    def close(self) -> None:
+        """Sends what has not been sent."""
+        for provider in self._providers:
+            provider.force_flush()
 
     def note(self, record: Record, headers: Mapping[str, str], now: float, time: float) -> None:
         """``now`` is of the clock of the record, ``time`` the same moment as the world says it."""
@@ -81,3 +91,27 @@ class Telemetry:
         for kind, count in counts.items():
             if count is not None:
                 self._tokens.record(count, {**common, TOKEN_TYPE: kind})
+
+
+def _exported(trace: Any, metrics: Any) -> list[Any]:
+    """Providers that export over OTLP, set for the whole process."""
+    try:
+        metric_exporter = import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+        span_exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+        sdk_metrics = import_module("opentelemetry.sdk.metrics")
+        sdk_metrics_export = import_module("opentelemetry.sdk.metrics.export")
+        sdk_resources = import_module("opentelemetry.sdk.resources")
+        sdk_trace = import_module("opentelemetry.sdk.trace")
+        sdk_trace_export = import_module("opentelemetry.sdk.trace.export")
+    except ImportError as error:
+        raise ConfigError(
+            f"server.telemetry needs {error.name}: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+        ) from None
+    resource = sdk_resources.Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", SCOPE)})
+    tracers = sdk_trace.TracerProvider(resource=resource)
+    tracers.add_span_processor(sdk_trace_export.BatchSpanProcessor(span_exporter.OTLPSpanExporter()))
+    trace.set_tracer_provider(tracers)
+    reader = sdk_metrics_export.PeriodicExportingMetricReader(metric_exporter.OTLPMetricExporter())
+    meters = sdk_metrics.MeterProvider([reader], resource=resource)
+    metrics.set_meter_provider(meters)
+    return [tracers, meters]

@@ -35,9 +35,6 @@ class Declared:
             name, parameters = _name_and_schema(tool)
             self.schemas[name] = parameters
 
-    def __bool__(self) -> bool:
-        return bool(self.schemas)
-
     def resolve(self, name: str) -> str | None:
         """The declared name that is meant; None if none is. Models add a namespace: ``functions.f``, ``f.f``."""
         name = name.strip()

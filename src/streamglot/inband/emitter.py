@@ -70,8 +70,6 @@ class Emitter:
 
     def text(self, piece: str) -> None:
         if self.open != "text":
-            if self.open == "reasoning":
-                self.end_reasoning()
             if self.after_reasoning:
                 piece = (self.space + piece).lstrip("\r\n")
                 self.space = ""
@@ -159,8 +157,6 @@ class Emitter:
 
     def finish(self, echo: Echo | None = None) -> None:
         """No more text: closes the open block. White space that waits is kept only where no call was found."""
-        if self.open == "call":
-            self.end_call(False)
         if self.open == "reasoning":
             self.end_reasoning()
         if self.space and not self.found and not self.after_reasoning:
@@ -179,14 +175,12 @@ class Emitter:
 
     def _put(self, kind: str, piece: str) -> None:
         rule = getattr(self._buffering, kind)
-        if rule == "piece" and not self._wait:
+        if rule == "piece":
             self.out.append(_DELTAS[kind](piece))
             return
         self._wait.append(piece)
         self._wait_size += len(piece)
-        if rule == "piece":
-            self._flush()
-        elif rule == "fragment":
+        if rule == "fragment":
             if piece[-1] in _FRAGMENT_ENDS or self._wait_size >= self._buffering.most:
                 self._flush()
         elif rule == "sentence" and piece[-1] in _SENTENCE_ENDS:

@@ -132,13 +132,10 @@ class PythonCalls(Engine):
             if found is not None and (found.end() < len(source.text) or source.closed):
                 source.skip(found.end())
                 return found[1]
-            begins = _KEY_BEGINS.match(source.text, source.at)
+            if _KEY_BEGINS.fullmatch(source.text, source.at) is None:
+                return ""
             if source.closed:
-                if begins is not None and begins.end() == len(source.text):
-                    raise Cut("the text ended inside a call")
-                return ""
-            if begins is None or begins.end() < len(source.text):
-                return ""
+                raise Cut("the text ended inside a call")
             yield
 
 

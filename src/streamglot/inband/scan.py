@@ -161,6 +161,19 @@ class Source:
                 return ""
             yield
 
+    def run(self, char: str) -> Generator[None, None, int]:
+        """Reads this character as often as it stands here, and tells how often."""
+        size = 0
+        while True:
+            end = self.at
+            while self.text.startswith(char, end):
+                end += 1
+            size += end - self.at
+            self.skip(end)
+            if end < len(self.text) or self.closed:
+                return size
+            yield
+
     def literal(self, words: Iterable[str]) -> Generator[None, None, str]:
         """Reads the longest of these words if the text goes on with one; else reads nothing and returns ""."""
         while True:

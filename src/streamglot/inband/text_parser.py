@@ -8,7 +8,7 @@ a bounded number of times.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
 from .declared import Declared
 from .emitter import Emitter
@@ -25,7 +25,6 @@ MAX_OWED = 1024
 
 _QUOTES = frozenset("`'\"“‘(")
 _FENCES = ("```", "~~~")
-_RUN = {"```": re.compile("`*"), "~~~": re.compile("~*")}
 _FENCE_MARKERS = {fence: Markers((fence,)) for fence in _FENCES}
 
 
@@ -103,7 +102,7 @@ class TextParser:
         self.source.closed = True
         self.source.cut = cut
         for _ in self._steps:
-            raise AssertionError("a parser waits for text that will not come")
+            raise AssertionError("a grammar waits for ever")  # pragma: no cover  # none waits on a closed source
 
     # --- the loop
 
@@ -120,7 +119,8 @@ class TextParser:
             mode = self._modes[self.reader.mode]
             self.first = mode.markers.first
             self.idle = True
-            marker = yield from self.source.stream(mode.markers, self._sink())
+            sink = self._text if self.reader.mode == "text" else self._emitter.reasoning
+            marker = yield from self.source.stream(mode.markers, sink)
             self.idle = False
             if not marker:
                 return
@@ -134,9 +134,6 @@ class TextParser:
         elif piece.strip():
             self._line_blank = False
         self._emitter.text(piece)
-
-    def _sink(self) -> Callable[[str], None]:
-        return self._text if self.reader.mode == "text" else self._emitter.reasoning
 
     def prose_went_by(self, last: str) -> None:
         """Prose that ended in this visible character was handed on around the parser."""
@@ -212,7 +209,7 @@ class TextParser:
     def _fence(self, fence: str) -> Wait:
         """A code fence: everything up to its end is text."""
         opens = self._line_blank
-        size = 3 + (yield from self._run_of(fence))
+        size = 3 + (yield from self.source.run(fence[0]))
         self._text(fence[0] * size)
         if opens:
             yield from self._fence_body(fence, size)
@@ -222,21 +219,10 @@ class TextParser:
             if not (yield from self.source.stream(_FENCE_MARKERS[fence], self._text)):
                 return
             closes = self._line_blank
-            run = 3 + (yield from self._run_of(fence))
+            run = 3 + (yield from self.source.run(fence[0]))
             self._text(fence[0] * run)
             if closes and run >= size:
                 return
-
-    def _run_of(self, fence: str) -> Generator[None, None, int]:
-        size = 0
-        while True:
-            found = _RUN[fence].match(self.source.text, self.source.at)
-            end = self.source.at if found is None else found.end()
-            size += end - self.source.at
-            self.source.skip(end)
-            if self.source.at < len(self.source.text) or self.source.closed:
-                return size
-            yield
 
     # --- calls
 
@@ -265,7 +251,8 @@ class TextParser:
 
     def _malformed(self, reason: Malformed, engine: Engine, opener: str, started: bool, any_call: bool) -> None:
         trail = self.source.rewind()
-        if (started or not engine.weak) and not (self.reader.mode == "reasoning" and not started):
+        doubtful = engine.weak or opener in engine.start_openers or self.reader.mode == "reasoning"
+        if started or not doubtful:
             self._failed(reason, trail)
         if self.reader.mode == "reasoning" and any_call:
             self.reader.mode = "text"

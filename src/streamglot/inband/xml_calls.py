@@ -83,6 +83,7 @@ class XmlCalls(Engine):
         self._name_end = Markers((*name_end, *parameter, *call_end)) if pairs else _NAME_TAG_END
         self._value_end = Markers((parameter_end, *parameter, *call_end, *section_end))
         self._after_value = (*parameter, *call_end, *section_end, *call, *section)
+        self._behind_value = (*self._after_value, "\\n") if pairs else self._after_value
         self._after_call = (*section_end, *call, *section)
 
     def read(self, reader: Reader, opener: str) -> Wait:
@@ -95,7 +96,7 @@ class XmlCalls(Engine):
                     return
                 while (yield from source.spaced(self._before)):
                     pass
-                mark = yield from source.spaced((*self._call, *self._section_end, *(() if first else self._section)))
+                mark = yield from source.spaced((*self._call, *self._section_end, *self._section))
                 if mark in self._section_end:
                     return
                 if mark in self._section and mark not in self._call:
@@ -212,7 +213,7 @@ class XmlCalls(Engine):
             if not mark:
                 raise Cut("the text ended inside a value")
             if mark == self._parameter_end:
-                if (yield from source.ahead(self._after_value)):
+                if (yield from source.ahead(self._behind_value)):
                     return
             elif mark in self._parameter:
                 if last == "\n":

@@ -33,8 +33,8 @@ BEAT_SECONDS: Final = 5.0
 LOST_SECONDS: Final = 20.0
 """A producer that is silent for so long, without even a heartbeat, is dead."""
 POLL_SECONDS: Final = 0.05
-OPEN_SECONDS: Final = 2.0
-"""A stream that was opened a moment ago may not be in the database yet."""
+OPEN_SECONDS: Final = 0.5
+"""A stream that was opened a moment ago may not be there yet."""
 PAGE: Final = 64
 
 
@@ -201,7 +201,7 @@ class DatabaseBuffer:
                 heard = time.monotonic()
                 continue
             if status.last is not None:
-                if after < status.last:
+                if after != status.last:
                     raise incomplete(stream_id, after)
                 return
             await asyncio.sleep(POLL_SECONDS)
@@ -232,7 +232,7 @@ class DatabaseBuffer:
             status = await self._status(stream_id, caller)
             if status is not None:
                 return status
-            if stream_id not in self._live or time.monotonic() > until:
+            if time.monotonic() > until:
                 raise unknown(stream_id)
             await asyncio.sleep(POLL_SECONDS)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Executable, Row, Table, event, inspect, text
+from sqlalchemy import URL, Connection, Executable, Row, Table, event, inspect, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -25,6 +25,8 @@ BUSY_SECONDS: Final = 1.0
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 """A database that takes longer over one statement is as good as gone."""
+READERS: Final = 6
+"""Connections for questions, of each process."""
 CHECKPOINT_PAGES: Final = 4_000
 """How much of the log SQLite lets come together before it goes into the file: 16 MB, a second of a busy gateway."""
 WRITE_LOCK: Final = 0x5347_4C54
@@ -42,13 +44,15 @@ class StoreUnavailable(StreamglotError):
 
 
 class Database:
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-        self.dialect = engine.dialect
-        self.is_sqlite = engine.dialect.name == "sqlite"
-        self.file = Path(engine.url.database or "") if self.is_sqlite else None
+    """Two engines on one place: who writes never waits for a connection behind those who read."""
+
+    def __init__(self, reading: AsyncEngine, writing: AsyncEngine) -> None:
+        self._reading, self._writing = reading, writing
+        self.dialect = writing.dialect
+        self.is_sqlite = self.dialect.name == "sqlite"
+        self.file = Path(writing.url.database or "") if self.is_sqlite else None
         self._inode = 0
-        self._writing = asyncio.Lock()
+        self._turn = asyncio.Lock()
 
     @classmethod
     async def open(cls, url: str, *, revision: str = "head") -> Database:
@@ -58,28 +62,26 @@ class Database:
             file = Path(place.database or "")
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             file.touch(mode=0o600)
-            engine = create_async_engine(place, connect_args={"timeout": BUSY_SECONDS})
-            event.listen(engine.sync_engine, "connect", _prepare_sqlite)
-            event.listen(engine.sync_engine, "begin", _begin_sqlite)
+            settings: dict[str, Any] = {"timeout": BUSY_SECONDS}
         else:
             settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
-            engine = create_async_engine(place, pool_pre_ping=True, pool_size=4, max_overflow=4, connect_args=settings)
-        database = cls(engine)
+        database = cls(_engine(place, settings, READERS), _engine(place, settings, 1))
         try:
             await database._upgrade(revision)
         except BaseException:
-            await engine.dispose()
+            await database.close()
             raise
         return database
 
     async def close(self) -> None:
-        await self._engine.dispose()
+        await self._reading.dispose()
+        await self._writing.dispose()
 
     # --- versions
 
     async def _upgrade(self, revision: str = "head") -> None:
         try:
-            async with self._engine.execution_options(writes=True).begin() as connection:
+            async with self._writing.execution_options(writes=True).begin() as connection:
                 if not self.is_sqlite:
                     await connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})"))
                 await connection.run_sync(_migrate, revision, self.shown)
@@ -91,14 +93,14 @@ class Database:
     @property
     def shown(self) -> str:
         """The address without a password."""
-        return self._engine.url.render_as_string(hide_password=True).replace("+aiosqlite", "").replace("+asyncpg", "")
+        return self._writing.url.render_as_string(hide_password=True).replace("+aiosqlite", "").replace("+asyncpg", "")
 
     # --- reading and writing
 
     async def fetch(self, statement: Executable, parameters: Any = None) -> Sequence[Row[Any]]:
         """All rows. A database that does not answer is a StoreUnavailable."""
         try:
-            async with self._engine.connect() as connection:
+            async with self._reading.connect() as connection:
                 return (await connection.execute(statement, parameters)).all()
         except (DBAPIError, OSError, TimeoutError) as error:
             if not passing(error):
@@ -108,9 +110,9 @@ class Database:
     @asynccontextmanager
     async def writing(self, alone: bool = False) -> AsyncIterator[AsyncConnection]:
         """A transaction that writes; one at a time in this process. ``alone``: nobody else writes meanwhile, anywhere."""
-        async with self._writing:
+        async with self._turn:
             await self._look_for_file()
-            async with self._engine.execution_options(writes=True).begin() as connection:
+            async with self._writing.execution_options(writes=True).begin() as connection:
                 if not self.is_sqlite:
                     shared = "" if alone else "_shared"
                     await connection.execute(text(f"SELECT pg_advisory_xact_lock{shared}({WRITE_LOCK})"))
@@ -125,7 +127,7 @@ class Database:
         except OSError as error:
             raise StoreUnavailable(f"the database {self.file} is gone: {error.strerror}") from None
         if inode != self._inode:
-            await self._engine.dispose()
+            await self.close()
             try:
                 await self._upgrade()
             except ConfigError as error:
@@ -160,6 +162,21 @@ def _lost(error: BaseException | None) -> bool:
 def _reason(error: BaseException) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return (str(cause).strip() or type(cause).__name__).splitlines()[0]
+
+
+def _engine(place: URL, settings: dict[str, Any], connections: int) -> AsyncEngine:
+    engine = create_async_engine(
+        place,
+        connect_args=settings,
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=ANSWER_SECONDS,
+        pool_pre_ping=not place.drivername.startswith("sqlite"),
+    )
+    if engine.dialect.name == "sqlite":
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

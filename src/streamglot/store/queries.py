@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Row, Select, func, select, text
+from sqlalchemy import Row, Select, and_, func, or_, select, text
 
 from ..dialects import DIALECTS, dialect
 from ..events import StreamError
@@ -128,7 +128,9 @@ class Queries:
         if which.until:
             question = question.where(turns.c.started < which.until)
         if which.before:
-            question = question.where(turns.c.id < which.before)
+            when = select(turns.c.started).where(turns.c.id == which.before).scalar_subquery()
+            same = and_(turns.c.started == when, turns.c.id < which.before)
+            question = question.where(or_(turns.c.started < when, same))
         if which.search:
             question = question.where(turns.c.id.in_(matches(which.search, self._database.is_sqlite)))
         return question

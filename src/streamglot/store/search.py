@@ -14,7 +14,7 @@ _TERM: Final = re.compile(r'(-?)(?:"([^"]*)"|(\S+))')
 
 def matches(words: str, sqlite: bool) -> Select[Any]:
     """The ids of the turns that have these words."""
-    texts = schema.texts
+    texts, words = schema.texts, words.replace("\0", " ").lower()
     if sqlite:
         search = table("search", column("rowid"))
         return (
@@ -30,7 +30,7 @@ def fts_query(words: str) -> str:
     """The words in the language of FTS5, every one of them quoted: a user's text is never an operator."""
     wanted: list[str] = []
     unwanted: list[str] = []
-    for minus, phrase, word in _TERM.findall(words.replace("\0", " ")):
+    for minus, phrase, word in _TERM.findall(words):
         term = (phrase or word).replace('"', "")
         if any(character.isalnum() for character in term):
             (unwanted if minus else wanted).append(f'"{term}"')

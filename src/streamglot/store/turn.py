@@ -108,7 +108,7 @@ class Turn:
 
 def mint_id(prefix: str, now: float) -> str:
     """An id that sorts by time."""
-    return f"{prefix}{int(now * 1000):012x}{os.urandom(10).hex()}"
+    return f"{prefix}{int(now * 1_000_000):014x}{os.urandom(9).hex()}"
 
 
 def is_probe(request: Request) -> bool:

@@ -9,7 +9,20 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from ..errors import ConfigError
-from .buffer import BEAT_SECONDS, KEEP_SECONDS, LOST_SECONDS, STREAM_BYTES, WATCH_SECONDS, Chunk, Live, incomplete, lost, unknown
+from .buffer import (
+    BEAT_SECONDS,
+    KEEP_SECONDS,
+    LOST_SECONDS,
+    OPEN_SECONDS,
+    POLL_SECONDS,
+    STREAM_BYTES,
+    WATCH_SECONDS,
+    Chunk,
+    Live,
+    incomplete,
+    lost,
+    unknown,
+)
 from .database import StoreUnavailable
 from .writer import FIRST_PAUSE, LONGEST_PAUSE
 
@@ -20,7 +33,6 @@ BATCH: Final = 1_000
 FLUSH_SECONDS: Final = 0.01
 """Chunks that come together go together."""
 BLOCK_MILLISECONDS: Final = 1_000
-OPEN_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 5.0
 
 
@@ -175,9 +187,9 @@ class ValkeyBuffer:
     async def _owned(self, stream_id: str, caller: str | None) -> bool:
         until = time.monotonic() + OPEN_SECONDS
         while (owner := await self._client.get(f"{PREFIX}{stream_id}:caller")) is None:
-            if stream_id not in self._live or time.monotonic() > until:
+            if time.monotonic() > until:
                 return False
-            await asyncio.sleep(FLUSH_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return caller is None or bool(owner.decode() == caller)
 
     # --- life

@@ -78,7 +78,8 @@ class Writer:
         self._unfit: Counter[str] = Counter()
         self._commits = self._failures = 0
         self._failing_since = 0.0
-        self._dropped_before = 0
+        self._dropping = False
+        self._dropped_before: Counter[str] = Counter()
         self._last_error = ""
         self._closing = False
         self._deadline = 0.0
@@ -91,12 +92,12 @@ class Writer:
         share = SHARES.get(entry.kind, 1.0)
         full = self._weight + entry.weight > share * self._bytes or len(self._queue) >= share * self._entries
         if full or self._task.done():
-            self._dropped[entry.kind] += 1
+            self._drop(entry.kind)
             return False
         now = time.monotonic()
         if not self._queue:
             self._oldest = now
-            self._due = now + self._interval
+            self._due = now + self._interval / 2  # the other half is for the commit itself
         if entry.kind == "chunks":
             self._due = min(self._due, now + CHUNK_SECONDS)
         self._queue.append(entry)
@@ -106,6 +107,14 @@ class Writer:
         if len(self._queue) >= BATCH_ENTRIES:
             self._hurry.set()
         return True
+
+    def _drop(self, kind: str) -> None:
+        """The first of a row is told at once, the whole row when there is room again."""
+        if not self._dropping:
+            self._dropping = True
+            self._dropped_before = self._dropped.copy()
+            self._say({"event": "store_dropping", "kind": kind, "queued": len(self._queue), "queued_bytes": self._weight})
+        self._dropped[kind] += 1
 
     async def flush(self) -> None:
         """Waits until what was put before is in the database (or was unfit for it)."""
@@ -179,6 +188,9 @@ class Writer:
     async def _settle(self, count: int) -> None:
         self._done += count
         self._oldest = time.monotonic()
+        if self._dropping and len(self._queue) < self._entries / 2 and self._weight < self._bytes / 2:
+            self._dropping = False
+            self._say({"event": "store_dropped", "dropped": dict(self._dropped - self._dropped_before)})
         async with self._settled:
             self._settled.notify_all()
 
@@ -231,15 +243,14 @@ class Writer:
         self._last_error = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
         if not self._failing_since:
             self._failing_since = time.monotonic()
-            self._dropped_before = self._dropped.total()
             self._say({"event": "store_failing", "message": self._last_error})
 
     def _succeeded(self) -> None:
         self._commits += 1
         if self._failing_since:
-            seconds, lost = time.monotonic() - self._failing_since, self._dropped.total() - self._dropped_before
+            seconds = time.monotonic() - self._failing_since
             self._failing_since = 0.0
-            self._say({"event": "store_back", "seconds": round(seconds, 3), "dropped": lost})
+            self._say({"event": "store_back", "seconds": round(seconds, 3)})
 
 
 class _GivenUp(Exception):

@@ -59,4 +59,4 @@ def _fill(connection: sa.Connection) -> None:
 
 def _words(body: str | None) -> str:
     parts: list[Any] = json.loads(body)["parts"] if body else []
-    return "\n".join(part["text"] for part in parts if part["type"] == "text" and part.get("text")).replace("\0", "")
+    return "\n".join(part["text"] for part in parts if part["type"] == "text" and part.get("text")).replace("\0", "").lower()

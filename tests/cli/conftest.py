@@ -1,0 +1,14 @@
+"""A shell for every test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.shell import Shell
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)

@@ -1,0 +1,158 @@
+"""The command line, run as a person runs it: with pipes, or at a terminal of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec.json import encode
+
+PROGRAM = str(Path(sys.executable).with_name("streamglot"))
+CHUNK = 'data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%s%s}]%s}\n\n'
+DONE = "data: [DONE]\n\n"
+
+
+def chunk(reason: str = "", usage: object = None, **delta: object) -> str:
+    finish = f',"finish_reason":"{reason}"' if reason else ""
+    counted = f',"usage":{encode(usage).decode()}' if usage else ""
+    return CHUNK % (encode(delta).decode(), finish, counted)
+
+
+def said(*pieces: str) -> list[str]:
+    """A whole answer of these pieces of text."""
+    return [*(chunk(content=piece) for piece in pieces), chunk("stop"), DONE]
+
+
+class Shell:
+    """A home of its own, and an upstream that plays recordings: ``tape`` makes one, a model is its name."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.tapes = home / "tapes"
+        self.tapes.mkdir()
+        config = home / "streamglot.toml"
+        config.write_text(
+            f'[server]\ndiscover = false\n[upstreams.tape]\nbase_url = "file:{self.tapes}"\n'
+            '[upstreams.nowhere]\nbase_url = "http://127.0.0.1:9/v1"\nattempts = 1\nmodels = ["gone"]\n'
+        )
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "STREAMGLOT_CONFIG": str(config),
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "COLUMNS": "80",
+        }
+
+    def tape(self, name: str, chunks: list[str], gap: float = 0.0) -> str:
+        (self.tapes / name).write_text("".join(chunks))
+        times = (f"{number * gap} {len(piece.encode())}\n" for number, piece in enumerate(chunks))
+        (self.tapes / f"{name}.times").write_text("".join(times))
+        return name
+
+    def run(
+        self, *arguments: str, stdin: bytes = b"", environment: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        variables = {**self.environment, **(environment or {})}
+        return subprocess.run(
+            [PROGRAM, *arguments], input=stdin, capture_output=True, check=False, env=variables, cwd=self.home, timeout=60
+        )
+
+    @contextmanager
+    def started(self, *arguments: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+        """With pipes; standard input is empty."""
+        with subprocess.Popen(
+            [PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**self.environment, **more},
+            cwd=self.home,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    @contextmanager
+    def terminal(self, *arguments: str, **more: str) -> Iterator[Terminal]:
+        """At a terminal of 80 columns, which is the controlling one: Ctrl-C works."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+
+        def take_control() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        process = subprocess.Popen(
+            [PROGRAM, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**self.environment, **more},
+            cwd=self.home,
+            start_new_session=True,
+            preexec_fn=take_control,
+        )
+        os.close(slave)
+        try:
+            yield Terminal(master, process)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(master)
+
+
+class Terminal:
+    def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
+        self.seen = b""
+        self.process = process
+        self._master = master
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def until(self, mark: bytes, seconds: float = 20.0) -> bytes:
+        """What is on the terminal once this has come."""
+        end = time.monotonic() + seconds
+        while mark not in self.seen:
+            if not self._read(end - time.monotonic()):
+                raise AssertionError(f"{mark!r} did not come: {self.seen!r}")
+        return self.seen
+
+    def end(self, seconds: float = 20.0) -> int:
+        """The status of the program, once it has ended."""
+        end = time.monotonic() + seconds
+        while self._read(end - time.monotonic()):
+            pass
+        return self.process.wait(max(0.1, end - time.monotonic()))
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._master], [], [], max(0.0, seconds))[0]:
+            return False
+        try:
+            data = os.read(self._master, 65_536)
+        except OSError:  # the other side is closed
+            return False
+        self.seen += data
+        self._answer(data)
+        return bool(data)
+
+    def _answer(self, data: bytes) -> None:
+        """A program that asks where the cursor is hears that it is in the corner."""
+        if b"\x1b[6n" in data:
+            os.write(self._master, b"\x1b[1;1R")
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)

@@ -1,0 +1,112 @@
+"""``models``, ``formats``, ``config``, ``doctor``, ``setup``, ``local``."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+
+from cli.shell import Shell
+
+
+def test_models(shell: Shell) -> None:
+    listed = json.loads(shell.run("models", "--json").stdout)
+    assert {"model": "replay", "upstream": "replay", "pattern": False} in listed["models"]
+    assert b"gone  " in shell.run("models").stdout
+
+
+def test_formats(shell: Shell) -> None:
+    assert b"hermes" in shell.run("formats").stdout
+    assert b"<tool_call>" in shell.run("formats", "hermes").stdout
+    assert shell.run("formats", "-m", "qwen3-8b").stdout == b"qwen3-8b: hermes\n"
+    assert shell.run("formats", "klingon").returncode == 2
+
+
+def test_config(shell: Shell) -> None:
+    shown = shell.run("config", "show").stdout.decode()
+    assert "upstreams.nowhere.attempts = 1" in shown
+    assert "server.port = 8484  # default" in shown
+    assert shell.run("config", "edit", environment={"EDITOR": "true"}).returncode == 0
+    script = shell.home / "editor"
+    script.write_text("#!/bin/sh\necho 'colour = 1' >> \"$1\"\n")
+    script.chmod(0o755)
+    done = shell.run("config", "edit", environment={"EDITOR": str(script)})
+    assert done.returncode == 2
+    assert b"colour" in done.stderr
+    fresh = shell.home / "new" / "streamglot.toml"
+    assert shell.run("config", "edit", "-c", str(fresh), environment={"EDITOR": "true"}).returncode == 0
+    assert tomllib.loads(fresh.read_text()) == {"server": {}}
+
+
+def test_doctor(shell: Shell) -> None:
+    done = shell.run("doctor", "--json")
+    findings = {finding["about"]: finding for finding in json.loads(done.stdout)}
+    assert findings["upstream nowhere"]["state"] == "bad"
+    assert "check base_url" in findings["upstream nowhere"]["step"]
+    assert findings["local model"]["step"] == "streamglot local pull"
+    assert done.returncode == 1
+    (shell.home / "streamglot.toml").write_text('[upstreams.one]\nbase_url = "http://127.0.0.1:9"\nkey_env = "MY_KEY"\n')
+    words = shell.run("doctor", "--offline").stdout.decode()
+    assert "MY_KEY is not set  → export MY_KEY=…" in words
+    assert "\x1b" not in words
+    (shell.home / "streamglot.toml").write_text("colour = 1")
+    done = shell.run("doctor", "--offline")
+    assert done.returncode == 1
+    assert "streamglot config edit" in done.stdout.decode()
+
+
+CLIENTS = (
+    "codex",
+    "claude-code",
+    "openai",
+    "anthropic",
+    "opencode",
+    "aider",
+    "continue",
+    "open-webui",
+    "vercel",
+    "langchain",
+    "curl",
+)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_setup(shell: Shell, client: str) -> None:
+    done = shell.run("setup", client, "--address", "http://10.0.0.1:1234/", "-m", "some-model", "--key", "k-1")
+    text = done.stdout.decode()
+    assert done.returncode == 0
+    assert "http://10.0.0.1:1234" in text
+    assert "1234//" not in text
+    if client in ("claude-code", "opencode"):
+        json.loads(text)
+    if client == "codex":
+        assert tomllib.loads(text)["model_providers"]["streamglot"]["base_url"] == "http://10.0.0.1:1234/v1"
+
+
+def test_setup_writes_but_never_over_a_file(shell: Shell) -> None:
+    done = shell.run("setup", "claude-code", "--write")
+    path = shell.home / ".claude" / "settings.json"
+    assert done.returncode == 0
+    assert json.loads(path.read_text())["env"]["ANTHROPIC_MODEL"] == "local"
+    path.write_text("mine")
+    done = shell.run("setup", "claude-code", "--write")
+    assert (done.returncode, path.read_text()) == (2, "mine")
+    assert shell.run("setup", "curl", "--write").returncode == 2
+    assert shell.run("setup", "klingon").returncode == 2
+    assert shell.run("setup", "codex", "-m", 'x"\nevil = "').returncode == 2
+    assert len(shell.run("setup").stdout.splitlines()) == len(CLIENTS)
+
+
+def test_local(shell: Shell) -> None:
+    done = shell.run("local", "list")
+    assert b"streamglot local pull" in done.stderr
+    (shell.home / "tiny.gguf").write_bytes(b"GGUF....")
+    done = shell.run("local", "pull", "tiny.gguf")
+    assert done.stdout.decode().strip().endswith("tiny.gguf")
+    assert b"* tiny  0 MB" in shell.run("local", "list").stdout
+    assert shell.run("local", "remove", "tiny").returncode == 0
+    assert shell.run("local", "remove", "tiny").returncode == 2
+    with shell.terminal("local", "pull", "tiny.gguf") as terminal:
+        assert terminal.end() == 0
+    assert b"weights" in terminal.seen

@@ -1,0 +1,221 @@
+"""``streamglot query`` with pipes and at a terminal: what is written where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, said
+
+HOSTILE = "before\x1b]0;owned\x07\x1b[2J\x1b[31mred\x9b2Jafter\x1b[0m \u202egnp.exe\r gone"
+CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def test_words_and_standard_input_are_joined(shell: Shell) -> None:
+    done = shell.run("query", "-m", "replay", "what", "is", "this", stdin=b"a file\n")
+    assert done.stdout == b"You said: what is this\n\na file\n"
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_nothing_asked(shell: Shell) -> None:
+    done = shell.run("query")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"nothing was asked" in done.stderr
+
+
+def test_a_pipe_gets_plain_text(shell: Shell) -> None:
+    shell.tape("fancy", said("# Title\n\n", "some **bold** words\n", "```python\nx = 1\n```\n"))
+    done = shell.run("query", "-m", "fancy", "x")
+    assert done.stdout == b"# Title\n\nsome **bold** words\n```python\nx = 1\n```\n"
+    assert not CONTROLS.search(done.stdout + done.stderr)
+
+
+def test_a_terminal_gets_rendered_markdown(shell: Shell) -> None:
+    shell.tape("fancy", said("some ", "**bo", "ld** words\n\n", "* one\n* two\n"), gap=0.02)
+    with shell.terminal("query", "-m", "fancy", "x") as terminal:
+        assert terminal.end() == 0
+    assert b"\x1b[1mbold\x1b[0m" in terminal.seen
+    assert b"**" not in terminal.seen.rpartition(b"some")[2]
+    assert "\x1b[1m • \x1b[0mone".encode() in terminal.seen
+    with shell.terminal("query", "-m", "fancy", "--markdown", "never", "x") as terminal:
+        assert terminal.end() == 0
+    assert b"**bold**" in terminal.seen
+    assert b"\x1b" not in terminal.seen
+
+
+def test_markdown_is_written_once_however_long_it_is(shell: Shell) -> None:
+    lines = [f"line number {number}\n\n" for number in range(80)]
+    shell.tape("long", said(*lines), gap=0.004)
+    with shell.terminal("query", "-m", "long", "x") as terminal:
+        assert terminal.end() == 0
+    shown = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", terminal.seen)
+    assert [line for line in lines if line.strip().encode() not in shown] == []
+    whole = shell.run("query", "-m", "long", "--markdown", "always", "x").stdout
+    assert whole.count(b"line number 40") >= 1
+
+
+@pytest.mark.parametrize("markdown", ["never", "always"])
+def test_escape_sequences_of_a_model_do_nothing(shell: Shell, markdown: str) -> None:
+    shell.tape("hostile", said(*HOSTILE, "\n"))
+    piped = shell.run("query", "-m", "hostile", "--markdown", "never", "x")
+    assert not CONTROLS.search(piped.stdout)
+    assert "␛]0;owned␇".encode() in piped.stdout
+    with shell.terminal("query", "-m", "hostile", "--markdown", markdown, "x") as terminal:
+        assert terminal.end() == 0
+    for sequence in (b"\x1b]", b"\x07", b"\x1b[2J", b"\x1b[31m", b"\xc2\x9b", "\u202e".encode(), b"\r gone"):
+        assert sequence not in terminal.seen
+    assert b"owned" in terminal.seen
+
+
+def test_escape_sequences_elsewhere_do_nothing(shell: Shell) -> None:
+    call = {"index": 0, "id": "1", "type": "function", "function": {"name": "evil\x1b[2J", "arguments": '{"a":"\x1b]0;x\x07"}'}}
+    chunks = [chunk(reasoning_content="think\x1b[2J"), chunk(tool_calls=[call]), chunk("tool_calls"), DONE]
+    shell.tape("hostile", chunks)
+    done = shell.run("query", "-m", "hostile", "x")
+    assert not CONTROLS.search(done.stdout + done.stderr)
+    shell.tape("refused", ['data: {"error":{"message":"no\x1b[2J"}}\n\n'.replace("\x1b", "\\u001b")])
+    done = shell.run("query", "-m", "refused", "x")
+    assert done.returncode == 1
+    assert not CONTROLS.search(done.stderr)
+
+
+def test_raw_is_exact_for_a_pipe_and_safe_for_a_terminal(shell: Shell) -> None:
+    shell.tape("hostile", said(HOSTILE))
+    assert shell.run("query", "-m", "hostile", "--raw", "x").stdout.decode() == f"{HOSTILE}\n"
+    with shell.terminal("query", "-m", "hostile", "--raw", "x") as terminal:
+        assert terminal.end() == 0
+    assert b"\x1b" not in terminal.seen
+
+
+def test_reasoning_is_dim_and_on_standard_error(shell: Shell) -> None:
+    shell.tape("deep", [chunk(reasoning_content="well …"), *said("yes")])
+    done = shell.run("query", "-m", "deep", "x")
+    assert (done.stdout, done.stderr) == (b"yes\n", "well …\n".encode())
+    assert shell.run("query", "-m", "deep", "--hide-reasoning", "x").stderr == b""
+    with shell.terminal("query", "-m", "deep", "x") as terminal:
+        assert terminal.end() == 0
+    assert "\x1b[2mwell …\x1b[0m".encode() in terminal.seen
+    with shell.terminal("query", "-m", "deep", "x", NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+    assert b"\x1b[2m" not in terminal.seen
+
+
+def test_calls_are_shown_with_their_arguments(shell: Shell) -> None:
+    first = {"index": 0, "id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city"'}}
+    rest = {"index": 0, "function": {"arguments": ': "Paris"}'}}
+    shell.tape(
+        "caller", [chunk(content="Let me see."), chunk(tool_calls=[first]), chunk(tool_calls=[rest]), chunk("tool_calls"), DONE]
+    )
+    tools = shell.home / "tools.json"
+    tools.write_text('[{"type":"function","function":{"name":"weather"}}]')
+    done = shell.run("query", "-m", "caller", "--tools-file", str(tools), "x")
+    assert done.stdout.decode() == 'Let me see.\n→ weather({"city": "Paris"})\n'
+
+
+def test_json_and_events(shell: Shell) -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+    shell.tape("song", [*(chunk(content=piece) for piece in ("la ", "la")), chunk("stop", usage), DONE])
+    answer = json.loads(shell.run("query", "-m", "song", "--json", "x").stdout)
+    assert answer["choices"][0]["parts"][0]["text"] == "la la"
+    assert answer["usage"]["input_tokens"] == 7
+    lines = shell.run("query", "-m", "song", "--events", "x").stdout.splitlines()
+    kinds = [json.loads(line)["type"] for line in lines]
+    assert (kinds[0], kinds.count("text_delta"), kinds[-1]) == ("stream_start", 2, "stream_end")
+    done = shell.run("query", "-m", "song", "-u", "x")
+    assert done.stderr == b"7 tokens in, 2 out; cost: unknown\n"
+
+
+def test_ctrl_c_keeps_the_partial_answer(shell: Shell) -> None:
+    shell.tape("slow", said("first ", *("more " for _ in range(200))), gap=0.1)
+    with shell.started("query", "-m", "slow", "x") as process:
+        assert process.stdout is not None
+        assert process.stdout.read(6) == b"first "
+        interrupt(process)
+        out, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert out.endswith(b"\n")
+    assert b"Traceback" not in err
+    with shell.terminal("query", "-m", "slow", "x") as terminal:
+        terminal.until(b"first")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+    assert b"Traceback" not in terminal.seen
+    assert terminal.seen.rfind(b"\x1b[?25h") > terminal.seen.rfind(b"\x1b[?25l"), "the cursor is hidden"
+
+
+def test_ctrl_c_and_json(shell: Shell) -> None:
+    shell.tape("slow", said("first ", *("more " for _ in range(200))), gap=0.1)
+    with shell.started("query", "-m", "slow", "--events", "x") as process:
+        assert process.stdout is not None
+        lines: list[bytes] = []
+        while not lines or b"text_delta" not in lines[-1]:
+            lines.append(process.stdout.readline())
+        interrupt(process)
+        lines += process.communicate(timeout=10)[0].splitlines()
+    assert json.loads(lines[-1]) == {"type": "stream_end", "reason": "cancelled"}
+    assert json.loads(lines[-2]) == {"type": "text_end"}
+    assert process.returncode == 130
+
+
+def test_a_broken_pipe_is_silent(shell: Shell) -> None:
+    shell.tape("long", said(*("word " * 100 for _ in range(500))), gap=0.002)
+    for form in ("--markdown=never", "--events", "--json"):
+        with shell.started("query", "-m", "long", form, "x") as process:
+            assert process.stdout is not None
+            if form != "--json":
+                assert process.stdout.read(10)
+            process.stdout.close()
+            assert process.stderr is not None
+            assert process.stderr.read() == b""
+            assert process.wait(20) == 128 + signal.SIGPIPE
+    script = f"set -o pipefail; {PROGRAM} query -m long x | head -c 5"
+    done = subprocess.run(["bash", "-c", script], env=shell.environment, capture_output=True, timeout=30, check=False)
+    assert (done.stdout, done.stderr) == (b"word ", b"")
+
+
+def test_errors_and_their_status(shell: Shell) -> None:
+    done = shell.run("query", "-m", "nowhere/gone", "x")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"cannot be reached" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    shell.tape("cut", [chunk(content="half an ans")])
+    done = shell.run("query", "-m", "cut", "x")
+    assert (done.returncode, done.stdout) == (1, b"half an ans\n")
+    assert b"streamglot: " in done.stderr
+    for wrong in (
+        ["--no-such-option"],
+        ["--raw", "--json"],
+        ["--schema", "none.json"],
+        ["--attach", "none.png"],
+        ["--markdown", "x"],
+    ):
+        done = shell.run("query", "-m", "replay", *wrong, "x")
+        assert (done.returncode, done.stdout) == (2, b""), wrong
+        assert done.stderr
+        assert b"Traceback" not in done.stderr
+
+
+def test_help_is_quick_because_it_imports_little() -> None:
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-c",
+        "import sys; sys.argv[1:] = ['--help']; import streamglot.cli as c; c.main()",
+    ]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "query" in done.stdout
+    assert not imported & {"aiohttp", "httptools", "rich", "prompt_toolkit", "genai_prices", "uvicorn", "pydantic", "xllamacpp"}
+
+
+def test_completion(shell: Shell) -> None:
+    words = {"COMP_WORDS": "streamglot qu", "COMP_CWORD": "1", "_STREAMGLOT_COMPLETE": "complete_bash"}
+    assert shell.run(environment=words).stdout.split() == [b"query"]
+    words = {**words, "COMP_WORDS": "streamglot translate --to open", "COMP_CWORD": "3"}
+    assert b"openai_responses" in shell.run(environment=words).stdout

@@ -1,0 +1,141 @@
+"""``replay``, ``record`` and ``probe``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.shell import DONE, Shell, chunk, said
+from local.model import real_model
+from served import served
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+
+
+def test_replay_in_another_dialect(shell: Shell) -> None:
+    tape = shell.tapes / shell.tape("song", said("la ", "la"))
+    done = shell.run("replay", str(tape), "--as", "anthropic")
+    assert done.stdout.startswith(b"event: message_start")
+    assert b"message_stop" in done.stdout
+    assert shell.run("replay", str(tape)).stdout == b"la la\n"
+    events = shell.run("replay", str(tape), "--as", "events").stdout
+    (shell.home / "events").write_bytes(events)
+    assert shell.run("replay", "events").stdout == b"la la\n"
+
+
+def test_replay_keeps_the_time(shell: Shell) -> None:
+    tape = str(shell.tapes / shell.tape("slow", said(*("la " for _ in range(8))), gap=0.1))
+    began = time.monotonic()
+    assert shell.run("replay", tape, "--speed", "0").returncode == 0
+    quick = time.monotonic() - began
+    began = time.monotonic()
+    assert shell.run("replay", tape, "--speed", "1x").returncode == 0
+    assert time.monotonic() - began - quick > 0.4
+    assert shell.run("replay", tape, "--speed", "fast").returncode == 2
+
+
+def test_replay_says_when_it_ended_in_an_error(shell: Shell) -> None:
+    tape = str(shell.tapes / shell.tape("cut", [chunk(content="half")]))
+    done = shell.run("replay", tape)
+    assert (done.returncode, done.stdout) == (1, b"half\n")
+    assert done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", [path for path in ("anthropic", "openai_chat", "openai_responses", "gemini", "ollama") if (CORPUS / path).is_dir()]
+)
+def test_the_dialect_of_a_recording_is_guessed(shell: Shell, name: str) -> None:
+    path = next(path for path in sorted((CORPUS / name).iterdir()) if path.suffix in (".sse", ".ndjson"))
+    guessed = shell.run("replay", str(path), "--as", "events", "--speed", "0").stdout
+    told = shell.run("replay", str(path), "--as", "events", "--speed", "0", "--from", name).stdout
+    assert guessed == told
+    assert guessed
+
+
+def test_record(shell: Shell) -> None:
+    answer = "".join(said("la ", "la")).encode()
+    with served(answer, "text/event-stream") as url:
+        (shell.home / "streamglot.toml").write_text(f'[server]\ndiscover = false\n[upstreams.one]\nbase_url = "{url}/v1"\n')
+        done = shell.run("record", "-m", "m", "-o", "song", "sing")
+    assert done.returncode == 0, done.stderr
+    assert (shell.home / "song").read_bytes() == answer
+    sizes = [int(line.split()[1]) for line in (shell.home / "song.times").read_text().splitlines()]
+    assert sum(sizes) == len(answer)
+    assert shell.run("replay", "song").stdout == b"la la\n"
+    with served(b'{"error":{"message":"no"}}', "application/json", 500) as url:
+        (shell.home / "streamglot.toml").write_text(f'[server]\ndiscover = false\n[upstreams.one]\nbase_url = "{url}/v1"\n')
+        assert shell.run("record", "-m", "m", "sing").returncode == 1
+
+
+def test_probe_of_a_server_that_does_everything_wrong(shell: Shell) -> None:
+    call = {"id": "1", "function": {"name": "weather", "arguments": {"city": "Paris"}}}
+    chunks = [
+        'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',
+        'data: {"id":"x","object":"thing","choices":[{"index":0,"delta":{"mood":"good"}}]}\n\n',
+        chunk(tool_calls=[call]),
+        chunk("stop"),
+        chunk("stop"),
+    ]
+    with served("".join(chunks).encode(), "text/plain") as url:
+        done = shell.run("probe", f"{url}/v1", "-m", "m", "-d", "openai_chat")
+    words = done.stdout.decode()
+    for sentence in (
+        "the content type is 'text/plain'",
+        "does not end with `data: [DONE]`",
+        "chunks have no `model`",
+        "`id` changes",
+        "`object` is `thing`",
+        "choices have no `index`",
+        "does not say `role: assistant`",
+        "the dialect does not know: `mood`",
+        "`finish_reason` comes 2 times",
+        "fragments of tool calls have no `index`",
+        "`arguments` is a JSON value",
+        "no usage was reported",
+        "reasoning was asked for, and none was shown",
+    ):
+        assert sentence in words
+    assert done.returncode == 0
+
+
+def test_probe_of_nobody(shell: Shell) -> None:
+    done = shell.run("probe", "http://127.0.0.1:9/v1", "-m", "m")
+    assert done.returncode == 1
+    assert b"not spoken here" in done.stdout
+    assert shell.run("probe", "nobody").returncode == 2
+
+
+def test_probe_of_a_good_server_finds_nothing(shell: Shell) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    counted = chunk(usage=usage).replace('"choices":[{"index":0,"delta":{}}]', '"choices":[]')
+    good = [chunk(role="assistant", content="Hello"), chunk(content=" there"), chunk("stop"), counted, DONE]
+    with served("".join(good).encode(), "text/event-stream") as url:
+        found = json.loads(shell.run("probe", f"{url}/v1", "-m", "m", "-d", "openai_chat", "--json").stdout)
+    plain = found[0]["observations"][0]
+    assert plain["deviations"] == []
+    assert plain["order"] == ["text ×2", "usage", "end (end)"]
+    assert (shell.home / plain["recording"]).read_text() == "".join(good)
+
+
+def test_probe_of_the_real_server_names_its_real_faults(shell: Shell) -> None:
+    thinks = '{"chat_template_kwargs":{"reasoning_effort":"low"},"thinking":{"type":"enabled","budget_tokens":5}}'
+    with real_model() as model:
+        variables = {"STREAMGLOT_PROBE_KEY": model.key}
+        command = ("probe", model.base_url, "-m", "local", "--max-tokens", "40")
+        words = shell.run(*command, environment=variables).stdout.decode()
+        thought = shell.run(*command, "-d", "anthropic", "--body", thinks, environment=variables).stdout.decode()
+    chat, responses, messages = (words.partition(f"{name} at ")[2] for name in ("openai_chat", "openai_responses", "anthropic"))
+    assert "the dialect does not know: `timings`" in chat
+    assert "arguments of weather: " in chat
+    assert "finish: 'tool_calls'" in chat
+    assert (
+        "all events about items are without an `output_index`" in responses
+        or "about items without an `output_index`" in responses
+    )
+    assert "without a `sequence_number`" in responses
+    assert "response.function_call_arguments.delta is never followed by" in responses
+    assert "a tool_use block begins without `input`" in messages
+    assert "blocks overlap: block 1 (text) begins while 0 (thinking) is open" in thought

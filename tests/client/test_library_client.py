@@ -1,0 +1,192 @@
+"""The client as a library: asynchronous and plain, through the same path."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import streamglot
+from client.tape import LAST, recording, talker, text
+from served import served
+from streamglot import (
+    Client,
+    ConfigError,
+    Message,
+    Request,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    Upstream,
+    UpstreamError,
+    UpstreamTimeout,
+    check,
+    collect,
+)
+from streamglot.messages import TextPart
+from streamglot.upstream import Timeouts
+
+
+def test_plain(tmp_path: Path) -> None:
+    tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
+    with Client(upstreams=[tape]) as client:
+        stream = client.stream(model="song", messages="sing")
+        events = list(stream)
+        assert (stream.upstream, stream.dropped) == ("tape", [])
+        again = collect(client.stream(model="tape/song", messages=[{"role": "user", "content": "again"}]))
+    check(events)
+    assert collect(events).choices[0].text == "la la" == again.choices[0].text
+
+
+def test_asynchronous(tmp_path: Path) -> None:
+    tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
+
+    async def ask() -> list[streamglot.Event]:
+        async with Client(upstreams=[tape]) as client:
+            return [event async for event in client.stream(model="song", messages="sing")]
+
+    assert collect(asyncio.run(ask())).choices[0].text == "la la"
+
+
+def test_many_at_once(tmp_path: Path) -> None:
+    tape = recording(tmp_path, "song", [*text(*("la " for _ in range(20))), LAST], gap=0.005)
+
+    async def ask() -> list[str]:
+        async with Client(upstreams=[tape]) as client:
+
+            async def one() -> str:
+                return collect([event async for event in client.stream(model="song", messages="sing")]).choices[0].text
+
+            return await asyncio.gather(*(one() for _ in range(20)))
+
+    assert asyncio.run(ask()) == ["la " * 20] * 20
+
+
+def test_requests_in_every_form() -> None:
+    with served("".join([*text("yes"), LAST]).encode(), "text/event-stream") as url:
+        ours = [Message("user", [TextPart("hi")])]
+        with Client(upstreams=[Upstream(name="one", base_url=f"{url}/v1")]) as client:
+            assert client.stream(model="m", messages="hi", max_tokens=3).request.max_tokens == 3
+            assert client.stream(model="m", messages=ours, temperature=0.5).request.temperature == 0.5
+            theirs = client.stream(model="m", messages=[{"role": "user", "content": "hi"}], dialect="anthropic", max_tokens=9)
+            assert theirs.request.max_tokens == 9
+            whole = client.stream(Request("m", ours))
+            assert whole.request.stream
+            assert collect(whole).choices[0].text == "yes"
+            system = client.stream(model="m", messages="hi", system="be brief").request.messages[0]
+            assert (system.role, system.text) == ("system", "be brief")
+            with pytest.raises(TypeError, match="no colour"):
+                client.stream(model="m", messages=ours, colour="red")
+
+
+def test_an_error_before_the_answer_is_raised() -> None:
+    nowhere = Upstream(name="nowhere", base_url="http://127.0.0.1:9/v1", attempts=1)
+    with Client(upstreams=[nowhere]) as client:
+        with pytest.raises(UpstreamError, match="cannot be reached"):
+            list(client.stream(model="m", messages="hi"))
+        assert list(client.stream(model="replay", messages="still here"))
+    with served(b'{"error":{"message":"no such key"}}', "application/json", 401) as url:
+        locked = Upstream(name="locked", base_url=f"{url}/v1", key="sk-secret-secret-secret", attempts=1)
+        with Client(upstreams=[locked]) as client, pytest.raises(UpstreamError) as caught:
+            list(client.stream(model="m", messages="hi"))
+    assert "no such key" in caught.value.message
+    assert "sk-secret" not in caught.value.message
+
+
+def test_an_error_inside_the_answer_is_its_last_event() -> None:
+    half = "".join(text("half an ans")).encode()
+    with served(half, "text/event-stream") as url, Client(upstreams=[Upstream(name="cut", base_url=f"{url}/v1")]) as client:
+        events = list(client.stream(model="m", messages="hi"))
+    check(events)
+    assert isinstance(events[-1], StreamError)
+    assert events[-1].code == "upstream_truncated"
+    assert collect(events).choices[0].text == "half an ans"
+
+
+def test_a_silent_upstream_is_given_up(tmp_path: Path) -> None:
+    tape = recording(tmp_path, "slow", [*text("one ", "two"), LAST], gap=5.0)
+    tape.timeouts = Timeouts(idle=0.1)
+    with Client(upstreams=[tape]) as client:
+        events = list(client.stream(model="slow", messages="hi"))
+    check(events)
+    assert isinstance(events[-1], StreamError)
+    assert events[-1].code == UpstreamTimeout.code
+    assert collect(events).choices[0].text == "one "
+
+
+def test_closing_hangs_up() -> None:
+    with talker() as server, Client(upstreams=[server.upstream()]) as client:
+        with client.stream(model="m", messages="talk") as stream:
+            assert any(isinstance(event, TextDelta) for event in stream)
+        assert server.gone.wait(5)
+        assert list(stream) == []
+
+
+def test_leaving_the_client_hangs_up() -> None:
+    async def ask(url_of: Upstream) -> None:
+        async with Client(upstreams=[url_of]) as client:
+            stream = client.stream(model="m", messages="talk")
+            assert await anext(stream)
+
+    with talker() as server:
+        asyncio.run(ask(server.upstream()))
+        assert server.gone.wait(5)
+
+
+def test_a_reader_that_takes_its_time_slows_the_upstream_down() -> None:
+    with talker(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
+        stream = client.stream(model="m", messages="talk")
+        next(iter(stream))
+        before = -1
+        while server.sent != before:
+            before = server.sent
+            assert not server.gone.wait(0.3)
+        assert server.sent * 150 < 16 * 2**20, "the whole stream is being kept"
+        stream.close()
+        assert server.gone.wait(5)
+
+
+def test_the_two_ways_are_not_mixed(tmp_path: Path) -> None:
+    tape = recording(tmp_path, "song", [*text("la"), LAST])
+
+    async def ask() -> None:
+        async with Client(upstreams=[tape]) as client:
+            with pytest.raises(ConfigError, match="async for"):
+                list(client.stream(model="song", messages="sing"))
+
+    asyncio.run(ask())
+    with pytest.raises(ConfigError, match="not open"):
+        Client(upstreams=[tape]).stream(messages="sing")
+
+
+def test_what_is_meant_where_no_model_is_named(tmp_path: Path) -> None:
+    nothing = {"HOME": str(tmp_path), "STREAMGLOT_CACHE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    with Client(environment=nothing) as client:
+        found = set(client.desk.routes.upstreams) - {"replay"}
+        if not found:  # no server of some kind runs on this machine
+            with pytest.raises(ConfigError, match="nobody is there to be asked"):
+                list(client.stream(messages="hi"))
+            with pytest.raises(ConfigError, match="the local model cannot be run"):
+                list(client.stream(model="local", messages="hi"))
+    only = Upstream(name="only", base_url="http://127.0.0.1:9", models=["that"])
+    with Client(upstreams=[only]) as client:
+        assert client.desk.routes.named("") == "that"
+    anything = Upstream(name="any", base_url="http://127.0.0.1:9")
+    with Client(upstreams=[anything]) as client, pytest.raises(ConfigError, match="any/…"):
+        list(client.stream(messages="hi"))
+
+
+def test_an_ending_that_the_upstream_did_not_say(tmp_path: Path) -> None:
+    tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
+    with Client(upstreams=[tape]) as client:
+        stream = client.stream(model="song", messages="sing")
+        taken: list[streamglot.Event] = []
+        for event in stream:
+            taken.append(event)
+            if isinstance(event, TextDelta):
+                break
+        taken += stream.ending(StreamEnd("cancelled"))
+        check(taken)
+        untouched = client.stream(model="song", messages="sing")
+        check(untouched.ending(StreamEnd("cancelled")))

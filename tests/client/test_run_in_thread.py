@@ -1,0 +1,141 @@
+"""Streams on a worker: bounded, stopped from anywhere, their errors told, and nothing that hangs."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from client.tape import LAST, recording, talker, text
+from streamglot import Client, ConfigError, Event, StreamEnd, StreamError, TextDelta, Upstream, check, collect, run_in_thread
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_a_loop_that_never_waits(tmp_path: Path) -> None:
+    tape = recording(tmp_path, "song", [*text(*("la " for _ in range(30))), LAST], gap=0.005)
+    with Client(upstreams=[tape]) as client:
+        running = run_in_thread(client=client, model="song", messages="sing")
+        events: list[Event] = []
+        turns = 0
+        while not running.finished:
+            turns += 1
+            events += running.drain()
+            time.sleep(0.002)
+    check(events)
+    assert collect(events).choices[0].text == "la " * 30
+    assert turns > 5
+    assert list(running.drain()) == []
+
+
+def test_without_a_client_of_its_own() -> None:
+    running = run_in_thread(model="replay", messages="hello")
+    assert collect(running).choices[0].text == "You said: hello"
+    assert running.join(5)
+
+
+def test_it_is_bounded() -> None:
+    with talker(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
+        running = run_in_thread(client=client, size=8, model="m", messages="talk")
+        time.sleep(0.3)
+        assert len(list(running.drain())) <= 8
+        running.stop()
+        assert running.join(5)
+        assert server.gone.wait(5)
+
+
+def test_stop_from_another_thread() -> None:
+    with talker() as server, Client(upstreams=[server.upstream()]) as client:
+        running = run_in_thread(client=client, model="m", messages="talk")
+        threading.Timer(0.1, running.stop).start()
+        events = list(running)
+        check(events)
+        assert events[-1] == StreamEnd("cancelled")
+        assert any(isinstance(event, TextDelta) for event in events)
+        assert server.gone.wait(5)
+        running.stop()  # again, and nothing happens
+
+
+def test_stop_while_nobody_reads() -> None:
+    with talker(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
+        running = run_in_thread(client=client, size=4, model="m", messages="talk")
+        time.sleep(0.1)
+        running.stop()
+        assert server.gone.wait(5)
+        events = list(running)
+        assert events[-1] == StreamEnd("cancelled")
+        check(events)
+
+
+def test_stop_before_the_answer_has_begun(tmp_path: Path) -> None:
+    with Client(upstreams=[recording(tmp_path, "late", ["", *text("x")], gap=30)]) as client:
+        running = run_in_thread(client=client, model="late", messages="hi")
+        running.stop()
+        events = list(running)
+        check(events)
+        assert events[-1] == StreamEnd("cancelled")
+
+
+@pytest.mark.parametrize("model", ["nowhere/m", "none/such", ""])
+def test_every_error_is_an_event(model: str) -> None:
+    nowhere = Upstream(name="nowhere", base_url="http://127.0.0.1:9/v1", attempts=1, models=["m"])
+    other = Upstream(name="other", base_url="http://127.0.0.1:9/v1", attempts=1, models=["n"])
+    with Client(upstreams=[nowhere, other]) as client:
+        events = list(run_in_thread(client=client, model=model, messages="hi"))
+    check(events)
+    assert isinstance(events[-1], StreamError)
+
+
+def test_errors_of_the_request_itself_too() -> None:
+    events = list(run_in_thread(model="replay", messages=[{"role": "clown", "content": "hi"}]))
+    check(events)
+    assert isinstance(events[-1], StreamError)
+    events = list(run_in_thread(model="replay", messages="hi", temperature=object()))
+    assert isinstance(events[-1], (StreamError, StreamEnd))
+
+
+def test_a_client_that_is_not_open() -> None:
+    with pytest.raises(ConfigError, match="must be open"):
+        run_in_thread(client=Client(upstreams=[Upstream()]), messages="hi")
+
+
+def test_who_forgets_it_stops_it() -> None:
+    with talker() as server, Client(upstreams=[server.upstream()]) as client:
+        running = run_in_thread(client=client, model="m", messages="talk")
+        assert running.get(5) is not None
+        del running
+        gc.collect()
+        assert server.gone.wait(5)
+
+
+def test_a_client_that_closes_ends_its_streams() -> None:
+    with talker() as server:
+        with Client(upstreams=[server.upstream()]) as client:
+            running = run_in_thread(client=client, model="m", messages="talk")
+            assert running.get(5) is not None
+        assert server.gone.wait(5)
+        last = None
+        while (event := running.get(5)) is not None:
+            last = event
+        assert isinstance(last, (StreamEnd, StreamError))
+
+
+def test_a_program_that_leaves_does_not_wait_for_it() -> None:
+    code = "import streamglot; streamglot.run_in_thread(model='replay', messages='word ' * 100_000).get(5); print('left')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=20, check=True)
+    assert done.stdout == b"left\n"
+
+
+@pytest.mark.parametrize("example", ["plain_loop.py", "window.py"])
+def test_the_examples(example: str) -> None:
+    command = [sys.executable, str(EXAMPLES / example), "--model", "replay", "hello", "there"]
+    done = subprocess.run(command, capture_output=True, timeout=30, check=False, text=True)
+    if "no display" in done.stderr or "No module named" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    assert "You said: hello there" in done.stdout

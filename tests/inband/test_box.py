@@ -1,0 +1,105 @@
+"""The box over events: what is not text passes through in its place."""
+
+from __future__ import annotations
+
+from inband.readings import WEATHER, put_together, read_all_ways
+from streamglot.events import (
+    BareEvent,
+    Citation,
+    Echo,
+    KeepAlive,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
+from streamglot.grammar import check
+from streamglot.inband import InBand, inband, parse_text
+
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+def run(box: InBand, events: list[BareEvent]) -> list[BareEvent]:
+    out: list[BareEvent] = []
+    for event in events:
+        out += box.feed(event)
+    return out + box.close()
+
+
+def stream(*texts: str, end: BareEvent | None = None) -> list[BareEvent]:
+    return [StreamStart(), TextStart(), *map(TextDelta, texts), TextEnd(), end or StreamEnd("end", "stop")]
+
+
+def test_everything_else_passes_through_in_its_place() -> None:
+    events: list[BareEvent] = [
+        StreamStart("id", "model"),
+        KeepAlive(),
+        ReasoningStart(),
+        ReasoningDelta("native <tool_call>"),
+        ReasoningEnd(Echo("p", {"s": 1})),
+        TextStart(),
+        TextDelta("a "),
+        Usage(input_tokens=1),
+        TextDelta(CALL[:20]),
+        KeepAlive("inside"),
+        TextDelta(CALL[20:]),
+        TextEnd(),
+        ToolCallStart("native", "other"),
+        ToolCallDelta("{}"),
+        ToolCallEnd(),
+        Usage(output_tokens=2),
+        StreamEnd("stop_sequence", "stop"),
+    ]
+    given = run(inband("hermes", [WEATHER], starts_in_reasoning=True), events)
+    check(given)
+    assert [type(event).__name__ for event in given] == [
+        "StreamStart", "KeepAlive", "ReasoningStart", "ReasoningDelta", "ReasoningEnd", "TextStart", "TextDelta", "Usage",
+        "KeepAlive", "TextEnd", "ToolCallStart", "ToolCallDelta", "ToolCallEnd", "ToolCallStart", "ToolCallDelta", "ToolCallEnd",
+        "Usage", "StreamEnd",
+    ]  # fmt: skip
+    assert given[-1] == StreamEnd("tool_calls", "stop")
+
+
+def test_refusals_and_untouched_formats() -> None:
+    events: list[BareEvent] = [StreamStart(), TextStart(refusal=True), TextDelta(CALL), TextEnd(), StreamEnd("refusal")]
+    assert run(inband("hermes", [WEATHER]), events) == events
+    given = run(inband("none", [WEATHER]), stream("a ", "<think>", CALL))
+    assert put_together(given)["text"] == "a <think>" + CALL
+
+
+def test_an_error_of_the_upstream_comes_after_what_was_held() -> None:
+    error = StreamError("upstream_truncated", "cut")
+    events: list[BareEvent] = [StreamStart(), TextStart(), TextDelta("a <tool_"), TextEnd(), error]
+    assert run(inband("hermes"), events)[-3:] == [TextDelta(" <tool_"), TextEnd(), error]
+
+
+def test_citations_and_echoes_stay_with_the_text() -> None:
+    echo = Echo("p", {"id": 1})
+    events: list[BareEvent] = [StreamStart(), TextStart(), TextDelta("a"), Citation(url="u"), TextEnd(echo), StreamEnd()]
+    assert run(inband("hermes"), events) == events
+
+
+def test_white_space_alone_makes_no_block() -> None:
+    found = parse_text(f"<think>a</think>\n\n{CALL}\n\n{CALL}\n", "hermes", [WEATHER])
+    assert not [event for event in found if isinstance(event, TextStart)]
+    assert read_all_ways("  plain \n", "hermes")["text"] == "  plain \n"
+
+
+def test_every_turn_of_a_tool_loop_begins_anew() -> None:
+    events: list[BareEvent] = [StreamStart(), TextStart(), TextDelta(f"a</think>{CALL}"), TextEnd(), StepEnd(1, "end")]
+    events += [TextStart(), TextDelta("b</think>c"), TextEnd(), StreamEnd("end")]
+    given = run(inband("hermes", [WEATHER], starts_in_reasoning=True), events)
+    check(given)
+    found = put_together(given)
+    assert (found["reasoning"], found["text"], found["end"]) == ("ab", "c", "end")
+    assert StepEnd(1, "tool_calls") in given

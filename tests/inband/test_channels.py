@@ -1,0 +1,104 @@
+"""Formats whose answer is a row of messages with headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inband.readings import WEATHER, arguments, outcome, read_all_ways
+
+PARIS = ("get_weather", '{"city": "Paris"}')
+HARMONY_CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
+ATEM = (
+    '<atem:function_calls>\n<atem:invoke name="get_weather">\n<atem:parameter name="city">Paris</atem:parameter>\n'
+    "</atem:invoke>\n</atem:function_calls>"
+)
+K3_CALL = (
+    '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>'
+    '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+)
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "reasoning", "answer", "calls"),
+    [
+        ("harmony", f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{HARMONY_CALL}", "Hm.", "", [PARIS]),
+        ("harmony", "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b<|return|>", "a", "b", []),
+        ("harmony", "analysisHm.<|channel|>final<|message|>Yes.", "Hm.", "Yes.", []),
+        ("harmony", "<|start|>assistant to=user<|channel|>commentary<|message|>One moment.<|end|>", "", "One moment.", []),
+        ("harmony", f"{HARMONY_CALL}commentary{HARMONY_CALL}", "", "", [PARIS, PARIS]),
+        ("harmony", f"{HARMONY_CALL}commentary follows", "", "commentary follows", [PARIS]),
+        ("harmony", "<|start|>assistant to=get_weather<|channel|>analysis<|message|>{}<|call|>", "", "", [("get_weather", "{}")]),
+        ("harmony", "<|channel|>analysis to=other<|message|>{}<|call|>x", "{}", "x", []),
+        ("harmony", "<|channel|>commentary to=get_weather<|message|>words<|end|>", "", "words", []),
+        ("harmony", "plain words", "", "plain words", []),
+        ("harmony", "plain <|channel|>half a hea", "", "plain ", []),
+        ("harmony", "Yes.<|channel|>analysis<|message|>Hm.", "Hm.", "Yes.", []),
+        ("muse_glimmer", f" to=self<|message|>Hm.<|eom|><|start|>assistant to=get_weather<|message|>{ATEM}<|eot|>", "Hm.", "", [PARIS]),
+        ("muse_glimmer", "to=user<|message|>Hello.<|eot|>", "", "Hello.", []),
+        ("muse_glimmer", "to=infinity and beyond", "", "to=infinity and beyond", []),
+        ("muse_glimmer", f"to=self<|message|>I would write {ATEM}<|eom|>", f"I would write {ATEM}", "", []),
+        ("kimi_k3", f"<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>Yes.<|close|>response<|sep|>{K3_CALL}",
+         "Hm.", "Yes.", [PARIS]),
+        ("kimi_k3", "<|open|>message role=\"a\"<|sep|>Yes.<|close|>message<|sep|>", "", "Yes.", []),
+        ("kimi_k3", "<|open|>tools<|open|>response<|sep|>Yes.", "", "Yes.", []),
+        ("kimi_k3", "<|open|>other<|sep|>Yes.", "", "<|open|>other<|sep|>Yes.", []),
+        ("kimi_k3", "<|open|><|sep|>Yes.", "", "<|open|><|sep|>Yes.", []),
+        ("kimi_k3", "Yes.<|open|>resp", "", "Yes.", []),
+        ("inkling", '<|message_model|>f<|content_thinking|>Hm.<|end_message|><|message_model|><|content_text|>Yes.<|end_message|>',
+         "Hm.", "Yes.", []),
+        ("inkling", "Yes.<|message_model|>cut", "", "Yes.", []),
+        ("cohere_command3", "<|START_RESPONSE|>a <co>b</co: 0:[1]> c<|END_RESPONSE|>", "", "a b c", []),
+        ("cohere_command3", "a <co>b</co: 0", "", "a b", []),
+    ],
+)  # fmt: skip
+def test_messages(format: str, text: str, reasoning: str, answer: str, calls: list[Any]) -> None:
+    found = read_all_ways(text, format)
+    assert (found["reasoning"], found["text"], [tuple(call) for call in found["calls"]]) == (reasoning, answer, calls)
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "left", "written"),
+    [
+        ("harmony", "<|channel|>commentary to=get_weather<|message|>", "", ""),
+        ("harmony", '<|channel|>commentary to=get_weather<|message|>{"city": oops}', "oops}", '{"city": '),
+        ("kimi_k3", '<|open|>call tool="get_weather"<|sep|>', "", ""),
+        ("kimi_k3", '<|open|>call tool="get_weather"<|sep|>words', "words", ""),
+        ("kimi_k3", '<|open|>call tool="get_weather"<|sep|><|open|>other<|sep|>x', "x", ""),
+        ("kimi_k3", '<|open|>call tool="get_weather"<|sep|><|open|>argument key="city"<|sep|>Par', "", '{"city": "Par'),
+    ],
+)
+def test_calls_that_break(format: str, text: str, left: str, written: str) -> None:
+    assert outcome(text, format) == (left, [("get_weather", written)], [False])
+
+
+def test_types_in_attributes_and_calls_without_arguments() -> None:
+    head = '<|open|>call tool="f" index="1"<|sep|>'
+    argument = '<|open|>argument key="{}" type="{}"<|sep|>{}<|close|>argument<|sep|>'
+    inside = argument.format("n", "integer", "5") + argument.format("a&quot;", "boolean", "true") + argument.format("s", "", "5")
+    found = read_all_ways(f"{head}{inside}<|close|>call<|sep|>", "kimi_k3", None)
+    assert arguments(found) == [("f", {"n": 5, 'a"': True, "s": "5"})]
+    assert outcome(f"{head}<|close|>call<|sep|>", "kimi_k3", None) == ("", [("f", "{}")], [True])
+    found = read_all_ways(
+        head.replace("f", "get_weather", 1) + argument.format("days", "string", "5") + "<|close|>call<|sep|>", "kimi_k3"
+    )
+    assert arguments(found) == [("get_weather", {"days": 5})], "what was declared counts more than what the model says"
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "left"),
+    [
+        ("harmony", HARMONY_CALL, HARMONY_CALL.replace("<|constrain|>", "")),
+        ("harmony", f"<|channel|>analysis<|message|>Hm.<|end|>{HARMONY_CALL}", HARMONY_CALL.replace("<|constrain|>", "")),
+        ("muse_glimmer", f"to=self<|message|>Hm.<|eom|><|start|>assistant to=get_weather<|message|>{ATEM}<|eot|>",
+         f"<|start|>assistant to=get_weather<|message|>{ATEM}<|eot|>"),
+        ("kimi_k3", f"<|open|>think<|sep|>Hm.<|close|>think<|sep|>{K3_CALL}", K3_CALL),
+        ("inkling", '<|message_model|>f<|content_invoke_tool_json|>{"name": "get_weather"}<|end_message|>',
+         '<|message_model|>f<|content_invoke_tool_json|>{"name": "get_weather"}<|end_message|>'),
+    ],
+)  # fmt: skip
+def test_calls_that_are_not_wanted_are_text(format: str, text: str, left: str) -> None:
+    found = read_all_ways(text, format, [WEATHER], calls=False)
+    assert (found["text"], found["calls"]) == (left, [])
+    assert found["reasoning"] in ("", "Hm.")

