@@ -126,7 +126,7 @@ def targets(results: dict[str, Figures], started: Figures) -> list[tuple[str, st
     def ratio(words: str, key: str, of: str, to: str, most: float) -> None:
         if of in results and to in results:
             value = results[of][key] / results[to][key]
-            rows.append((words, f"{value:.2f}", "yes" if value <= most else "NO"))
+            rows.append((words, f"{value:.3g}", "yes" if value <= most else "NO"))
         else:
             rows.append((words, "not measured", ""))
 

@@ -6,7 +6,6 @@ import json
 
 from cli.shell import Shell, said
 
-
 PROMPT = b"\x1b[0m>"
 
 

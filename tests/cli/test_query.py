@@ -11,6 +11,8 @@ import sys
 import pytest
 
 from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, said
+from local.model import real_model
+from streamglot.upstream.weights import folder
 
 HOSTILE = "before\x1b]0;owned\x07\x1b[2J\x1b[31mred\x9b2Jafter\x1b[0m \u202egnp.exe\r gone"
 CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
@@ -219,3 +221,19 @@ def test_completion(shell: Shell) -> None:
     assert shell.run(environment=words).stdout.split() == [b"query"]
     words = {**words, "COMP_WORDS": "streamglot translate --to open", "COMP_CWORD": "3"}
     assert b"openai_responses" in shell.run(environment=words).stdout
+
+
+def test_a_newcomer_talks_to_a_real_model(shell: Shell) -> None:
+    with real_model():
+        pass  # it can be had
+    shell.environment.pop("STREAMGLOT_CONFIG")
+    cache = {"STREAMGLOT_CACHE": str(folder().parent), "STREAMGLOT_LOCAL_THREADS": "1"}
+    done = shell.run("query", "Say", "hello", "--max-tokens", "5", "-u", environment=cache)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    if b"5 out" in done.stderr:
+        assert b"it ended early: length" in done.stderr
+    assert b"cost: nothing, it ran on this machine" in done.stderr
+    done = shell.run("chat", "-m", "smollm2", "--max-tokens", "3", stdin=b"hi\nand?\n", environment=cache)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) >= 2

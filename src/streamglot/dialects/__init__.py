@@ -76,11 +76,17 @@ class Dialect(Struct, frozen=True):
         return body
 
     def _module(self, file: str, there: object) -> ModuleType:
+        found = _MODULES.get((self.name, file))
+        if found is not None and there:
+            return found
         if not there:
             able = [dialect.name for dialect in DIALECTS.values() if getattr(dialect, _CAPABILITY[file])]
             raise ConfigError(f"the dialect {self.name!r} has no {file}; these have one: {', '.join(able)}")
-        return import_module(f".{self.name}.{file}", __name__)
+        module = _MODULES[self.name, file] = import_module(f".{self.name}.{file}", __name__)
+        return module
 
+
+_MODULES: Final[dict[tuple[str, str], ModuleType]] = {}
 
 _CAPABILITY: Final = {
     "reader": "reader_class",

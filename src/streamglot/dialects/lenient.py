@@ -7,6 +7,7 @@ string or a string for a list, that decoder refuses the whole frame; these funct
 from __future__ import annotations
 
 import json
+from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -41,12 +42,16 @@ def fit(kind: Any, value: Any) -> Any:
     """The value as this type; a field, an element or a value that does not fit is left out (None)."""
     members = get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
+        try:
+            return msgspec.convert(value, kind, strict=False)
+        except ValueError:
+            pass
         known: dict[str, Any] = {}
-        for item in msgspec.structs.fields(kind):
-            if item.encode_name in value:
-                fitted = fit(item.type, value[item.encode_name])
-                if fitted is not None or type(None) in get_args(item.type):
-                    known[item.name] = fitted
+        for name, wire_name, inner in _fields(kind):
+            if wire_name in value:
+                fitted = fit(inner, value[wire_name])
+                if fitted is not None or NoneType in get_args(inner):
+                    known[name] = fitted
         return kind(**known)
     if get_origin(kind) is list and isinstance(value, list):
         fits = (fit(members[0], element) for element in value)
@@ -60,6 +65,12 @@ def fit(kind: Any, value: Any) -> Any:
             return None
         fits = (fit(member, value) for member in members if member is not NoneType)
         return next((fitted for fitted in fits if fitted is not None), None)
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, Any]]:
+    """Name, name on the wire and type of each field: finding the types out takes longer than reading the value."""
+    return [(item.name, item.encode_name, item.type) for item in msgspec.structs.fields(kind)]
 
 
 def clean(value: Any) -> Any:

@@ -59,6 +59,8 @@ def take(fields: Fields, names: dict[str, str], request: Request) -> None:
     """The plain parameters out of the client's object into the request. ``names``: wire name to field; a later name
     for the same field counts where the earlier is missing."""
     for name, field in names.items():
+        if name not in fields.rest:
+            continue
         parameter = PARAMETERS[field]
         value = fields.words(name) if field == "stop" else fields.take(name, parameter.kind)
         if value is not None and value != [] and not getattr(request, field):

@@ -226,10 +226,10 @@ class Reader:
     def _read_body(self, body: bytes) -> None:
         body = body.removeprefix(_BOM).strip(_SPACE)
         try:
-            value = clean(loads(body)[0])
+            value, lone = loads(body)
         except UpstreamProtocolError:
             raise UpstreamTruncated(f"the upstream answered with a JSON body that is not whole: {excerpt(body)}") from None
-        self._read_value(value)
+        self._read_value(clean(value) if lone else value)
 
     def _read_value(self, value: Any) -> None:
         if isinstance(value, list) and len(value) == 1:

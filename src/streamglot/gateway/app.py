@@ -29,6 +29,7 @@ from .deadlines import Deadlines
 from .exchange import Exchange
 from .faces import face_for
 from .keys import Caller, Doorkeeper
+from .memory import Memory
 from .metrics import Metrics
 from .origins import Origins, origin_of
 from .record import Record
@@ -64,6 +65,7 @@ class Gateway:
         self._telemetry: Telemetry | None = None
         self._pages: Any = None
         self._ticker: asyncio.Task[None] | None = None
+        self._memory = Memory()
         self._take(loaded)
 
     # --- configuration
@@ -125,6 +127,7 @@ class Gateway:
             self._deadlines.tick(now)
             for exchange in list(self._live):
                 exchange.tick(now)
+            self._memory.tick(len(self._live))
 
     def stop(self, seconds: float) -> None:
         """No new work; what still runs after so many seconds is ended with a proper error."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
@@ -28,6 +28,7 @@ def forget(process: int) -> None:
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
         self._requests = Counter(
             "streamglot_requests",
             "Requests by client dialect, upstream and ending",
@@ -53,19 +54,28 @@ class Metrics:
         return Histogram(name, what, ["upstream"], buckets=SECONDS, registry=self.registry)
 
     def note(self, record: Record) -> None:
-        self._requests.labels(record.dialect, record.upstream, record.ending or "error").inc()
+        child, upstream = self._child, record.upstream
+        child(self._requests, record.dialect, upstream, record.ending or "error").inc()
         if record.error:
             self._errors.labels(record.error, record.upstream).inc()
         if record.cached:
             self._cached.inc()
         if record.first_event:
-            self._first.labels(record.upstream).observe(record.first_event - record.began)
-            self._gap.labels(record.upstream).observe(record.mean_gap)
-            self._longest.labels(record.upstream).observe(record.longest_gap)
+            child(self._first, upstream).observe(record.first_event - record.began)
+            child(self._gap, upstream).observe(record.mean_gap)
+            child(self._longest, upstream).observe(record.longest_gap)
         for direction in ("input", "output"):
             count = getattr(record.usage, f"{direction}_tokens", None)
             if count:
-                self._tokens.labels(record.upstream, direction).inc(count)
+                child(self._tokens, upstream, direction).inc(count)
+
+    def _child(self, metric: Any, *labels: str) -> Any:
+        """The metric with these labels, remembered: the library looks it up under a lock each time."""
+        key = (metric, labels)
+        found = self._children.get(key)
+        if found is None:
+            found = self._children[key] = metric.labels(*labels)
+        return found
 
     def page(self) -> bytes:
         registry = self.registry

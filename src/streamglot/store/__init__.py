@@ -1,4 +1,32 @@
-"""What was said, kept: sessions, turns, messages, keys, and streams that can be resumed."""
+"""What was said, kept: sessions, turns, messages, keys, and streams that can be resumed.
+
+One ``Store`` for each process, on SQLite or PostgreSQL. Nothing on the path of a stream waits for it and nothing raises into
+it: what happens is handed over, a writer commits it every fifth of a second, and what cannot be kept is counted.
+
+    store = await Store.open(StoreSettings(url=..., content=..., raw=...), say)        # when the gateway starts
+    want = wanted(caller, request, body, headers)                                       # what the client names
+    session = await store.find_session(want, request)                                   # waits a second at most
+    request.messages[:0] = await store.history(session)                                 # only for a previous_response_id
+    answers = await store.answers(session)                                              # once, before upstreams are asked
+
+    turn = store.start(session, Started(caller=..., request=request, dialect=..., model=..., probe=is_probe(request)))
+    asked = restore_echoes(request, answers, provider=upstream.name)                    # for each upstream that is asked
+    state = session.state.get(upstream.name, {})                                        # what it told us in earlier turns
+    turn.frame("up", seconds, chunk)                                                    # each read, if ``raw``
+    turn.learn(upstream.name, event)                                                    # each Extra of the upstream's dialect
+    turn.finish(Finished(ending=..., response=collected, upstream=..., upstream_request=asked, ...))   # always, in a finally
+    await store.close()                                                                 # when the gateway stops: writes all
+
+``caller`` tells two callers apart (the name of a key, or a hash of what the client presented); every question takes it, and
+``None`` is the operator. A request that is handed over must not be changed afterwards. A turn that is never finished is
+there as ``interrupted`` when its process is gone.
+
+    store.buffer.open(id, caller, on_stop); .append(id, number, data); .end(id)         # the producer: none of it waits
+    async for chunk in store.buffer.read(id, after, caller): ...                        # any worker, live or after the end
+    await store.buffer.stop(id, caller)                                                 # any worker; calls on_stop there
+
+``store.queries`` lists, searches and shows; ``store.keys`` has the callers' keys; ``prune`` removes, and nothing else does.
+"""
 
 from .buffer import Chunk, DatabaseBuffer, StreamBuffer
 from .conversation import Conversation, conversation

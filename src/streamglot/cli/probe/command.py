@@ -50,7 +50,7 @@ async def _probe(
         for upstream in upstreams:
             one = Probed(upstream.dialect, upstream.base_url, model)
             for case in CASES:
-                tapped = await tap(client.desk, upstream, model, case.request(model, max_tokens), extra)
+                tapped = await tap(upstream, model, case.request(model, max_tokens), extra)
                 one.url = tapped.url
                 seen = observe(case, tapped)
                 one.observations.append(seen)
