@@ -7,11 +7,13 @@ READY := $(VENV)/.ready
 NODE_READY := tests/clients/node_modules/.package-lock.json
 CORPUS ?= ../shared/corpus
 FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 120
+SOAK_STREAMS ?= 2000
 
-.PHONY: help run test check coverage conformance matrix bench fuzz docs lock clean
+.PHONY: help run test check coverage conformance matrix bench bench-store fuzz docs lock clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(READY): requirements/dev.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -20,8 +22,9 @@ $(READY): requirements/dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
-run: $(READY) ## translate the bundled example from one dialect to another
-	$(BIN)/streamglot translate --from anthropic --to openai_chat examples/anthropic.sse
+run: $(READY) ## fetch the small local model and run the gateway
+	-$(BIN)/streamglot local pull
+	$(BIN)/streamglot serve
 
 $(NODE_READY): tests/clients/package-lock.json tests/clients/package.json
 	@if command -v npm >/dev/null; then npm ci --prefix tests/clients --silent --no-audit --no-fund; \
@@ -52,6 +55,12 @@ bench: $(READY) ## time per chunk, growth, ratios to the official clients and to
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.inband
+
+bench-store: $(READY) ## finished turns a second in the store
+	$(BIN)/python -m bench.store
+
+soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and faults for SOAK_SECONDS=
+	cd tests && ../$(BIN)/python -m gateway.soak $(SOAK_SECONDS) $(SOAK_STREAMS)
 
 fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)

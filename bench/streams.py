@@ -68,7 +68,14 @@ def anthropic_call(chunks: int, piece: int = 8) -> list[bytes]:
     def frame(kind: str, **fields: object) -> bytes:
         return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "bench", "content": [], "stop_reason": None}
+    message: dict[str, object] = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "bench",
+        "content": [],
+        "stop_reason": None,
+    }
     usage = {"input_tokens": 9, "output_tokens": 1}
     frames = [frame("message_start", message={**message, "stop_sequence": None, "usage": usage})]
     block = {"type": "tool_use", "id": "toolu_1", "name": "save", "input": {}}

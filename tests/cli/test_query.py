@@ -132,6 +132,17 @@ def test_json_and_events(shell: Shell) -> None:
     assert done.stderr == b"7 tokens in, 2 out; cost: unknown\n"
 
 
+@pytest.mark.parametrize("form", ["--json", "--events"])
+def test_json_has_no_control_characters_and_loses_none(shell: Shell, form: str) -> None:
+    shell.tape("hostile", said(HOSTILE))
+    out = shell.run("query", "-m", "hostile", form, "x").stdout
+    assert not CONTROLS.search(out)
+    assert not re.search("[\x80-\x9f\u202e]", out.decode())
+    values = [json.loads(line) for line in out.splitlines()]
+    text = values[0]["choices"][0]["parts"][0]["text"] if form == "--json" else "".join(value.get("text", "") for value in values)
+    assert text == HOSTILE
+
+
 def test_ctrl_c_keeps_the_partial_answer(shell: Shell) -> None:
     shell.tape("slow", said("first ", *("more " for _ in range(200))), gap=0.1)
     with shell.started("query", "-m", "slow", "x") as process:
@@ -178,6 +189,16 @@ def test_a_broken_pipe_is_silent(shell: Shell) -> None:
     script = f"set -o pipefail; {PROGRAM} query -m long x | head -c 5"
     done = subprocess.run(["bash", "-c", script], env=shell.environment, capture_output=True, timeout=30, check=False)
     assert (done.stdout, done.stderr) == (b"word ", b"")
+
+
+def test_a_broken_pipe_is_silent_in_other_commands_too(shell: Shell) -> None:
+    for command in (["formats"], ["setup", "curl"], ["doctor", "--offline"], ["translate", "/dev/null"]):
+        with shell.started(*command) as process:
+            assert process.stdout is not None
+            process.stdout.close()
+            assert process.stderr is not None
+            assert b"rror" not in process.stderr.read()
+            assert process.wait(20) == 128 + signal.SIGPIPE, command
 
 
 def test_errors_and_their_status(shell: Shell) -> None:
@@ -227,6 +248,7 @@ def test_a_newcomer_talks_to_a_real_model(shell: Shell) -> None:
     with real_model():
         pass  # it can be had
     shell.environment.pop("STREAMGLOT_CONFIG")
+    (shell.home / "streamglot.toml").unlink()
     cache = {"STREAMGLOT_CACHE": str(folder().parent), "STREAMGLOT_LOCAL_THREADS": "1"}
     done = shell.run("query", "Say", "hello", "--max-tokens", "5", "-u", environment=cache)
     assert done.returncode == 0, done.stderr

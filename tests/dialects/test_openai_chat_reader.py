@@ -192,6 +192,12 @@ def test_the_finish_reason_error_alone_is_an_error() -> None:
     assert error_of(chunk({"content": "a"}, "error"), DONE).code == "upstream_refused"
 
 
+def test_a_call_that_an_error_cut_off_is_marked() -> None:
+    cut = chunk(call(0, "a", "f", '{"x": '), "error", error={"message": "boom"})
+    assert read(cut, DONE)[3] == ToolCallEnd(complete=False)
+    assert read(chunk(call(0, "a", "f", '{"x": ')), chunk({}, "error"), DONE)[3] == ToolCallEnd(complete=False)
+
+
 def test_lines_that_are_no_errors_are_passed_over() -> None:
     assert answer(b"what\n\n", b"{broken\n\n", b'{"error": null}\n\n', chunk({"content": "a"}, "stop")).error is None
 

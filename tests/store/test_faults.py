@@ -13,9 +13,11 @@ import pytest
 from sqlalchemy import text
 
 from store.servers import Postgres
-from store.turns import answer, ask, asynchronous, begin, take, user
+from store.turns import answer, ask, assistant, asynchronous, begin, take, thought, user
 from streamglot.errors import ConfigError
-from streamglot.store import Filter, Finished, Started, Store, StoreSettings, Wanted, writer
+from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, StoreUnavailable, Wanted, writer
+from streamglot.store.recent import Recent, Seen
+from streamglot.store.sessions import Sessions
 
 OUTAGE_SECONDS = 10.0
 
@@ -204,3 +206,72 @@ async def test_a_database_that_cannot_be_opened_is_said_so(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="cannot be opened") as refused:
         await Store.open(StoreSettings(url="postgresql://me:secret@127.0.0.1:9/none"))
     assert "secret" not in refused.value.message
+
+
+@asynchronous
+async def test_an_entry_that_no_database_takes_spoils_no_other(url: str) -> None:
+    said: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=url), said.append)
+    before = await take(store, ask(user("before")), answer("x"))
+    wrong: Any = ["no", "time"]
+    session = await store.find_session(Wanted(), ask(user("wrong")))
+    store.start(session, Started(request=ask(user("wrong")), at=1.0)).started.at = wrong
+    after = await take(store, ask(user("after")), answer("x"))
+    await store.writer.flush()
+    assert {turn.id for turn in await store.queries.turns()} == {before.id, after.id}
+    assert [line["event"] for line in said] == ["store_unfit"]
+    report = await store.close()
+    assert (report.unfit, report.dropped, report.failures) == ({"starts": 1}, {}, 0)
+
+
+@asynchronous
+async def test_without_an_answer_of_the_database_memory_has_to_do(tmp_path: Path) -> None:
+    """Sessions that this process knows are found; others are new; nothing is raised but where a name must be found."""
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
+    named = await take(store, ask(user("a")), answer("b", ident="resp_1"), caller="me", name="s")
+    plain = await take(store, ask(user("c")), answer("d"), caller="me")
+    await store.writer.flush()
+    silent = Sessions(Silent(), store.sessions._recent)  # type: ignore[arg-type]
+
+    async def found(**want: Any) -> Session:
+        return await silent.find(Wanted(caller="me", **want), ask(user("c"), assistant("d"), user("e")))
+
+    assert (await found(name="s")).id == named.session.id
+    assert (await found(name=named.session.id)).id == named.session.id
+    assert (await found(response_id="resp_1")).id == named.session.id
+    assert (await found()).id == plain.session.id
+    assert (await found(response_id="resp_2")).new
+    assert (await silent.find(Wanted(caller="you", name=named.session.id), ask())).id != named.session.id
+    assert await silent.answers(named.session) == []
+    assert silent.missed > 2
+    with pytest.raises(StoreUnavailable):
+        await silent.previous("me", "resp_2")
+    await store.close()
+
+
+class Silent:
+    """A database that does not answer."""
+
+    async def fetch(self, *_question: object) -> list[Any]:
+        raise StoreUnavailable("no answer")
+
+
+def test_what_was_seen_lately_is_bounded() -> None:
+    recent = Recent(most_turns=10, most_bytes=100_000)
+    for number in range(50):
+        asked = bytes([number])
+        recent.start(Seen(f"t{number}", f"s{number}", "me", asked), probe=False)
+        recent.finish(f"t{number}", asked * 2, f"r{number}", assistant(thought("x", "sig")), 1000)
+        recent.learn(f"s{number}", "one", {"n": number})
+    assert recent.by_response("me", "r39") is None
+    assert recent.answers("s39") == []
+    assert recent.owner("s39") is None
+    assert recent.by_response("me", "r40") is not None
+    assert recent.state("s49") == {"one": {"n": 49}}
+    assert recent.state("s39") == {}
+    recent.start(Seen("big", "s", "me", None), probe=True)
+    recent.finish("big", None, "", assistant(thought("x", "sig")), 200_000)
+    recent.finish("gone", None, "", assistant("x"), 1)
+    recent.start(Seen("last", "s", "me", None), probe=False)
+    assert recent.answers("s") == []
+    assert len(recent._by) == 1

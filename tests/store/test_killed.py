@@ -57,8 +57,8 @@ async def test_kill_in_the_middle_of_200_turns(url: str, tmp_path: Path) -> None
         if named:
             (started if what == "started" else ended)[named[0]] = float(when)
     due = killed - COMMIT_SECONDS - SLACK
-    assert len(started) > 300
-    assert sum(at < due for at in ended.values()) > 50
+    assert len(started) > 500
+    assert sum(at < due for at in ended.values()) > 200
     late = {ident: killed - at for ident, at in ended.items() if at < due and rows.get(ident) != "end"}
     assert late == {}, "ended long before the end, and not there whole"
     assert {rows.get(ident) for ident in ended} <= {"end", "interrupted", None}

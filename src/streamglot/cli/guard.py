@@ -20,8 +20,10 @@ BROKEN_PIPE = 141
 def guarded() -> Iterator[None]:
     """Settings and options that are wrong exit with 2, all other errors with 1, a reader that went away with silence."""
     try:
-        yield
-        sys.stdout.flush()
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO
+import re
+from typing import BinaryIO, Final
 
 import msgspec
 
 from ..events import Event, StreamError, encode
 from ..stages import Collect
+
+_NOT_SEEN: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that JSON allows as they are, and a terminal obeys."""
+
+
+def seen(line: bytes) -> bytes:
+    """The same JSON with these characters written as escapes."""
+    return _NOT_SEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
 
 
 class EventPrinter:
@@ -20,7 +29,7 @@ class EventPrinter:
     def feed(self, event: Event) -> None:
         if isinstance(event, StreamError):
             self.error = event
-        self._out.write(encode(event) + b"\n")
+        self._out.write(seen(encode(event)) + b"\n")
         self._out.flush()
 
     def close(self) -> None:
@@ -41,5 +50,5 @@ class JsonPrinter:
         self._box.feed(event)
 
     def close(self) -> None:
-        self._out.write(msgspec.json.encode(self._box.close()[0]) + b"\n")
+        self._out.write(seen(msgspec.json.encode(self._box.close()[0])) + b"\n")
         self._out.flush()

@@ -6,31 +6,76 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from ..errors import StreamglotError
 from ..gateway.app import Gateway
 from ..gateway.config import load
 from ..gateway.serve import listen, serve
 from ..upstream.discovery import discover
+from ..upstream.local import NAME, LocalServer, local_server, missing
+from .setup import recipe
+
+ADDRESSES = (
+    ("OpenAI", "/v1"),
+    ("Anthropic", "/"),
+    ("Gemini", "/v1beta"),
+    ("Ollama", "/"),
+    ("AG-UI", "/agui"),
+    ("Vercel AI SDK", "/ui"),
+)
+"""Where clients of each kind are pointed to."""
 
 
 def run(path: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
-    loaded = load(path, overrides={"server.host": host, "server.port": port, "server.workers": workers})
-    server = loaded.config.server
+    overrides: dict[str, Any] = {"server.host": host, "server.port": port, "server.workers": workers}
+    loaded = load(path, overrides=overrides)
     rows: list[tuple[str, ...]] = [
         (name, "configured", upstream.dialect, upstream.place) for name, upstream in loaded.config.upstreams.items()
     ]
-    if server.discover:
-        known = set(loaded.config.upstreams)
-        for found in asyncio.run(discover(os.environ)):
-            if found.provider.name not in known:
-                rows.append((found.provider.name, "found" if found.there else "not found", found.provider.dialect, found.because))
-    rows.append(("replay", "found", "openai_chat", "always there: it says back what it is told"))
-    Gateway(loaded)  # a bad configuration is refused before anything is said or listens
-    listener = listen(server.host, server.port)
-    address = f"[{server.host}]" if ":" in server.host else server.host
+    local = local_server() if loaded.config.server.discover and NAME not in loaded.config.upstreams else None
+    try:
+        if local is not None:
+            rows.append(_started(local, overrides))
+            loaded = load(path, overrides=overrides)
+        elif NAME not in loaded.config.upstreams:
+            rows.append((NAME, "not found", "openai_chat", missing() or "not looked for"))
+        if loaded.config.server.discover:
+            known = set(loaded.config.upstreams)
+            for found in asyncio.run(discover(os.environ)):
+                if found.provider.name not in known:
+                    state = "found" if found.there else "not found"
+                    rows.append((found.provider.name, state, found.provider.dialect, found.because))
+        rows.append(("replay", "found", "openai_chat", "always there: it says back what it is told"))
+        Gateway(loaded)  # a bad configuration is refused before anything is said or listens
+        server = loaded.config.server
+        listener = listen(server.host, server.port)
+        address = f"[{server.host}]" if ":" in server.host else server.host
+        _greet(rows, f"http://{address}:{listener.getsockname()[1]}", NAME if f"upstreams.{NAME}" in overrides else "replay")
+        return serve(loaded, listener)
+    finally:
+        if local is not None:
+            local.stop()
+
+
+def _started(local: LocalServer, overrides: dict[str, Any]) -> tuple[str, ...]:
+    """The local model as an upstream among the settings, so that it is still there after they were read again."""
+    try:
+        upstream = local.start()
+    except StreamglotError as error:
+        return (NAME, "failed", "openai_chat", error.message)
+    overrides[f"upstreams.{NAME}"] = msgspec.to_builtins(upstream)
+    return (NAME, "started", upstream.dialect, f"{local.weights.name} at {upstream.place}")
+
+
+def _greet(rows: list[tuple[str, ...]], address: str, model: str) -> None:
     print(table(rows), file=sys.stderr)
-    print(f"streamglot listens on http://{address}:{listener.getsockname()[1]}", file=sys.stderr, flush=True)
-    return serve(loaded, listener)
+    print(f"\nstreamglot listens on {address}", file=sys.stderr)
+    print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
+    snippet = recipe("curl", address, model, "streamglot").text.partition("\n\n")[0]
+    print(f"\nTry it:\n\n{snippet}\n\nMore: streamglot setup", file=sys.stderr, flush=True)
 
 
 def table(rows: list[tuple[str, ...]]) -> str:

@@ -18,6 +18,7 @@ from ..upstream import Upstream
 from ..upstream.breaker import Breaker
 from ..upstream.client import Client
 from ..upstream.discovery import Found, discover
+from ..upstream.local import NAME as LOCAL
 from ..upstream.routes import Routes
 from ..upstream.secrets import hide
 from .admission import Turns
@@ -81,7 +82,9 @@ class Gateway:
         ]
         if REPLAY not in known:
             upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
-        default = server.default_model or (REPLAY if len(upstreams) == 1 else "")
+        names = {upstream.name for upstream in upstreams}
+        alone = names <= {REPLAY, LOCAL}
+        default = server.default_model or ("" if not alone else LOCAL if LOCAL in names else REPLAY)
         routes = Routes(upstreams, loaded.config.routes, default)
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
         self._origins = Origins(server.origins, doorkeeper.asks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ WRITE_LOCK: Final = 0x5347_4C54
 """Of PostgreSQL: shared by who writes turns, taken alone by who prunes or migrates."""
 _PASSING_CLASSES: Final = ("08", "25", "40", "53", "55", "57", "58")
 """Classes of SQLSTATE that a later attempt may not meet: connection, read-only, conflict, full, busy, stopped, system."""
+_OUR_OWN: Final = ("no such", "near ", "table ", "too many")
+"""How SQLite begins what it says of a bad question; all else that it calls operational is about the file."""
 
 
 class StoreUnavailable(StreamglotError):
@@ -151,6 +154,8 @@ def passing(error: BaseException) -> bool:
     state = getattr(error.orig, "sqlstate", None)
     if state:
         return str(state).startswith(_PASSING_CLASSES)
+    if isinstance(error.orig, sqlite3.Error):
+        return isinstance(error, OperationalError) and not str(error.orig).startswith(_OUR_OWN)
     return error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError)) or _lost(error.orig)
 
 

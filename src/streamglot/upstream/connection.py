@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
         try:
             await answer.begun()
         except BaseException:
-            self.abort()
+            answer.close()  # and not the connection: it may be another request's already, if the answer has come whole
             raise
         encoding = answer.headers.get("content-encoding", "identity").lower()
         return answer if encoding == "identity" else Unpacked(answer, encoding)

@@ -38,10 +38,17 @@ THREADS: Final = "STREAMGLOT_LOCAL_THREADS"
 CONTEXT: Final = "STREAMGLOT_LOCAL_CONTEXT"
 CONTEXT_TOKENS: Final = 8192
 """What the default model was trained on."""
+ANSWER_TOKENS: Final = 1024
+"""The longest answer where the request does not say: a small model that has lost its way would go on for minutes."""
 SLOTS: Final = 2
 """Answers at once; more only wait for each other on a processor."""
 CACHE_MEBIBYTES: Final = 256
 """Memory for prompts that come again; the library's own default is gigabytes."""
+TEMPERATURE: Final = 0.2
+TOP_P: Final = 0.9
+"""What the makers of the default model advise, where the request does not say."""
+REPEAT_PENALTY: Final = 1.04
+"""Keeps it from saying one sentence for ever; with more it no longer calls tools."""
 START_SECONDS: Final = 120.0
 """A large model on a slow disk; the default one takes less than a second."""
 STOP_SECONDS: Final = 3.0
@@ -88,6 +95,11 @@ class LocalServer:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def process(self) -> int | None:
+        """Its number, while it runs."""
+        return self._process.pid if self._process is not None and self.running else None
 
     def start(self) -> Upstream:
         with self._lock:
@@ -148,7 +160,7 @@ class LocalServer:
                 process.stdin.write(msgspec.json.encode(order) + b"\n")
                 process.stdin.flush()
                 line = process.stdout.readline()
-            except OSError:
+            except (OSError, ValueError):  # it is gone, or ``stop`` was called meanwhile
                 line = b""
             finally:
                 watch.cancel()
@@ -226,6 +238,7 @@ def _serve(order: Order) -> object:
     parameters.port = 0
     parameters.api_keys = [order.key]
     parameters.n_ctx = order.context
+    parameters.n_predict = ANSWER_TOKENS
     parameters.n_parallel = SLOTS
     parameters.kv_unified = True
     parameters.cache_ram_mib = CACHE_MEBIBYTES
@@ -236,6 +249,8 @@ def _serve(order: Order) -> object:
     parameters.use_jinja = True
     if order.template:
         parameters.chat_template = order.template
+        parameters.sampling.temp, parameters.sampling.top_p = TEMPERATURE, TOP_P
+        parameters.sampling.penalty_repeat = REPEAT_PENALTY
     parameters.offline = True
     parameters.verbosity = 1
     server: object = xllamacpp.Server(parameters)

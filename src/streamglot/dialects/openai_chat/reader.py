@@ -88,7 +88,8 @@ class ChatReader(Reader):
             self._read_delta(delta, blocks, index)
         if choice.finish_reason:
             self._finish[index] = choice.finish_reason
-            blocks.finish(cut=REASONS.get(choice.finish_reason.lower()) == "length")
+            if choice.finish_reason.lower() != "error":
+                blocks.finish(cut=REASONS.get(choice.finish_reason.lower()) == "length")
             for sequence in (choice.stop_reason, choice.matched_stop):
                 if isinstance(sequence, str) and sequence:
                     self._sequences[index] = sequence
@@ -226,6 +227,8 @@ class ChatReader(Reader):
 
     def _finish_stream(self) -> None:
         """The stream said [DONE], which is an end even where no finish reason came, or all its choices had finished."""
+        if any(word.lower() == "error" for word in self._finish.values()):
+            raise UpstreamRefused("the upstream ended its stream with the finish reason 'error' and no explanation")
         for index, blocks in sorted(self._blocks.items(), reverse=True):
             if index not in self._finish and blocks.half_call():
                 raise UpstreamTruncated("the stream says [DONE] inside the arguments of a tool call")
@@ -240,8 +243,6 @@ class ChatReader(Reader):
 
     def _reason(self, index: int) -> tuple[StopReason, str | None, str | None]:
         raw = self._finish.get(index)
-        if raw and raw.lower() == "error":
-            raise UpstreamRefused("the upstream ended its stream with the finish reason 'error' and no explanation")
         reason = REASONS.get(raw.lower(), "other") if raw else "other"
         sequence = self._sequences.get(index)
         if reason in ("end", "other"):

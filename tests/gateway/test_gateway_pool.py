@@ -1,0 +1,70 @@
+"""A connection that goes from one request to the next in the moment in which the first is given up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from streamglot.upstream.answer import Answer
+from streamglot.upstream.connection import Connection
+
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+class Line(asyncio.Transport):
+    """A transport that only remembers whether it was cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut = False
+
+    def write(self, data: Any) -> None:
+        """Goes nowhere."""
+
+    def is_closing(self) -> bool:
+        return self.cut
+
+    def abort(self) -> None:
+        self.cut = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def test_giving_up_an_answer_that_is_whole_leaves_the_next_request_alone() -> None:
+    async def test() -> None:
+        idle: list[Connection] = []
+        connection = Connection(idle.append, lambda lost: None)
+        line = Line()
+        connection.connection_made(line)
+        first = asyncio.ensure_future(connection.ask(b"first", b""))
+        await asyncio.sleep(0)
+        connection.data_received(WHOLE)
+        assert idle == [connection], "it may be used again"
+        second: asyncio.Task[Answer] = asyncio.ensure_future(connection.ask(b"second", b""))
+        first.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert first.cancelled()
+        assert not line.cut
+        connection.data_received(WHOLE)
+        async with asyncio.timeout(1):
+            assert await (await second).read() == b"hello"
+
+    asyncio.run(test())
+
+
+def test_giving_up_an_answer_that_has_not_come_hangs_up() -> None:
+    async def test() -> None:
+        connection = Connection(lambda idle: None, lambda lost: None)
+        line = Line()
+        connection.connection_made(line)
+        asked = asyncio.ensure_future(connection.ask(b"first", b""))
+        await asyncio.sleep(0)
+        asked.cancel()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert asked.cancelled()
+        assert line.cut
+
+    asyncio.run(test())

@@ -1,0 +1,152 @@
+"""The upstream that is always there: scripted answers, recordings with their timing. And faults of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.asking import CLIENT_DIALECTS, asked, body_of
+from gateway.running import running
+from gateway.scenarios import PLAIN, SCENARIOS, TEXT, anthropic, stopped
+from streamglot.gateway import ledger
+from streamglot.gateway.app import Gateway
+from streamglot.gateway.config import Config, Loaded, Server
+from streamglot.gateway.ledger import Bucket
+from streamglot.gateway.memory import CROWD, TICKS, Memory
+from streamglot.upstream.replay import recordings
+from streamglot.upstream.settings import Upstream
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "plain.sse").write_bytes(PLAIN)
+    (tmp_path / "timed.sse").write_bytes(PLAIN)
+    half = len(PLAIN) // 2
+    (tmp_path / "timed.sse.times").write_text(f"0.0 {half}\n0.4 {half - 10}\n")
+    (tmp_path / "cut.sse").write_bytes(PLAIN[:400])
+    (tmp_path / "empty.sse").write_bytes(b"")
+    return tmp_path
+
+
+def test_recordings(folder: Path) -> None:
+    upstreams = {"tape": {"base_url": f"file:{folder}"}, "fast": {"base_url": f"file:{folder}", "options": {"speed": 0}}}
+    with running({"upstreams": upstreams}) as gateway:
+        for client in CLIENT_DIALECTS:
+            assert asked(gateway, client, "tape/plain").text == "Hello world"
+        assert asked(gateway, "anthropic", "tape/plain.sse", False).text == "Hello world"
+        began = time.monotonic()
+        assert asked(gateway, "anthropic", "tape/timed").text == "Hello world"
+        assert time.monotonic() - began >= 0.38
+        began = time.monotonic()
+        assert asked(gateway, "anthropic", "fast/timed").text == "Hello world"
+        assert time.monotonic() - began < 0.38
+        assert asked(gateway, "openai_chat", "tape/cut").error is not None
+        assert asked(gateway, "openai_chat", "tape/empty").status == 502
+        assert asked(gateway, "openai_chat", "tape/../secret").status == 400
+        assert asked(gateway, "openai_chat", "tape/unknown").text == "You said: q"
+    assert recordings(Upstream(base_url=f"file:{folder}")) == ["cut.sse", "empty.sse", "plain.sse", "timed.sse"]
+    assert recordings(Upstream(base_url="file:/nowhere")) == []
+
+
+def test_recordings_of_another_dialect(folder: Path) -> None:
+    (folder / "claude.sse").write_bytes(anthropic(*TEXT, *stopped("end_turn")))
+    with running({"upstreams": {"tape": {"base_url": f"file:{folder}", "dialect": "anthropic"}}}) as gateway:
+        assert asked(gateway, "openai_chat", "tape/claude").text == SCENARIOS["anthropic_all"].text
+        assert asked(gateway, "openai_chat", "tape/unknown").text == "You said: q"
+
+
+def test_a_model_that_is_not_named_is_the_one_that_is_there() -> None:
+    with running() as gateway:
+        assert (
+            gateway.ask(CHAT, {"messages": [{"role": "user", "content": "q"}]}).json()["choices"][0]["message"]["content"]
+            == "You said: q"
+        )
+
+
+class Broken:
+    def named(self, _model: str) -> str:
+        raise ZeroDivisionError("sk-secret-in-a-fault-0123456789")
+
+    upstreams: dict[str, Upstream] = {}
+
+
+def test_a_fault_of_our_own_is_told_as_one() -> None:
+    with running() as gateway:
+        broken: Any = Broken()
+        gateway.gateway.routes = broken
+        for client in CLIENT_DIALECTS:
+            found = asked(gateway, client, "replay")
+            assert found.status == 500
+            assert found.error is not None
+            assert "fault of the gateway itself" in found.error
+            assert "ZeroDivision" not in found.error
+        line = gateway.said(lambda line: line.get("event") == "fault")
+        assert "ZeroDivisionError" in line["trace"]
+        assert "sk-secret" not in line["trace"]
+        assert gateway.ask("/v1/models/x").status == 500
+        assert gateway.ask("/health").status == 200
+
+
+def test_one_ledger_for_several(tmp_path: Path) -> None:
+    try:
+        ledger.share(str(tmp_path))
+        mine, yours, other = Bucket("a"), Bucket("a"), Bucket("b")
+        for bucket in (mine, yours, other):
+            bucket.resize(3)
+        assert [mine.take(1, 100.0), yours.take(1, 100.0), mine.take(1, 100.0)] == [0, 0, 0]
+        assert yours.take(1, 100.0) == pytest.approx(20.0)
+        assert other.take(1, 100.0) == 0
+        yours.spend(3, 120.0)
+        assert mine.take(1, 120.0) > 0
+    finally:
+        ledger._shared = None
+
+
+def test_memory_is_given_back_when_the_crowd_has_gone() -> None:
+    given: list[int] = []
+    memory = Memory()
+    memory._trim = given.append
+    for under_way in (10, CROWD, 50, 5):
+        memory.tick(under_way)
+    assert given == [0]
+    for _ in range(TICKS * 2):
+        memory.tick(0)
+    assert given == [0, 0]
+
+
+def test_another_server_than_ours() -> None:
+    """There, nobody tells of a client that hangs up but ``receive``."""
+    lines: list[Any] = []
+    gateway = Gateway(Loaded(Config(server=Server(discover=False))), {}, lines.append)
+    scope = {"type": "http", "method": "POST", "path": CHAT, "headers": [], "query_string": b""}
+    body = msgspec.json.encode(body_of("openai_chat", "replay"))
+
+    async def leaves_after(seconds: float) -> list[Any]:
+        sent: list[Any] = []
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            if messages:
+                return messages.pop()
+            await asyncio.sleep(seconds)
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async with gateway.running():
+            await gateway(dict(scope), receive, send)
+        return sent
+
+    asyncio.run(leaves_after(0.03))
+    assert lines[-1]["ending"] == "client_gone"
+    sent = asyncio.run(leaves_after(5))
+    assert sent[-1]["more_body"] is False
+    assert lines[-1]["ending"] == "end"
