@@ -56,7 +56,9 @@ http {{
 
 def gateway_config(upstream_port: int) -> str:
     path = BUILD / "bench.toml"
-    path.write_text(f'[upstreams.mock]\ndialect = "openai_chat"\nbase_url = "http://127.0.0.1:{upstream_port}/v1"\n')
+    path.write_text(
+        f'[server]\ndiscover = false\n[upstreams.mock]\ndialect = "openai_chat"\nbase_url = "http://127.0.0.1:{upstream_port}/v1"\n'
+    )
     return str(path)
 
 

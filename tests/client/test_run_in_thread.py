@@ -131,11 +131,8 @@ def test_a_program_that_leaves_does_not_wait_for_it() -> None:
     assert done.stdout == b"left\n"
 
 
-@pytest.mark.parametrize("example", ["plain_loop.py", "window.py"])
-def test_the_examples(example: str) -> None:
-    command = [sys.executable, str(EXAMPLES / example), "--model", "replay", "hello", "there"]
+def test_the_example() -> None:
+    command = [sys.executable, str(EXAMPLES / "plain_loop.py"), "--model", "replay", "hello", "there"]
     done = subprocess.run(command, capture_output=True, timeout=30, check=False, text=True)
-    if "no display" in done.stderr or "No module named" in done.stderr:
-        pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     assert "You said: hello there" in done.stdout

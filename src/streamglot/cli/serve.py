@@ -16,6 +16,7 @@ from ..gateway.config import load
 from ..gateway.serve import listen, serve
 from ..upstream.discovery import discover
 from ..upstream.local import NAME, LocalServer, local_server, missing
+from ..upstream.weights import CHOICE
 from .setup import recipe
 
 ADDRESSES = (
@@ -35,19 +36,22 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
     rows: list[tuple[str, ...]] = [
         (name, "configured", upstream.dialect, upstream.place) for name, upstream in loaded.config.upstreams.items()
     ]
-    local = local_server() if loaded.config.server.discover and NAME not in loaded.config.upstreams else None
+    known = set(loaded.config.upstreams)
+    discovered = asyncio.run(discover(os.environ)) if loaded.config.server.discover else []
+    alone = not known and not any(found.there for found in discovered)
+    wanted = loaded.config.server.discover and NAME not in known and (alone or CHOICE in os.environ)
+    local = local_server() if wanted else None
     try:
         if local is not None:
             rows.append(_started(local, overrides))
             loaded = load(path, overrides=overrides)
-        elif NAME not in loaded.config.upstreams:
-            rows.append((NAME, "not found", "openai_chat", missing() or "not looked for"))
-        if loaded.config.server.discover:
-            known = set(loaded.config.upstreams)
-            for found in asyncio.run(discover(os.environ)):
-                if found.provider.name not in known:
-                    state = "found" if found.there else "not found"
-                    rows.append((found.provider.name, state, found.provider.dialect, found.because))
+        elif NAME not in known:
+            because = missing() if wanted else f"other upstreams are there; {CHOICE}=on starts it beside them"
+            rows.append((NAME, "not started", "openai_chat", because or "not looked for"))
+        for found in discovered:
+            if found.provider.name not in known:
+                state = "found" if found.there else "not found"
+                rows.append((found.provider.name, state, found.provider.dialect, found.because))
         rows.append(("replay", "found", "openai_chat", "always there: it says back what it is told"))
         Gateway(loaded)  # a bad configuration is refused before anything is said or listens
         server = loaded.config.server

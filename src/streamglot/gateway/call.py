@@ -116,6 +116,8 @@ class Call:
 
     async def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
         length = {"content-type": media_type, "content-length": str(len(body))}
+        if self._connection is not None and body:
+            self._connection.together()
         await self.start(status, {**length, **headers})
         await self.end(body)
 

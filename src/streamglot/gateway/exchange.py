@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -41,7 +40,7 @@ ID_CHARS: Final = 128
 class Exchange:
     def __init__(self, gateway: Gateway, face: Face, call: Call, model_in_path: str) -> None:
         given = _NOT_IN_AN_ID.sub("", call.headers.get("x-request-id", ""))[:ID_CHARS]
-        self.record = Record(given or uuid.uuid4().hex, face.dialect, gateway.clock())
+        self.record = Record(given or gateway.new_id(), face.dialect, gateway.clock())
         self._gateway = gateway
         self._face = face
         self._call = call
@@ -210,7 +209,7 @@ class Exchange:
         )
 
     def _mint_id(self) -> str:
-        return f"{self._face.id_prefix}{uuid.uuid4().hex}"
+        return f"{self._face.id_prefix}{self._gateway.new_id()}"
 
     def _headers(self) -> dict[str, str]:
         headers = {"x-request-id": self.record.request_id}

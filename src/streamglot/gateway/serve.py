@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -26,6 +27,10 @@ SHORTEST_LIFE: Final = 1.0
 GRACE_SECONDS: Final = 5.0
 """After the deadline, for the last words of the streams that were ended."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+GC_OBJECTS: Final = 20_000
+"""New objects between two collections: exchanges leave no rings behind, and a collection costs as much as several of them."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -70,6 +75,7 @@ def worker(gateway: Gateway, parent: int = 0) -> Worker:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(seconds + GRACE_SECONDS),
         ws="none",
+        proxy_headers=False,
     )
     return Worker(config, gateway, seconds, parent)
 
@@ -85,6 +91,9 @@ class Worker(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what is there now stays: it need not be looked at again
+        gc.set_threshold(GC_OBJECTS, 20, 50)
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGTERM) == self.handle_exit:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._gateway.reload)
 

@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 SUFFIX: Final = ".gguf"
 MAGIC: Final = b"GGUF"
 CHOICE: Final = "STREAMGLOT_LOCAL"
-"""The variable that names other weights (a path, or a name in the cache), or says `off`."""
+"""The variable that names other weights (a path, or a name in the cache), or says `off` or `on`."""
 CACHE: Final = "STREAMGLOT_CACHE"
 PIECE_BYTES: Final = 2**20
 LARGEST_BYTES: Final = 64 * 2**30
@@ -82,7 +82,7 @@ def chosen(environment: Mapping[str, str] = os.environ) -> Path | None:
     wanted = environment.get(CHOICE, "")
     if wanted.lower() in ("off", "no", "0"):
         return None
-    if not wanted:
+    if not wanted or wanted.lower() in ("on", "yes", "1"):
         return next(iter(kept(environment)), None)
     for path in (Path(wanted).expanduser(), folder(environment) / f"{wanted}{SUFFIX}"):
         if path.is_file():
