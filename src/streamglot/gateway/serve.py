@@ -29,8 +29,8 @@ GRACE_SECONDS: Final = 5.0
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-GC_OBJECTS: Final = 20_000
-"""New objects between two collections: exchanges leave no rings behind, and a collection costs as much as several of them."""
+GC_OBJECTS: Final = 2000
+"""New objects between two collections. An exchange leaves a ring or two behind: far more than this lets memory grow."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -93,7 +93,7 @@ class Worker(uvicorn.Server):
         await super().startup(sockets)
         gc.collect()
         gc.freeze()  # what is there now stays: it need not be looked at again
-        gc.set_threshold(GC_OBJECTS, 20, 50)
+        gc.set_threshold(GC_OBJECTS, 10, 10)
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGTERM) == self.handle_exit:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._gateway.reload)
 
