@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 120
 SOAK_STREAMS ?= 2000
 
-.PHONY: help run test check coverage conformance matrix bench bench-store fuzz docs lock clean
+.PHONY: help run test check coverage conformance matrix bench bench-store soak fuzz docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,8 +40,9 @@ check: $(READY) ## ruff, mypy --strict, import contracts
 	$(BIN)/lint-imports
 
 coverage: $(READY) ## branch coverage of the pure half
-	$(BIN)/coverage run -m pytest -q -p no:xdist
-	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 --omit='src/streamglot/cli/*'
+	$(BIN)/coverage run -m pytest -q -p no:xdist tests/dialects tests/framing tests/inband tests/stages tests/test_*.py
+	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
+	    --include='src/streamglot/*.py,src/streamglot/framing/*,src/streamglot/dialects/*,src/streamglot/inband/*,src/streamglot/stages/*'
 
 conformance: $(READY) ## readers and parsers against the corpus in CORPUS=
 	$(BIN)/python -m conformance.streams $(CORPUS)

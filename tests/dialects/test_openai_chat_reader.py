@@ -550,3 +550,7 @@ def test_nothing_is_read_behind_the_end_of_a_stream_inside_another() -> None:
     box = reader("openai_chat")
     box.feed_frames([Frame(chunk({"content": "a"}, "stop")[6:]), Frame(b"[DONE]")])
     assert box.feed_frames([Frame(b"{}")]) == []
+
+
+def test_an_event_without_data_says_nothing() -> None:
+    assert answer(chunk({"content": "a"}), b"data: \n\n", chunk({"content": "b"}, "stop")).choices[0].text == "ab"
