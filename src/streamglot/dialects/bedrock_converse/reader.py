@@ -112,7 +112,7 @@ class BedrockConverseReader(Reader):
             server = call.type == "server_tool_use"
             native = Echo(self.provider, {"type": call.type}) if server else None
             kind = "server" if server else "function"
-            block = blocks.open_call(call.tool_use_id or "", call.name, kind, native)  # type: ignore[arg-type]
+            block = blocks.open_call(call.tool_use_id or "", call.name, kind, native)  # type: ignore[arg-type]  # a kind is one of two words above
             self._open[index] = _Open("call", block)
         elif start.tool_result is not None:
             result = start.tool_result
