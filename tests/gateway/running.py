@@ -76,6 +76,7 @@ def running(
     else:
         values = {**(config or {})}
         values["server"] = {"discover": False, **values.get("server", {})}
+        values["store"] = {"url": "none", **values.get("store", {})}
         loaded = Loaded(msgspec.convert(values, Config))
         for name, upstream in loaded.config.upstreams.items():
             upstream.name = name

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,12 +30,16 @@ from .content import ContentLog
 from .deadlines import Deadlines
 from .exchange import Exchange
 from .faces import face_for
+from .keeping import open_store
 from .keys import Caller, Doorkeeper
 from .memory import Memory
 from .metrics import Metrics
 from .origins import Origins, origin_of
 from .record import Record
 from .telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from ..store import Store
 
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
@@ -64,6 +68,7 @@ class Gateway:
         self._upstream_turns: dict[str, Turns] = {}
         self._turns = Turns(0, 0, "the gateway")
         self.cache = Cache(0)
+        self.store: Store | None = None
         self.content_log: ContentLog | None = None
         self._telemetry: Telemetry | None = None
         self._pages: Any = None
@@ -115,6 +120,7 @@ class Gateway:
             if self.server.discover:
                 self.found = await discover(self._environment)
                 self._take(self.loaded)
+            self.store = await open_store(self.loaded.config, self._environment, self.say)
             self._ticker = asyncio.ensure_future(self._tick())
             try:
                 yield
@@ -122,6 +128,9 @@ class Gateway:
                 self._ticker.cancel()
                 for task in self._tasks:
                     task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                if self.store is not None:
+                    await self.store.close()
                 if self._telemetry is not None:
                     self._telemetry.close()
 
