@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from .record import Record
+
+if TYPE_CHECKING:
+    from ..store import Report
 
 SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -50,6 +53,11 @@ class Metrics:
             multiprocess_mode="max",
         )
 
+        self._store = StoreMetrics(self.registry)
+
+    def note_store(self, report: Report) -> None:
+        self._store.note(report)
+
     def _seconds(self, name: str, what: str) -> Histogram:
         return Histogram(name, what, ["upstream"], buckets=SECONDS, registry=self.registry)
 
@@ -84,3 +92,43 @@ class Metrics:
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         page: bytes = generate_latest(registry)
         return page
+
+
+class StoreMetrics:
+    """How the store's writer is doing, of all processes together."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, what: str, mode: Any) -> Gauge:
+            return Gauge(f"streamglot_store_{name}", what, registry=registry, multiprocess_mode=mode)
+
+        self._queued = gauge("queued", "Entries that wait to be written", "livesum")
+        self._bytes = gauge("queued_bytes", "About how many bytes they hold", "livesum")
+        self._behind = gauge("behind_seconds", "The age of what waits longest", "livemax")
+        self._failing = gauge("failing", "1 where the database does not take what is written", "livemax")
+        self._counts = {
+            name: Counter(f"streamglot_store_{name}", what, labels, registry=registry)
+            for name, what, labels in (
+                ("written", "Entries written, by kind", ["kind"]),
+                ("dropped", "Entries that did not fit into the queue, by kind", ["kind"]),
+                ("unfit", "Entries that no database would take, by kind", ["kind"]),
+                ("commits", "Batches written", []),
+                ("failures", "Attempts to write that failed", []),
+            )
+        }
+        self._before: dict[tuple[str, str], int] = {}
+
+    def note(self, report: Report) -> None:
+        self._queued.set(report.queued)
+        self._bytes.set(report.queued_bytes)
+        self._behind.set(report.behind)
+        self._failing.set(report.failing)
+        for name in ("written", "dropped", "unfit"):
+            for kind, count in getattr(report, name).items():
+                self._count(self._counts[name].labels(kind), (name, kind), count)
+        for name in ("commits", "failures"):
+            self._count(self._counts[name], (name, ""), getattr(report, name))
+
+    def _count(self, counter: Counter, place: tuple[str, str], count: int) -> None:
+        """A counter only goes up: by what was added since."""
+        counter.inc(max(0, count - self._before.get(place, 0)))
+        self._before[place] = count

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from ..dialects import dialect
 from ..errors import RequestError, StreamglotError
+from .archive import archive_routes
 from .call import Call, ClientGone, json_object
 from .exchange import ID_CHARS
 from .faces import COUNTED_BY, dialect_of
@@ -24,6 +25,8 @@ from .keys import Caller
 from .listing import by_address, by_path, entry, listing, tags
 from .openapi import description, viewer
 from .opening import retry_after_of
+from .responses import response_routes
+from .resume import after_of, resumed, stopped
 from .tokens import estimate
 
 if TYPE_CHECKING:
@@ -86,6 +89,12 @@ def pages(gateway: Gateway) -> Starlette:
             answer = await while_there(http, forward_json(gateway, body, "embeddings", request_id(http)))
         return Response(answer, media_type="application/json")
 
+    async def stream(http: HttpRequest) -> Response:
+        return await resumed(gateway, admit(http), http.path_params["id"], after_of(http))
+
+    async def stop(http: HttpRequest) -> Response:
+        return await stopped(gateway, admit(http), http.path_params["id"])
+
     async def health(_: HttpRequest) -> Response:
         return reply({"status": "ok"})
 
@@ -93,11 +102,13 @@ def pages(gateway: Gateway) -> Starlette:
         states = gateway.states()
         down = bool(states) and all(state == "open" for state in states.values())
         status = 503 if gateway.stopping or down else 200
-        return reply({"status": "ready" if status == 200 else "not ready", "upstreams": states}, status)
+        ready = "ready" if status == 200 else "not ready"
+        return reply({"status": ready, "upstreams": states, "store": gateway.store_state()}, status)
 
     async def metrics(_: HttpRequest) -> Response:
         for name, state in gateway.states().items():
             gateway.metrics.upstream_state.labels(name).set(state == "open")
+        gateway.store_state()
         return PlainTextResponse(gateway.metrics.page(), media_type="text/plain; version=0.0.4")
 
     async def openapi(_: HttpRequest) -> Response:
@@ -121,6 +132,10 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/api/version", local_version, methods=get),
         Route("/v1/messages/count_tokens", counted, methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
+        Route("/v1/streams/{id}", stream, methods=get),
+        Route("/v1/streams/{id}/stop", stop, methods=["POST"]),
+        *archive_routes(gateway),
+        *response_routes(gateway),
     ]
     for version in ("v1", "v1beta", "v1alpha"):
         routes += [

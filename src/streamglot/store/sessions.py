@@ -26,6 +26,8 @@ from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import Recent
+from .responses import ELSEWHERE_SECONDS, RETRIEVABLE
+from .rows import clean
 from .turn import Session, mint_id, weight
 
 PREFIX: Final = "ses_"
@@ -64,7 +66,10 @@ def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapp
         found = found or next((f"{kind}:{name}" for kind, name in marked if isinstance(name, str) and name), "")
     previous = request.previous_response_id or ""
     return Wanted(
-        caller=caller, name=found[:512], response_id=previous[:512], directory=headers.get("x-streamglot-directory", "")
+        caller=caller,
+        name=clean(found[:512]),
+        response_id=clean(previous[:512]),
+        directory=headers.get("x-streamglot-directory", ""),
     )
 
 
@@ -131,19 +136,23 @@ class Sessions:
         return session
 
     async def previous(self, caller: str, response_id: str) -> tuple[str, str] | None:
-        """The turn and the session of a response that this caller was given."""
+        """The turn and the session of a response that this caller was given, and may go on from."""
+        turns, endings, withdrawals = schema.turns, schema.endings, schema.withdrawals
         seen = self._recent.by_response(caller, response_id)
         if seen is not None:
-            return seen.turn_id, seen.session_id
-        turns, endings = schema.turns, schema.endings
+            gone = await self._database.fetch(select(withdrawals.c.at).where(withdrawals.c.turn_id == seen.turn_id))
+            return None if gone else (seen.turn_id, seen.session_id)
         question = (
             select(turns.c.id, turns.c.session_id)
             .join(endings, endings.c.turn_id == turns.c.id)
-            .where(endings.c.response_id == response_id, turns.c.caller == caller)
+            .where(endings.c.response_id == response_id, turns.c.caller == caller, RETRIEVABLE)
             .order_by(turns.c.started.desc())
             .limit(1)
         )
         rows = await self._database.fetch(question)
+        if not rows and not self._recent.knows(response_id):
+            await asyncio.sleep(ELSEWHERE_SECONDS)  # another process may be about to write it
+            rows = await self._database.fetch(question)
         return (rows[0].id, rows[0].session_id) if rows else None
 
     async def answers(self, session: Session) -> list[Message]:
