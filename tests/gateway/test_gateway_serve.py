@@ -70,6 +70,7 @@ def serving(tmp_path: Path, config: str, *options: str) -> Iterator[Process]:
         told = LISTENS.search(log.read_text())
         assert told, f"it ended: {log.read_text()}"
         served = Process(process, int(told[1]), log)
+        until(lambda: not refuses(served.port))
         assert served.ask("/health")[0] == 200
         yield served
     finally:

@@ -156,9 +156,7 @@ ANTHROPIC = (
             "content_block": {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}},
         }
     ),
-    sse(
-        {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"city": "Rome"}'}}
-    ),
+    sse({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"city": "Rome"}'}}),
     sse({"type": "content_block_stop", "index": 1}),
     sse({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 5}}),
     sse({"type": "message_stop"}),

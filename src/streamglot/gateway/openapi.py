@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .archive import FILTERS
 from .faces import FACES
 
 _PLAIN = {
@@ -31,7 +32,6 @@ _PLAIN = {
     ("get", "/ready"): "Can it serve?",
     ("get", "/metrics"): "Prometheus metrics",
 }
-_FILTERS = ("session", "model", "upstream", "ending", "since", "until", "search", "before", "limit")
 _IN_QUERY = {
     ("get", "/v1/responses/{id}"): ("stream", "starting_after", "include"),
     ("get", "/v1/responses/{id}/input_items"): ("order", "after", "limit", "include"),
@@ -39,10 +39,10 @@ _IN_QUERY = {
     ("get", "/sessions"): ("before", "limit"),
     ("get", "/sessions/{id}"): ("before", "limit"),
     ("get", "/sessions/{id}/export"): ("format",),
-    ("get", "/turns"): _FILTERS,
+    ("get", "/turns"): FILTERS,
     ("get", "/turns/{id}/raw"): ("format", "direction"),
     ("get", "/turns/{id}/export"): ("format",),
-    ("get", "/search"): ("q", *_FILTERS),
+    ("get", "/search"): ("q", *FILTERS),
 }
 _WITHOUT_BODY = ("/cancel", "/stop")
 _GEMINI = ("/v1/models/{model}:generateContent", "/v1/models/{model}:streamGenerateContent")

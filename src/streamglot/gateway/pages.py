@@ -26,7 +26,7 @@ from .listing import by_address, by_path, entry, listing, tags
 from .openapi import description, viewer
 from .opening import retry_after_of
 from .responses import response_routes
-from .resume import after_of, resumed, stopped
+from .resume import after_of, resumed, seen_by, stopped
 from .tokens import estimate
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def pages(gateway: Gateway) -> Starlette:
         return Response(answer, media_type="application/json")
 
     async def stream(http: HttpRequest) -> Response:
-        return await resumed(gateway, admit(http), http.path_params["id"], after_of(http))
+        return await resumed(gateway, seen_by(admit(http)), http.path_params["id"], after_of(http))
 
     async def stop(http: HttpRequest) -> Response:
-        return await stopped(gateway, admit(http), http.path_params["id"])
+        return await stopped(gateway, seen_by(admit(http)), http.path_params["id"])
 
     async def health(_: HttpRequest) -> Response:
         return reply({"status": "ok"})

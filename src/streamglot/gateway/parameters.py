@@ -55,5 +55,5 @@ class Parameters:
 
 
 def plain(text: str) -> str:
-    """Text as a database takes it in a question."""
-    return text.replace("\0", "")
+    """Text as a database takes it in a question, and never another one that is in it."""
+    return text.replace("\0", "\ufffd")

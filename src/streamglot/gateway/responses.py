@@ -17,6 +17,7 @@ from .archive import archive_of, id_in, json_reply
 from .faces import REPEATED
 from .keeping import RESPONSES
 from .parameters import Parameters
+from .resume import resumed, stopped
 
 if TYPE_CHECKING:
     from ..store import TurnDetail
@@ -37,6 +38,16 @@ def response_routes(gateway: Gateway) -> list[Route]:
         return turn
 
     async def retrieve(http: HttpRequest) -> HttpResponse:
+        asked = Parameters(http, "stream", "starting_after", "include", "include[]")
+        turn = await found(http)
+        if asked["stream"] == "true":
+            return await resumed(gateway, archive_of(gateway, http).caller, turn.id, _after(asked["starting_after"]))
+        return json_reply(restored(turn))
+
+    async def cancel(http: HttpRequest) -> HttpResponse:
+        turn = await found(http)
+        if not turn.ending:
+            await stopped(gateway, archive_of(gateway, http).caller, turn.id)
         return json_reply(restored(await found(http)))
 
     async def withdraw(http: HttpRequest) -> HttpResponse:
@@ -57,8 +68,16 @@ def response_routes(gateway: Gateway) -> list[Route]:
     return [
         Route("/v1/responses/{id}", retrieve, methods=["GET"]),
         Route("/v1/responses/{id}", withdraw, methods=["DELETE"]),
+        Route("/v1/responses/{id}/cancel", cancel, methods=["POST"]),
         Route("/v1/responses/{id}/input_items", input_items, methods=["GET"]),
     ]
+
+
+def _after(number: str) -> int:
+    """This dialect counts its events from 0, and leaves out those that a client has."""
+    if number and not number.isdecimal():
+        raise RequestError(f"starting_after must be the sequence_number of an event, not {excerpt(number)}")
+    return int(number) + 1 if number else 0
 
 
 def restored(turn: TurnDetail) -> dict[str, Any]:

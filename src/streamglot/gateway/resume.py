@@ -33,9 +33,9 @@ def seen_by(caller: Caller | None) -> str | None:
     return None if caller is None else caller.name
 
 
-async def resumed(gateway: Gateway, caller: Caller | None, stream_id: str, after: int) -> Response:
+async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int) -> Response:
     """The stream after this event. What was lost of it is an error before its first byte, not a stream that breaks off."""
-    buffer, who = store_of(gateway).buffer, seen_by(caller)
+    buffer = store_of(gateway).buffer
     headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, who) or b"{}")
     numbering = NUMBERINGS[headers["content-type"]]
     chunks = buffer.read(stream_id, after, who)
@@ -52,9 +52,9 @@ async def _bytes(first: Chunk | None, chunks: AsyncIterator[Chunk], numbering: N
         yield chunk.data
 
 
-async def stopped(gateway: Gateway, caller: Caller | None, stream_id: str) -> Response:
+async def stopped(gateway: Gateway, who: str | None, stream_id: str) -> Response:
     """Asks for the stream to stop, wherever it runs, and waits for it to end."""
-    buffer, who = store_of(gateway).buffer, seen_by(caller)
+    buffer = store_of(gateway).buffer
     if not await buffer.stop(stream_id, who):
         raise RequestError(f"there is no stream {stream_id!r} of yours to stop", code="stream_not_found", status=404)
     last = 0

@@ -64,8 +64,11 @@ class Database:
         place = engine_url(url)
         if place.drivername.startswith("sqlite"):
             file = Path(place.database or "")
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file.touch(mode=0o600)
+            try:
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                file.touch(mode=0o600)
+            except OSError as error:
+                raise ConfigError(f"the database {file} cannot be made: {error.strerror}") from None
             settings: dict[str, Any] = {"timeout": BUSY_SECONDS}
         else:
             settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select, text
+from sqlalchemy import ColumnElement, Row, Select, and_, false, func, or_, select, text
 
 from ..dialects import DIALECTS, dialect
 from ..events import StreamError
@@ -297,6 +297,8 @@ _HISTORY: Final = text(
 
 def known_as(response_id: str) -> ColumnElement[bool]:
     """The turns whose response has this id: said when they started, or when they ended."""
+    if not response_id:
+        return false()
     turns, endings = schema.turns, schema.endings
     started = select(turns.c.id).where(turns.c.response_id == response_id)
     return turns.c.id.in_(started.union_all(select(endings.c.turn_id).where(endings.c.response_id == response_id)))
