@@ -34,11 +34,16 @@ def test_a_turn_is_kept_whole(upstream: HostileUpstream, url: str, dialect: str,
     assert turn.session_id == answer.headers["x-streamglot-session"]
     assert turn.dialects == {"client": dialect, "upstream": "openai_chat"}
     assert (turn.model, turn.upstream, turn.upstream_model) == ("openai_chat/told", "openai_chat", "told")
-    assert turn.request is not None and turn.request.messages[-1].text == "q"
-    assert turn.upstream_request is not None and turn.upstream_request.model == "told"
-    assert turn.response is not None and turn.response.choices[0].text == "Hello world"
-    assert turn.usage is not None and (turn.usage.input_tokens, turn.usage.output_tokens) == (3, 4)
-    assert turn.duration is not None and turn.timings["first_event"] > 0
+    assert turn.request is not None
+    assert turn.request.messages[-1].text == "q"
+    assert turn.upstream_request is not None
+    assert turn.upstream_request.model == "told"
+    assert turn.response is not None
+    assert turn.response.choices[0].text == "Hello world"
+    assert turn.usage is not None
+    assert (turn.usage.input_tokens, turn.usage.output_tokens) == (3, 4)
+    assert turn.duration is not None
+    assert turn.timings["first_event"] > 0
 
 
 def test_every_ending_is_the_true_one(upstream: HostileUpstream, url: str) -> None:
@@ -53,15 +58,21 @@ def test_every_ending_is_the_true_one(upstream: HostileUpstream, url: str) -> No
         client.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/slow"))
         client.read_until(b"first")
         client.hang_up()
-        found = {turn.upstream_model or turn.model: turn for turn in kept(url, lambda all: len(all) == 4 and all[-1].ending)}
+        found = {
+            turn.upstream_model or turn.model: turn for turn in kept(url, lambda found: len(found) == 4 and found[-1].ending)
+        }
     endings = {name: turn.ending for name, turn in found.items()}
     assert endings == {"cut": "truncated", "openai_chat/refused": "error", "long": "length", "slow": "client_gone"}
     for name, text in (("cut", "half an"), ("long", "on and"), ("slow", "first")):
         response = found[name].response
-        assert response is not None and response.choices[0].text == text
-    assert found["cut"].error is not None and found["cut"].error.code == "upstream_truncated"
+        assert response is not None
+        assert response.choices[0].text == text
+    assert found["cut"].error is not None
+    assert found["cut"].error.code == "upstream_truncated"
     refusal = found["openai_chat/refused"].error
-    assert refusal is not None and refusal.status == 404 and "no such model" in refusal.message
+    assert refusal is not None
+    assert refusal.status == 404
+    assert "no such model" in refusal.message
 
 
 def test_nothing_is_kept_where_nothing_is_wanted(upstream: HostileUpstream, url: str) -> None:
@@ -71,7 +82,8 @@ def test_nothing_is_kept_where_nothing_is_wanted(upstream: HostileUpstream, url:
         (turn,) = kept(url)
         assert "x-streamglot-stream" not in answer.headers
     assert (turn.ending, turn.request, turn.response, turn.upstream_request) == ("end", None, None, None)
-    assert turn.usage is not None and turn.usage.output_tokens == 4
+    assert turn.usage is not None
+    assert turn.usage.output_tokens == 4
     assert b"secret" not in b"".join(path.read_bytes() for path in Path(url.removeprefix("sqlite:///")).parent.iterdir())
     with running() as gateway:
         off = gateway.ask("/v1/streams/x")
@@ -122,7 +134,8 @@ def test_an_answer_is_continued_by_its_id(upstream: HostileUpstream, url: str) -
         assert third.json()["previous_response_id"] == second.json()["id"]
         sent = [one.body["messages"] for one in upstream.requests("told")[-2:]]
         unknown = gateway.ask("/v1/responses", {"model": "openai_chat/told", "input": "x", "previous_response_id": "resp_no"})
-        assert unknown.status == 400 and "previous_response_id" in unknown.json()["error"]["message"]
+        assert unknown.status == 400
+        assert "previous_response_id" in unknown.json()["error"]["message"]
     conversation = [("user", "one"), ("assistant", "Hello world"), ("user", "two")]
     assert [(one["role"], one["content"]) for one in sent[0]] == [("system", "Sing."), *conversation]
     later = [*conversation, ("assistant", "Hello world"), ("user", "three")]

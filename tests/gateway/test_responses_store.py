@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ import pytest
 from openai.types.responses import Response as TheirResponse
 
 from gateway.archived import database, inside, keep, store_of, with_store
+from gateway.conftest import upstreams_at
 from gateway.running import Running, running
+from gateway.scenarios import COMPLETED, DONE, END, MESSAGE, PLAIN, responses, said
+from gateway.upstream import HostileUpstream, Until, sse, streamed
 from store.turns import answer, ask, assistant, call, result, thought, user
 from streamglot.dialects import dialect
 from streamglot.events import StreamError
 from streamglot.gateway.keys import digest_of
 from streamglot.messages import MediaPart, Message, Request, TextPart
 from streamglot.store import Started, Store, Wanted
+from waiting import until
 
 RESPONSES = "openai_responses"
 KEYS = [{"name": "me", "hash": digest_of("mine")}, {"name": "you", "hash": digest_of("yours")}]
@@ -228,3 +233,66 @@ def test_what_it_was_made_of(gateway: Running) -> None:
     raises(404, gateway, lambda client: client.responses.input_items.list("resp_items", after="msg_none"))
     raises(400, gateway, lambda client: client.responses.input_items.list("resp_items", order="up"))
     raises(400, gateway, lambda client: client.responses.input_items.list("resp_items", limit=101))
+
+
+# --- from the first request on
+
+
+@pytest.fixture(scope="module")
+def whole(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    config = {"store": {"url": database(tmp_path_factory.mktemp("whole"))}, "server": {"keys": KEYS}}
+    with running({**config, "upstreams": upstreams_at(upstream.url)}) as started:
+        yield started
+
+
+def same(given: TheirResponse, again: TheirResponse) -> None:
+    """All that the client was given is there again."""
+    assert again.model_copy(update={"completed_at": given.completed_at}).model_dump() == given.model_dump()
+
+
+@pytest.mark.parametrize("kind", ["openai_chat", RESPONSES])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_was_given_is_there_again(whole: Running, upstream: HostileUpstream, kind: str, stream: bool) -> None:
+    upstream.scripts["again"] = streamed(PLAIN if kind == "openai_chat" else responses(*MESSAGE, COMPLETED))
+    mine = client(whole)
+    asked = {**BODY, "model": f"{kind}/again"}
+    if stream:
+        given = [event for event in mine.responses.create(**asked, stream=True)][-1].response
+    else:
+        given = mine.responses.create(**asked)
+    assert given.output_text
+    same(given, mine.responses.retrieve(given.id))
+    (item,) = mine.responses.input_items.list(given.id)
+    assert item.content[0].text == "Which way?"  # type: ignore[union-attr]  # of a message
+    raises(404, whole, lambda _: client(whole, "yours").responses.retrieve(given.id))
+
+
+def test_going_on_and_taking_back(whole: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["going"] = streamed(PLAIN)
+    mine = client(whole)
+    first = mine.responses.create(model="openai_chat/going", input="one", instructions="Be brief.")
+    second = mine.responses.create(model="openai_chat/going", input="two", previous_response_id=first.id)
+    items = mine.responses.input_items.list(second.id, order="asc")
+    assert [item.content[0].text for item in items] == ["one", "Hello world", "two"]  # type: ignore[union-attr]
+    assert mine.responses.retrieve(second.id).instructions is None
+    mine.responses.delete(first.id)
+    raises(404, whole, lambda mine: mine.responses.retrieve(first.id))
+    assert mine.responses.retrieve(second.id).id == second.id
+    unkept = mine.responses.create(model="openai_chat/going", input="x", store=False)
+    raises(404, whole, lambda mine: mine.responses.retrieve(unkept.id))
+    sent = len(upstream.requests("going"))
+    for ident in (first.id, unkept.id):
+        raises(400, whole, lambda mine: mine.responses.create(model="openai_chat/going", input="x", previous_response_id=ident))
+    assert len(upstream.requests("going")) == sent
+
+
+def test_one_that_runs_and_is_left(whole: Running, upstream: HostileUpstream) -> None:
+    go_on = threading.Event()
+    upstream.scripts["slow"] = streamed(sse(said("Hello")), Until(go_on), sse(END, DONE))
+    mine = client(whole)
+    stream = mine.responses.create(model="openai_chat/slow", input="x", stream=True)
+    ident = next(event.response.id for event in stream if event.type == "response.created")
+    assert mine.responses.retrieve(ident).status == "in_progress"
+    stream.close()
+    until(lambda: mine.responses.retrieve(ident).status == "cancelled")
+    go_on.set()

@@ -15,7 +15,7 @@ from gateway.raw import RawClient
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until
 from streamglot.gateway.numbering import NUMBERINGS, Elements, Frames, Lines
-from waiting import until
+from waiting import PATIENCE, until
 
 WORDS = tuple(f"word {number} – „ü“\n" for number in range(30))
 ARRAY = "/v1beta/models/{}:streamGenerateContent"
@@ -90,14 +90,15 @@ def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstr
         reader = threading.Thread(target=lambda: results.append(gateway.ask(f"/v1/streams/{names[STREAM]}?after=3")))
         reader.start()
         go_on.set()
-        reader.join(60)
+        reader.join(PATIENCE)
         whole = gateway.ask(f"/v1/streams/{names[STREAM]}")
         (answer,) = results
         numbering = NUMBERINGS[whole.headers["content-type"].partition(";")[0]]
         assert answer.body == numbering.rest(whole.body, 3)
         assert not upstream_saw.closed
         (turn,) = kept(url)
-        assert turn.ending == "end" and turn.response is not None
+        assert turn.ending == "end"
+        assert turn.response is not None
         assert turn.response.choices[0].text == "".join(WORDS)
         if kind in CLIENT_DIALECTS:
             assert understood(kind, whole).text.strip() == "".join(WORDS).strip()
@@ -132,7 +133,8 @@ def test_a_stream_is_stopped_properly(upstream: HostileUpstream, url: str, kind:
         client.read_until(b"0\r\n\r\n")
         upstream.wait_for("held", lambda seen: seen.closed)
         (turn,) = kept(url)
-        assert turn.ending == "cancelled" and turn.error is None
+        assert turn.ending == "cancelled"
+        assert turn.error is None
         whole = gateway.ask(f"/v1/streams/{stream}")
         if kind in CLIENT_DIALECTS:
             read = understood(kind, whole)
@@ -198,7 +200,8 @@ def test_a_background_that_fails_says_so(upstream: HostileUpstream, url: str) ->
 def test_the_background_needs_a_store(upstream: HostileUpstream) -> None:
     with keeping(upstream, "none") as gateway:
         answer = gateway.ask("/v1/responses", {"model": "openai_chat/x", "input": "q", "background": True})
-        assert answer.status == 400 and "store.url" in answer.json()["error"]["message"]
+        assert answer.status == 400
+        assert "store.url" in answer.json()["error"]["message"]
 
 
 # --- numbers
@@ -227,3 +230,24 @@ def test_events_are_counted_as_clients_count_them() -> None:
     for at in range(201):
         before, after = b"".join(pieces[:at]), b"".join(pieces[at:])
         assert Frames().count(before) + Frames().count(after) == Frames().count(whole)
+
+
+def test_a_page_that_is_loaded_again_finds_its_answer(upstream: HostileUpstream, url: str) -> None:
+    go_on = threading.Event()
+    upstream.scripts["held"] = said("first", Until(go_on), " second")
+    with keeping(upstream, url) as gateway:
+        assert gateway.ask("/ui/chat-7/stream").status == 204
+        client = RawClient(gateway.port)
+        client.post("/ui?keep=true", {**body_of("vercel_ui", "openai_chat/held"), "id": "chat-7"})
+        client.read_until(b"first")
+        client.hang_up()
+        kept(url, lambda found: found)
+        page = RawClient(gateway.port)
+        page.send(b"GET /ui/chat-7/stream HTTP/1.1\r\nhost: page\r\n\r\n")
+        came = page.read_until(b"first")
+        go_on.set()
+        came += page.read_until(b"[DONE]")
+        assert b"text-start" in came
+        assert b" second" in came
+        kept(url)
+        assert gateway.ask("/ui/chat-7/stream").status == 204

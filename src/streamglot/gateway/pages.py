@@ -26,7 +26,7 @@ from .listing import by_address, by_path, entry, listing, tags
 from .openapi import description, viewer
 from .opening import retry_after_of
 from .responses import response_routes
-from .resume import after_of, resumed, seen_by, stopped
+from .resume import resume_routes
 from .tokens import estimate
 
 if TYPE_CHECKING:
@@ -89,12 +89,6 @@ def pages(gateway: Gateway) -> Starlette:
             answer = await while_there(http, forward_json(gateway, body, "embeddings", request_id(http)))
         return Response(answer, media_type="application/json")
 
-    async def stream(http: HttpRequest) -> Response:
-        return await resumed(gateway, seen_by(admit(http)), http.path_params["id"], after_of(http))
-
-    async def stop(http: HttpRequest) -> Response:
-        return await stopped(gateway, seen_by(admit(http)), http.path_params["id"])
-
     async def health(_: HttpRequest) -> Response:
         return reply({"status": "ok"})
 
@@ -132,8 +126,7 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/api/version", local_version, methods=get),
         Route("/v1/messages/count_tokens", counted, methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
-        Route("/v1/streams/{id}", stream, methods=get),
-        Route("/v1/streams/{id}/stop", stop, methods=["POST"]),
+        *resume_routes(gateway),
         *archive_routes(gateway),
         *response_routes(gateway),
     ]

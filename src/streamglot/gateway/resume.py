@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
-from ..errors import RequestError, StreamglotError
+from ..errors import RequestError, StreamglotError, excerpt
+from .keeping import anonymous
 from .keys import Caller
 from .numbering import NUMBERINGS, Numbering
 
@@ -71,9 +73,33 @@ async def stopped(gateway: Gateway, who: str | None, stream_id: str) -> Response
     return Response(msgspec.json.encode({"id": stream_id, "ended": ended, "events": last}), media_type="application/json")
 
 
-def after_of(http: HttpRequest) -> int:
-    """The last event that a client has, as it says it."""
-    given: Any = http.query_params.get("after") or http.headers.get("last-event-id") or "0"
-    if not given.isdecimal():
-        raise RequestError(f"after must be the number of an event, not {given!r}")
-    return int(given)
+def resume_routes(gateway: Gateway) -> list[Route]:
+    def who(http: HttpRequest) -> str | None:
+        return seen_by(gateway.doorkeeper.admit(http.headers, http.query_params.get("key", "")))
+
+    async def stream(http: HttpRequest) -> Response:
+        given: Any = http.query_params.get("after") or http.headers.get("last-event-id") or "0"
+        if not given.isdecimal():
+            raise RequestError(f"after must be the number of an event, not {excerpt(given)}")
+        return await resumed(gateway, who(http), http.path_params["id"], int(given))
+
+    async def stop(http: HttpRequest) -> Response:
+        return await stopped(gateway, who(http), http.path_params["id"])
+
+    async def chat(http: HttpRequest) -> Response:
+        """A page that was loaded again asks whether its chat is being answered: from the beginning, or nothing."""
+        from ..store import Filter, chat_session
+
+        store, caller = store_of(gateway), who(http)
+        owner = anonymous(http.headers) if caller is None else caller
+        session = chat_session(owner, http.path_params["id"])
+        found = await store.queries.turns(Filter(session_id=session, caller=owner, limit=1))
+        if not found or found[0].ending:
+            return Response(status_code=204)
+        return await resumed(gateway, owner, found[0].id, 0)
+
+    return [
+        Route("/v1/streams/{id}", stream, methods=["GET"]),
+        Route("/v1/streams/{id}/stop", stop, methods=["POST"]),
+        Route("/ui/{id}/stream", chat, methods=["GET"]),
+    ]

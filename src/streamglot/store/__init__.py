@@ -39,7 +39,7 @@ from .place import data_directory, default_url
 from .prune import Pruned, prune
 from .queries import Filter, Queries, RawFrame, SessionSummary, TurnDetail, TurnSummary
 from .responses import Responses
-from .sessions import Wanted, wanted
+from .sessions import Wanted, chat_session, wanted
 from .store import Store, StoreSettings
 from .turn import ENDINGS, Finished, Session, Started, Turn, is_probe
 from .valkey_buffer import ValkeyBuffer
@@ -74,6 +74,7 @@ __all__ = [
     "TurnSummary",
     "ValkeyBuffer",
     "Wanted",
+    "chat_session",
     "conversation",
     "data_directory",
     "default_url",

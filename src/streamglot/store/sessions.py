@@ -32,6 +32,8 @@ from .turn import Session, mint_id, weight
 
 PREFIX: Final = "ses_"
 HEADERS: Final = ("x-streamglot-session", "x-session-id", "session-id", "session_id")
+CHAT: Final = "chat"
+"""The kind of name that the chats of a web page have."""
 FIND_SECONDS: Final = 1.0
 """A request does not wait longer than this for its past."""
 LARGE: Final = 2**18
@@ -60,7 +62,9 @@ def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapp
         held = held.get("id") if isinstance(held, dict) else held
         user = str((request.metadata or {}).get("user_id", ""))
         inside = _IN_USER.search(user)
-        marked = [("conversation", held), ("thread", body.get("threadId")), ("session", inside[1] if inside else None)]
+        chat = body.get("id") if request.dialect == "vercel_ui" else None
+        marked = [("conversation", held), ("thread", body.get("threadId")), (CHAT, chat)]
+        marked.append(("session", inside[1] if inside else None))
         explicit = body.get("session_id")
         found = explicit if isinstance(explicit, str) else ""
         found = found or next((f"{kind}:{name}" for kind, name in marked if isinstance(name, str) and name), "")
@@ -225,6 +229,11 @@ class Sessions:
         question = select(messages.c.body).join(answers, answers.c.message == messages.c.hash)
         rows = await self._database.fetch(question.where(answers.c.turn_id == turn_id, answers.c.choice == 0))
         return normal(_decoder.decode(rows[0].body).parts)[:ANSWER_BYTES] if rows else b""
+
+
+def chat_session(caller: str, chat: str) -> str:
+    """The id of the session of a web page's chat."""
+    return named(caller, f"{CHAT}:{chat}")
 
 
 def named(caller: str, name: str) -> str:
