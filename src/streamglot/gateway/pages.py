@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from .app import Gateway
 
 Answered = TypeVar("Answered")
+REPLAY = "replay"
+STATES = {"closed": "ready", "half_open": "tried again", "open": "left alone for a while"}
+"""What the states of an upstream's breaker mean to a person."""
 
 
 def pages(gateway: Gateway) -> Starlette:
@@ -204,14 +207,15 @@ async def nothing_here(http: HttpRequest, error: Any) -> Response:
 def front_page(gateway: Gateway, base: str) -> str:
     """A plain page: addresses, upstreams, snippets to paste."""
     rows = "".join(
-        f"<tr><td>{escape(upstream.name)}</td><td>{escape(upstream.dialect)}</td><td>{escape(state)}</td></tr>"
+        f"<tr><td>{escape(upstream.name)}</td><td>{escape(upstream.dialect)}</td><td>{STATES[state]}</td></tr>"
         for upstream, state in ((gateway.routes.upstreams[name], state) for name, state in gateway.states().items())
     )
     found = "".join(
         f"<tr><td>{escape(one.provider.title)}</td><td>{'found' if one.there else 'not found'}</td><td>{escape(one.because)}</td></tr>"
         for one in gateway.found
     )
-    snippets = "".join(f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in snippets_for(base))
+    model = gateway.routes.named("") or REPLAY
+    snippets = "".join(f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in snippets_for(base, model))
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>streamglot</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
 body{{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1c1c28;background:#fff}}
@@ -220,30 +224,32 @@ pre{{background:#f4f4f8;padding:.8rem;overflow:auto;border-radius:6px}}code{{bac
 @media (prefers-color-scheme:dark){{body{{background:#15151c;color:#e8e8f0}}pre,code{{background:#22222c}}td,th{{border-color:#333}}}}
 </style></head><body><h1>streamglot</h1><p>Every LLM stream, one language. Point any client here.</p>
 <h2>Upstreams</h2><table><tr><th>name</th><th>dialect</th><th>state</th></tr>{rows}</table>
-<h2>Looked for</h2><table><tr><th>provider</th><th></th><th></th></tr>{found}</table>
+<h2>Snippets</h2>{snippets}
 <h2>Addresses</h2><p><code>/v1/chat/completions</code> <code>/v1/responses</code> <code>/v1/messages</code>
 <code>/v1beta/models/…:generateContent</code> <code>/api/chat</code> <code>/agui</code> <code>/ui</code>
 <code>/v1/completions</code> <code>/v1/models</code> <a href="/docs">all of them</a></p>
-<h2>Snippets</h2>{snippets}</body></html>"""
+<p>What was said: <a href="/sessions">sessions</a>, <a href="/turns">turns</a>. How it runs: <a href="/ready">ready</a>,
+<a href="/metrics">metrics</a>.</p>
+<h2>Looked for</h2><table><tr><th>provider</th><th></th><th></th></tr>{found}</table></body></html>"""
 
 
-def snippets_for(base: str) -> list[tuple[str, str]]:
+def snippets_for(base: str, model: str) -> list[tuple[str, str]]:
     return [
         (
             "curl",
             f"curl -N {base}/v1/chat/completions -H 'content-type: application/json' \\\n"
-            '  -d \'{"model": "replay", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}\'',
+            f'  -d \'{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}\'',
         ),
         (
             "openai",
             f'from openai import OpenAI\nclient = OpenAI(base_url="{base}/v1", api_key="none")\n'
-            'for chunk in client.chat.completions.create(model="replay", stream=True,\n'
+            f'for chunk in client.chat.completions.create(model="{model}", stream=True,\n'
             '        messages=[{"role": "user", "content": "Hello"}]):\n    print(chunk.choices[0].delta.content or "", end="")',
         ),
         (
             "anthropic",
             f'from anthropic import Anthropic\nclient = Anthropic(base_url="{base}", api_key="none")\n'
-            'with client.messages.stream(model="replay", max_tokens=99,\n'
+            f'with client.messages.stream(model="{model}", max_tokens=99,\n'
             '        messages=[{"role": "user", "content": "Hello"}]) as stream:\n    print(stream.get_final_text())',
         ),
     ]
