@@ -134,7 +134,7 @@ def test_a_response_before_its_stream() -> None:
     looked, plain = (ResponsesWriter(id="resp_1", model="m", mirror={"background": True}) for _ in range(2))
     shown = looked.queued()
     assert (shown["id"], shown["status"], shown["background"], shown["output"]) == ("resp_1", "queued", True, [])
-    events = [StreamStart("resp_1", "m"), StreamEnd()]
+    events: list[Event] = [StreamStart("resp_1", "m"), StreamEnd()]
     assert looked.feed(events) == plain.feed(events)
 
 

@@ -66,8 +66,9 @@ def running(
     config: Mapping[str, Any] | None = None, path: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[Running]:
     """A gateway with this configuration, or with the one in this file."""
+    environment = {"STREAMGLOT_STORE__URL": "none", **(environment or {})}
     if path is not None:
-        loaded = load(path, environment or {})
+        loaded = load(path, environment)
     else:
         values = {**(config or {})}
         values["server"] = {"discover": False, **values.get("server", {})}
@@ -76,7 +77,7 @@ def running(
         for name, upstream in loaded.config.upstreams.items():
             upstream.name = name
     lines: list[Mapping[str, Any]] = []
-    gateway = Gateway(loaded, environment or {}, lines.append)
+    gateway = Gateway(loaded, environment, lines.append)
     listener = listen("127.0.0.1", 0)
     server = worker(gateway)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -19,7 +19,7 @@ from gateway.scenarios import PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, sse, streamed, whole
 from streamglot import ConfigError
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.config import Config, Keys, Kept, Loaded, Server
+from streamglot.gateway.config import Config, Kept, Keys, Loaded, Server
 from streamglot.gateway.keys import Caller, digest_of
 
 KEY = "sesame-open-up"

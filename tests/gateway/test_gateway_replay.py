@@ -15,7 +15,7 @@ from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT, anthropic, stopped
 from streamglot.gateway import ledger
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.config import Config, Loaded, Server
+from streamglot.gateway.config import Config, Kept, Loaded, Server
 from streamglot.gateway.ledger import Bucket
 from streamglot.gateway.memory import CROWD, TICKS, Memory
 from streamglot.upstream.replay import recordings
@@ -124,7 +124,7 @@ def test_memory_is_given_back_when_the_crowd_has_gone() -> None:
 def test_another_server_than_ours() -> None:
     """There, nobody tells of a client that hangs up but ``receive``."""
     lines: list[Any] = []
-    gateway = Gateway(Loaded(Config(server=Server(discover=False))), {}, lines.append)
+    gateway = Gateway(Loaded(Config(server=Server(discover=False), store=Kept(url="none"))), {}, lines.append)
     scope = {"type": "http", "method": "POST", "path": CHAT, "headers": [], "query_string": b""}
     body = msgspec.json.encode(body_of("openai_chat", "replay"))
 

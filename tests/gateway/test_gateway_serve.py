@@ -52,7 +52,7 @@ class Process:
 
 def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN"))}
-    return {**kept, "STREAMGLOT_SERVER__DISCOVER": "false"}
+    return {**kept, "STREAMGLOT_SERVER__DISCOVER": "false", "STREAMGLOT_STORE__URL": "none"}
 
 
 @contextmanager

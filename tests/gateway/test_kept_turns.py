@@ -135,7 +135,7 @@ def test_an_answer_is_continued_by_its_id(upstream: HostileUpstream, url: str) -
         sent = [one.body["messages"] for one in upstream.requests("told")[-2:]]
         unknown = gateway.ask("/v1/responses", {"model": "openai_chat/told", "input": "x", "previous_response_id": "resp_no"})
         assert unknown.status == 400
-        assert "previous_response_id" in unknown.json()["error"]["message"]
+        assert unknown.json()["error"]["code"] == "previous_response_not_found"
     conversation = [("user", "one"), ("assistant", "Hello world"), ("user", "two")]
     assert [(one["role"], one["content"]) for one in sent[0]] == [("system", "Sing."), *conversation]
     later = [*conversation, ("assistant", "Hello world"), ("user", "three")]

@@ -55,7 +55,7 @@ def test_a_stream_goes_on_after_any_event(upstream: HostileUpstream, url: str, k
         assert number > len(WORDS)
         assert gateway.ask(f"{stream}?after={number}").body == b""
         assert gateway.ask(stream, headers={"last-event-id": str(number - 1)}).body
-        assert gateway.ask(f"{stream}?after={number + 1}").status == 410
+        assert gateway.ask(f"{stream}?after={number + 1}").status == gateway.ask(f"{stream}?after={10**30}").status == 410
         assert gateway.ask(f"{stream}?after=x").status == 400
         assert gateway.ask("/v1/streams/turn_no").status == 404
 
@@ -212,7 +212,8 @@ def test_events_are_counted_as_clients_count_them() -> None:
     assert Frames().count(frames) == 2
     assert Frames().rest(frames, 1) == b": comment\n\nevent: x\ndata: 2\n\n: again\n\n"
     assert Frames().rest(frames, 2) == b": again\n\n"
-    assert Frames().numbered(frames, 7) == b'id: 7\ndata: {"a":"b"}\n\n: comment\n\nid: 8\nevent: x\ndata: 2\n\n: again\n\n'
+    numbered = b'id: 7\ndata: {"a":"b"}\n\n: comment\n\nid: 8\nevent: x\ndata: 2\n\n: again\n\n'
+    assert Frames().numbered(frames, 6) == (numbered, 8)
     assert Frames().count(b": only\n\n") == 0
     lines = b'{"a":1}\n{"b":2}\n'
     assert (Lines().count(lines), Lines().rest(lines, 1), Lines().rest(lines, 2)) == (2, b'{"b":2}\n', b"")

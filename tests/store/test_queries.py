@@ -239,7 +239,7 @@ async def test_keys(url: str) -> None:
     assert [(found.key, found.spent) for found in over] == [(key, spent)]
     assert over[0].renews == pytest.approx(started[0] + 60.0)  # 80 tokens are left of 120 when the first is out of the count
     assert await store.keys.overdrawn(time.time() + 3600) == []
-    paid, _ = await store.keys.add("paid", budget_cost=4.0)
+    await store.keys.add("paid", budget_cost=4.0)
     await take(store, ask(user("p")), answer("x"), caller="paid", cost=4.5)
     await store.writer.flush()
     assert [(found.key.name, found.renews) for found in await store.keys.overdrawn()] == [("me", over[0].renews), ("paid", None)]

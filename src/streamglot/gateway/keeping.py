@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..dialects import dialect
-from ..errors import RequestError, Unsupported
+from ..errors import RequestError, Unsupported, excerpt
 from ..events import Event, Extra, StreamError
 from ..messages import Message, Request, Response, TokenCounts
 from ..upstream import Upstream
@@ -17,8 +17,8 @@ from ..upstream.prices import price
 from .call import Call
 from .config import Config
 from .faces import Face
+from .kept_stream import KeptStream
 from .keys import LOOPBACK, digest_of, presented
-from .numbering import FRAMES, NUMBERINGS, Numbering
 from .record import Record
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 NOTHING: Final = "none"
 """The ``store.url`` of who wants nothing kept."""
 RESPONSES: Final = "openai_responses"
+_TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
+"""What a client said that the request for an upstream no longer shows."""
 _YES: Final = ("1", "true", "yes")
 
 
@@ -62,6 +64,8 @@ def wish(face: Face, call: Call, body: dict[str, Any], store: Store | None) -> t
     if face.dialect == RESPONSES and store is not None:
         found.background = rest.pop("background", None) is True
         found.conversation = bool(rest.pop("conversation", None))
+        if found.background and not store.settings.content:
+            raise Unsupported("an answer in the background must be kept, and store.content is off")
     elif face.dialect == RESPONSES and rest.get("background"):
         raise Unsupported("an answer in the background must be kept, and this gateway keeps nothing: set store.url")
     found.keep = (found.keep or found.background) and store is not None
@@ -82,8 +86,7 @@ class Keeping:
         self.heard = self._keep_bytes if store.settings.raw else None
         self._asked: Request | None = None
         self._more: dict[str, Any] = {}
-        self._numbering: Numbering | None = None
-        self._number = 0
+        self._stream: KeptStream | None = None
 
     @classmethod
     async def begin(
@@ -98,6 +101,12 @@ class Keeping:
         if wish.conversation and not session.new:
             session.previous = await store.queries.last_turn(session.id, caller)
         named = request.previous_response_id or (session.name if wish.conversation else "")
+        if request.previous_response_id and not session.previous:
+            raise RequestError(
+                f"there is no response {excerpt(named)} to go on from: it never was, it was deleted, or it was made with store: "
+                "false; send the whole conversation",
+                code="previous_response_not_found",
+            )
         if session.previous and named:
             past = await store.history(session)
             if not past:
@@ -116,6 +125,7 @@ class Keeping:
             probe=is_probe(request),
             response_id=id if face.dialect == RESPONSES else "",
             retrievable=request.store is not False,
+            wish={name: body[name] for name in _TAKEN_OUT if body.get(name)},
         )
         keeping = cls(store, face, session, await store.answers(session), wish, started)
         if face.dialect == RESPONSES and body.get("instructions"):
@@ -125,7 +135,7 @@ class Keeping:
     @property
     def headers(self) -> dict[str, str]:
         turn = {"x-streamglot-turn": self._turn.id, "x-streamglot-session": self._session.id}
-        return {**turn, "x-streamglot-stream": self._turn.id} if self._numbering is not None else turn
+        return {**turn, "x-streamglot-stream": self._turn.id} if self._stream is not None else turn
 
     # --- upstreams
 
@@ -154,29 +164,21 @@ class Keeping:
         """From now on the stream can be gone on with. Without contents it is kept only for who asked for it, or elsewhere."""
         from ..store import DatabaseBuffer
 
-        if self._numbering is None and (self.content or self.wish.keep or not isinstance(self._store.buffer, DatabaseBuffer)):
-            self._numbering = NUMBERINGS[headers["content-type"]]
-            self._store.buffer.open(self._turn.id, self._session.caller, stop, msgspec.json.encode(headers).decode())
+        buffer, id = self._store.buffer, self._turn.id
+        if self._stream is None and (self.content or self.wish.keep or not isinstance(buffer, DatabaseBuffer)):
+            buffer.open(id, self._session.caller, stop, msgspec.json.encode(headers).decode())
+            self._stream = KeptStream(buffer, id, headers["content-type"], self._face.numbered)
 
     def wrote(self, data: bytes) -> bytes:
         """The bytes as they go to the client, with their numbers where its dialect has a place for them."""
-        if self._numbering is None:
-            return data
-        first = self._number + 1
-        count = self._numbering.count(data)
-        if count:
-            self._number += count
-            if self._face.numbered:
-                data = FRAMES.numbered(data, first)
-            self._store.buffer.append(self._turn.id, first, self._number, data)
-        return data
+        return data if self._stream is None else self._stream.wrote(data)
 
     def finish(self, record: Record, response: Response | None, error: StreamError | None, model: str, now: float) -> None:
         """The true end of it; ``response`` is what came, where contents are kept."""
         from ..store import Finished
 
-        if self._numbering is not None:
-            self._store.buffer.end(self._turn.id)
+        if self._stream is not None:
+            self._stream.end()
         if response is None:
             usage = record.usage
             response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..store import Chunk, Store
     from .app import Gateway
 
+MOST_EVENTS: Final = 2**31 - 2
+"""No stream has more: a larger number is one that it never reached."""
 ENDED_SECONDS: Final = 5.0
 """How long who stops a stream waits to see it ended."""
 
@@ -37,7 +39,7 @@ def seen_by(caller: Caller | None) -> str | None:
 
 async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int) -> Response:
     """The stream after this event. What was lost of it is an error before its first byte, not a stream that breaks off."""
-    buffer = store_of(gateway).buffer
+    buffer, after = store_of(gateway).buffer, min(after, MOST_EVENTS)
     headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, who) or b"{}")
     numbering = NUMBERINGS[headers["content-type"]]
     chunks = buffer.read(stream_id, after, who)

@@ -35,6 +35,8 @@ LOST_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.05
 OPEN_SECONDS: Final = 0.5
 """A stream that was opened a moment ago may not be there yet."""
+GATHER_SECONDS: Final = 0.2
+"""A reader elsewhere is so much behind, and a stream of twenty chunks a second costs five rows."""
 PAGE: Final = 64
 _chunks = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
 
@@ -48,6 +50,9 @@ class Chunk(Struct, frozen=True):
 
 
 class StreamBuffer(Protocol):
+    gather_seconds: float
+    """How long the bytes of a stream may come together before they are appended: an append costs more than a byte."""
+
     def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], head: str = "") -> None:
         """A stream begins. ``on_stop`` is called once if somebody, anywhere, asks for it to stop. ``head`` is what its
         readers must know before they read."""
@@ -123,6 +128,8 @@ def lost(stream_id: str) -> StreamglotError:
 
 class DatabaseBuffer:
     """In the database of the store, through its writer."""
+
+    gather_seconds = GATHER_SECONDS
 
     def __init__(
         self,

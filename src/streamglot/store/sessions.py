@@ -101,41 +101,37 @@ class Sessions:
     async def _find(self, want: Wanted, request: Request) -> Session:
         caller, now = want.caller, time.time()
         session = Session(id="", caller=caller, name=want.name, directory=want.directory, started=now)
+        turn = await self.previous(caller, want.response_id) if want.response_id else None
         if want.name:
             session.id = named(caller, want.name)
             if want.name.startswith(PREFIX) and (self._recent.owner(want.name) == caller or await self._owned(caller, want.name)):
                 session.id, session.new = want.name, False
             elif self._recent.owner(session.id) == caller or await self._owned(caller, session.id):
                 session.new = False
-        elif want.response_id:
-            turn = await self.previous(caller, want.response_id)
-            if turn is not None:
-                session.previous, session.id = turn
-                session.new = False
-        else:
+        elif not want.response_id:
             session.conversation = await _conversation(caller, request)
             seen = self._recent.by_conversation(caller, session.conversation)
             turn = (seen.turn_id, seen.session_id) if seen else await self._by_conversation(caller, session.conversation)
-            if turn is not None:
-                session.previous, session.id = turn
-                session.new = False
+        if turn is not None:
+            session.previous = turn[0]
+            if not session.id:
+                session.id, session.new = turn[1], False
         session.id = session.id or mint_id(PREFIX, now)
         return session
 
     async def _remembered(self, want: Wanted, request: Request) -> Session:
         """The same, from memory alone. The session's row may be missing, so it counts as new."""
         session = Session(id="", caller=want.caller, name=want.name, directory=want.directory, started=time.time())
-        seen = None
+        seen = self._recent.by_response(want.caller, want.response_id) if want.response_id else None
         if want.name:
             known = want.name.startswith(PREFIX) and self._recent.owner(want.name) == want.caller
             session.id = want.name if known else named(want.caller, want.name)
-        elif want.response_id:
-            seen = self._recent.by_response(want.caller, want.response_id)
-        else:
+        elif not want.response_id:
             session.conversation = await _conversation(want.caller, request)
             seen = self._recent.by_conversation(want.caller, session.conversation)
         if seen is not None:
-            session.previous, session.id = seen.turn_id, seen.session_id
+            session.previous = seen.turn_id
+            session.id = session.id or seen.session_id
         session.id = session.id or mint_id(PREFIX, session.started)
         return session
 

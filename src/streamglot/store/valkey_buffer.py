@@ -39,6 +39,8 @@ CLOSE_SECONDS: Final = 5.0
 
 
 class ValkeyBuffer:
+    gather_seconds = FLUSH_SECONDS
+
     def __init__(
         self,
         url: str,
