@@ -76,7 +76,7 @@ class Reader:
             if self._framing is not None:
                 self._read_all(self._framing.close())
             elif self._whole_body:
-                self._read_body(b"".join(self._body))
+                self._read_body(b"".join(self._body).removeprefix(_BOM).strip(_SPACE))
             if not self._done:
                 self._eof()
         except StreamglotError as error:
@@ -117,6 +117,10 @@ class Reader:
     def whole(self, body: dict[str, Any]) -> None:
         """A complete response object in place of a stream."""
         raise UpstreamProtocolError(f"a JSON body came in place of a stream: {excerpt(msgspec.json.encode(body))}")
+
+    def whole_at_once(self, body: bytes) -> bool:  # noqa: ARG002
+        """The same from its bytes, by the decoder of the dialect's types: False for what is not as it should be."""
+        return False
 
     def framing_for(self, first: bytes) -> Framing | None:
         """How to cut a body that begins with this byte; None for one JSON value that is no stream."""
@@ -224,7 +228,8 @@ class Reader:
         self._stray = self._stray or line
 
     def _read_body(self, body: bytes) -> None:
-        body = body.removeprefix(_BOM).strip(_SPACE)
+        if self.whole_at_once(body):
+            return
         try:
             value, lone = loads(body)
         except UpstreamProtocolError:

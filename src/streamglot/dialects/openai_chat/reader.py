@@ -65,6 +65,17 @@ class ChatReader(Reader):
         self._read_chunk(chunk)
         self._finish_stream()
 
+    def whole_at_once(self, body: bytes) -> bool:
+        try:
+            chunk = chunk_decoder.decode(body)
+        except (ValueError, RecursionError):
+            return False
+        if not chunk.choices or chunk.error:
+            return False
+        self._read_chunk(chunk)
+        self._finish_stream()
+        return True
+
     # --- one chunk
 
     def _read_chunk(self, chunk: Chunk) -> None:

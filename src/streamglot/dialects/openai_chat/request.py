@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from ...errors import RequestError, Unsupported
@@ -77,11 +78,15 @@ def build(request: Request, *, provider: str = DIALECT, max_tokens: str = "max_t
     _build_reasoning(request.reasoning, built)
     if request.output is not None:
         body["response_format"] = _build_output(request.output)
-    give(request, {max_tokens: "max_tokens", **PARAMETERS, "user": "user"}, built)
-    if "safety_identifier" in body:
-        body["user"] = body.pop("safety_identifier")
+    give(request, _names(max_tokens), built)
     give_extra(request, DIALECT, built)
     return built
+
+
+@cache
+def _names(max_tokens: str) -> dict[str, str]:
+    names = {name: field for name, field in PARAMETERS.items() if name != "safety_identifier"}  # not all servers know it
+    return {max_tokens: "max_tokens", **names}
 
 
 # --- tools
