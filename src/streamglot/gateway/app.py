@@ -29,7 +29,7 @@ from .config import Loaded, load
 from .content import ContentLog
 from .deadlines import Deadlines
 from .exchange import Exchange
-from .faces import face_for
+from .faces import Face, face_for
 from .keys import Caller, Doorkeeper
 from .memory import Memory
 from .metrics import Metrics
@@ -168,7 +168,7 @@ class Gateway:
             alt = "sse" if b"alt=sse" in scope.get("query_string", b"") else ""
             found = face_for(scope["path"], alt)
             if found is not None:
-                await self._exchange(Exchange(self, found[0], Call(scope, receive, send), found[1]))
+                await self.exchange(found[0], Call(scope, receive, send), found[1])
                 return
         if self._pages is None:
             from .pages import pages
@@ -176,7 +176,8 @@ class Gateway:
             self._pages = pages(self)
         await self._pages(scope, receive, send)
 
-    async def _exchange(self, exchange: Exchange) -> None:
+    async def exchange(self, face: Face, call: Call, model_in_path: str) -> None:
+        exchange = Exchange(self, face, call, model_in_path)
         self._live.add(exchange)
         self.metrics.open.inc()
         try:

@@ -72,6 +72,10 @@ class Call:
         else:
             self._watcher = asyncio.ensure_future(self._disconnected(gone))
 
+    def task(self) -> asyncio.Task[Any] | None:
+        """The task in which this call is answered."""
+        return asyncio.current_task()
+
     def unwatch(self) -> None:
         if self._connection is not None:
             self._connection.watch(None)
@@ -116,8 +120,6 @@ class Call:
 
     async def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
         length = {"content-type": media_type, "content-length": str(len(body))}
-        if self._connection is not None and body:
-            self._connection.together()
         await self.start(status, {**length, **headers})
         await self.end(body)
 

@@ -77,7 +77,7 @@ class Exchange:
             self._task.cancel()
 
     async def run(self) -> None:
-        self._task = asyncio.current_task()
+        self._task = self._call.task()
         try:
             await self._guarded()
         except ClientGone:
