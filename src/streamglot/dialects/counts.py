@@ -14,7 +14,7 @@ def count(raw: dict[str, Any], *names: str) -> int | None:
     """The first of these fields that holds a number."""
     for name in names:
         value = raw.get(name)
-        if isinstance(value, (int, float)) and abs(value) < MOST:
+        if value is not None and isinstance(value, (int, float)) and abs(value) < MOST:
             return int(value)
     return None
 

@@ -6,7 +6,8 @@ ways; the table in docs/parameters.md is made from all of them.
 
 from __future__ import annotations
 
-from operator import attrgetter
+from itertools import compress, repeat
+from operator import attrgetter, is_not
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -60,7 +61,8 @@ _values: Final = attrgetter(*PARAMETERS)
 def take(fields: Fields, names: dict[str, str], request: Request) -> None:
     """The plain parameters out of the client's object into the request. ``names``: wire name to field; a later name
     for the same field counts where the earlier is missing."""
-    for name in [name for name in names if name in fields.rest]:
+    given = names.keys() & fields.rest.keys()
+    for name in sorted(given, key=list(names).index) if len(given) > 1 else given:
         field = names[name]
         parameter = PARAMETERS[field]
         value = fields.words(name) if field == "stop" else fields.take(name, parameter.kind)
@@ -70,12 +72,13 @@ def take(fields: Fields, names: dict[str, str], request: Request) -> None:
 
 def give(request: Request, names: dict[str, str], built: Built) -> None:
     """The plain parameters of the request into the upstream's object, or into its list of what was dropped."""
-    wire = {field: name for name, field in reversed(names.items())}  # the first name of a field counts
-    for field, value in zip(PARAMETERS, _values(request), strict=True):
-        if value is None or value == []:
+    words, meant = list(names), list(names.values())
+    for field in compress(PARAMETERS, map(is_not, _values(request), repeat(None))):
+        value = getattr(request, field)
+        if value == []:
             continue
-        if field in wire:
-            built.body[wire[field]] = value
+        if field in meant:
+            built.body[words[meant.index(field)]] = value
         elif _HARMLESS.get(field) != value:
             parameter = PARAMETERS[field]
             drop(built, field, parameter.absent == "refuse", parameter.meaning)

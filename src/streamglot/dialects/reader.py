@@ -180,6 +180,7 @@ class Reader:
         """The stream is over, properly."""
         self._done = True
         self.emit(StreamEnd(reason, raw_reason, sequence))
+        self._blocks = {}  # they point back to here: a ring that only the garbage collector would find
 
     # --- inside
 
@@ -257,6 +258,7 @@ class Reader:
         self._done = True
         for blocks in self._blocks.values():
             blocks.abort()
+        self._blocks = {}
         self._out.append(clean_event(error.as_event()))
 
 

@@ -201,23 +201,29 @@ class DirectCall(Call):
 
     async def write(self, data: bytes) -> None:
         self.bytes_sent += len(data)
-        await self._deliver(b"%b%x\r\n%b\r\n" % (self._head, len(data), data))
+        if self._line.flow.write_paused:
+            await self._line.flow.drain()
+        self._deliver(b"%b%x\r\n%b\r\n" % (self._head, len(data), data))
 
     async def end(self, data: bytes = b"") -> None:
         if self.ended:
             return
         self.ended = True
         self.bytes_sent += len(data)
+        if self._line.flow.write_paused:
+            await self._line.flow.drain()
         if data:
-            await self._deliver(b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data), last=True)
+            self._deliver(b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data), last=True)
         else:
-            await self._deliver(self._head + b"0\r\n\r\n", last=True)
+            self._deliver(self._head + b"0\r\n\r\n", last=True)
 
     async def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
         self.started = self.ended = True
         self.bytes_sent += len(body)
+        if self._line.flow.write_paused:
+            await self._line.flow.drain()
         head = self._encoded(status, headers, f"content-type: {media_type}\r\ncontent-length: {len(body)}\r\n")
-        await self._deliver(head + body, last=True)
+        self._deliver(head + body, last=True)
 
     def _encoded(self, status: int, headers: Mapping[str, str], framing: str) -> bytes:
         if "connection" in headers:
@@ -230,11 +236,8 @@ class DirectCall(Call):
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         return f"{STATUS_LINES[status]}{framing}{lines}\r\n".encode("latin-1", "replace")
 
-    async def _deliver(self, data: bytes, last: bool = False) -> None:
-        """Waiting here is the backpressure."""
+    def _deliver(self, data: bytes, last: bool = False) -> None:
         line = self._line
-        if line.flow.write_paused and not self.disconnected:
-            await line.flow.drain()
         transport = line.transport
         if self.disconnected or transport.is_closing():
             return

@@ -39,8 +39,9 @@ ID_CHARS: Final = 128
 
 class Exchange:
     def __init__(self, gateway: Gateway, face: Face, call: Call, model_in_path: str) -> None:
-        given = _NOT_IN_AN_ID.sub("", call.headers.get("x-request-id", ""))[:ID_CHARS]
-        self.record = Record(given or gateway.new_id(), face.dialect, gateway.clock())
+        given = call.headers.get("x-request-id")
+        known = _NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
+        self.record = Record(known or gateway.new_id(), face.dialect, gateway.clock())
         self._gateway = gateway
         self._face = face
         self._call = call

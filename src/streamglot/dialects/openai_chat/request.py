@@ -53,11 +53,12 @@ def parse(body: dict[str, Any]) -> Request:
     options = fields.inner("stream_options")
     request.include_usage = bool(options and options.take("include_usage", bool, False)) or not request.stream
     request.messages = parse_messages(fields.objects("messages"))
-    request.tools = [parse_tool(tool) for tool in fields.objects("tools")]
-    request.tools += [_function(function) for function in fields.objects("functions")]
-    request.tool_choice = _parse_choice(fields)
-    request.reasoning = _parse_reasoning(fields)
-    request.output = _parse_output(fields)
+    if not fields.rest.keys() <= PARAMETERS.keys():  # more than plain parameters
+        request.tools = [parse_tool(tool) for tool in fields.objects("tools")]
+        request.tools += [_function(function) for function in fields.objects("functions")]
+        request.tool_choice = _parse_choice(fields)
+        request.reasoning = _parse_reasoning(fields)
+        request.output = _parse_output(fields)
     take(fields, PARAMETERS, request)
     request.extra = fields.rest
     request.essential = [name for name in request.extra if name in ESSENTIAL]
