@@ -47,7 +47,8 @@ class Turns:
 
     def give_back(self) -> None:
         self.taken -= 1
-        self._wake()
+        if self._line:
+            self._wake()
 
     def _wake(self) -> None:
         while self._line and (not self._most or self.taken < self._most):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -167,6 +167,11 @@ class DirectCall(Call):
         self._pieces.append(piece)
         self._size += len(piece)
         self.set()
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        super().watch(gone)
+        if self.disconnected:  # between its last byte and now
+            gone()
 
     def task(self) -> asyncio.Task[Any] | None:
         return self.its_task

@@ -151,8 +151,7 @@ class Exchange:
         while events is not None:
             seen(events, clock())
             if tap is not None:
-                for event in events:
-                    tap.feed(event)
+                tap.feed_all(events)
             data = writer.feed(events)
             if events and type(events[-1]) in ENDS:
                 self.record.usage = writer.usage
@@ -171,10 +170,9 @@ class Exchange:
         events: list[Event] | None = source.first
         while events is not None:
             self.record.seen(events, self._gateway.clock())
-            for event in events:
-                box.feed(event)
-                if tap is not None:
-                    tap.feed(event)
+            box.feed_all(events)
+            if tap is not None:
+                tap.feed_all(events)
             events = None if events and type(events[-1]) in ENDS else await source.read()
         response = box.close()[0]
         self.record.usage = response.usage

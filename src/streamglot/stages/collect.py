@@ -49,36 +49,24 @@ class Collect:
         self._choices: dict[int, _ChoiceParts] = {}
 
     def feed(self, event: Event) -> list[Response]:
-        rule = _OF_CHOICE.get(type(event))
-        if rule is not None:
-            rule(self._choice(0), event)
-        else:
-            self._of_all(event)
+        self.feed_all((event,))
         return []
 
-    def _of_all(self, event: Event) -> None:
-        """What is said of the answer as a whole, or of another choice than the first."""
-        response = self.response
-        match event:
-            case Choice():
+    def feed_all(self, events: Iterable[Event]) -> None:
+        """The events of one read."""
+        response, first = self.response, self._choices.get(0)
+        for event in events:
+            rule = _OF_CHOICE.get(type(event))
+            if rule is not None:
+                if first is None:
+                    first = self._choice(0)
+                rule(first, event)
+            elif type(event) is Choice:
                 rule = _OF_CHOICE.get(type(event.event))
                 if rule is not None:
                     rule(self._choice(event.index), event.event)
-            case StreamStart():
-                response.id, response.model, response.created = event.id, event.model, event.created
-            case Usage():
-                response.usage = TokenCounts(
-                    event.input_tokens,
-                    event.output_tokens,
-                    event.cached_tokens,
-                    event.cache_write_tokens,
-                    event.reasoning_tokens,
-                    event.raw,
-                )
-            case Extra():
-                response.extras.append(event)
-            case StreamError():
-                response.error = event
+            elif type(event) in _OF_ALL:
+                _OF_ALL[type(event)](response, event)
 
     def close(self) -> list[Response]:
         for choice in self._choices.values():
@@ -87,10 +75,9 @@ class Collect:
         return [self.response]
 
     def _choice(self, index: int) -> _ChoiceParts:
-        choice = self._choices.get(index)
-        if choice is None:
-            choice = self._choices[index] = _ChoiceParts(index, self.response)
-        return choice
+        if index not in self._choices:
+            self._choices[index] = _ChoiceParts(index, self.response)
+        return self._choices[index]
 
 
 class _ChoiceParts:
@@ -208,9 +195,39 @@ _OF_CHOICE: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {
 }
 
 
+def _start(response: Response, event: StreamStart) -> None:
+    response.id, response.model, response.created = event.id, event.model, event.created
+
+
+def _usage(response: Response, event: Usage) -> None:
+    response.usage = TokenCounts(
+        event.input_tokens,
+        event.output_tokens,
+        event.cached_tokens,
+        event.cache_write_tokens,
+        event.reasoning_tokens,
+        event.raw,
+    )
+
+
+def _extra(response: Response, event: Extra) -> None:
+    response.extras.append(event)
+
+
+def _error(response: Response, event: StreamError) -> None:
+    response.error = event
+
+
+_OF_ALL: Final[dict[type, Callable[[Response, Any], None]]] = {
+    StreamStart: _start,
+    Usage: _usage,
+    Extra: _extra,
+    StreamError: _error,
+}
+
+
 def collect(events: Iterable[Event], *, extensions: bool = False) -> Response:
     """The Response that these events add up to."""
     box = Collect(extensions=extensions)
-    for event in events:
-        box.feed(event)
+    box.feed_all(events)
     return box.close()[0]

@@ -127,7 +127,9 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
+        known = name.lower().decode("latin-1")
+        if known not in self._headers:
+            self._headers[known] = value.decode("utf-8", "replace")
 
     def on_headers_complete(self) -> None:
         headers, self._headers = self._headers, {}
