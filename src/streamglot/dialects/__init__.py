@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
@@ -17,7 +18,7 @@ from .reader import Reader
 from .writer import Writer
 
 
-class Dialect(Struct, frozen=True):
+class Dialect(Struct, frozen=True, dict=True):
     """What we can do with one wire: the files in its folder. They are imported when they are first used."""
 
     name: str
@@ -29,24 +30,34 @@ class Dialect(Struct, frozen=True):
     media_type: str = "text/event-stream"
 
     def reader(self, **options: Any) -> Reader:
-        made: Reader = getattr(self._module("reader", self.reader_class), self.reader_class)(**options)
+        made: Reader = self._reader(**options)
         return made
 
     def writer(self, **options: Any) -> Writer:
-        made: Writer = getattr(self._module("writer", self.writer_class), self.writer_class)(**options)
+        made: Writer = self._writer(**options)
         return made
 
-    @property
+    @cached_property
+    def _reader(self) -> Callable[..., Reader]:
+        found: Callable[..., Reader] = getattr(self._module("reader", self.reader_class), self.reader_class)
+        return found
+
+    @cached_property
+    def _writer(self) -> Callable[..., Writer]:
+        found: Callable[..., Writer] = getattr(self._module("writer", self.writer_class), self.writer_class)
+        return found
+
+    @cached_property
     def parse_request(self) -> Callable[[dict[str, Any]], Request]:
         parse: Callable[[dict[str, Any]], Request] = self._function("request", self.request, "parse")
         return parse
 
-    @property
+    @cached_property
     def build_request(self) -> Callable[..., Built]:
         build: Callable[..., Built] = self._function("request", self.request, "build")
         return build
 
-    @property
+    @cached_property
     def continued(self) -> Callable[[Mapping[str, Any], str, int], dict[str, Any]] | None:
         """For an upstream that keeps the conversation itself: options for ``build_request`` and ``endpoint``, of the state that
         its streams told, a name for the new message, and the time."""
@@ -54,12 +65,12 @@ class Dialect(Struct, frozen=True):
         found = getattr(self._module("request", self.request), "continued", None)
         return found
 
-    @property
+    @cached_property
     def parse_response(self) -> Callable[..., Response]:
         parse: Callable[..., Response] = self._module("response", self.response).parse
         return parse
 
-    @property
+    @cached_property
     def build_response(self) -> Callable[..., dict[str, Any]]:
         build: Callable[..., dict[str, Any]] = self._module("response", self.response).build
         return build
@@ -71,30 +82,24 @@ class Dialect(Struct, frozen=True):
             raise ConfigError(f"the dialect {self.name!r} cannot {name} a {file}: it stands on the other side only")
         return getattr(module, name)
 
-    @property
+    @cached_property
     def endpoint(self) -> Callable[..., Endpoint]:
         """Where an upstream of this dialect takes its requests."""
         found: Callable[..., Endpoint] = self._module("endpoint", self.request and self.reader_class).endpoint
         return found
 
-    @property
+    @cached_property
     def error_body(self) -> Callable[[StreamError], dict[str, Any]]:
         """An error in the shape that clients of this dialect expect as the body of an HTTP answer."""
         body: Callable[[StreamError], dict[str, Any]] = self._module("error", True).error_body
         return body
 
     def _module(self, file: str, there: object) -> ModuleType:
-        found = _MODULES.get((self.name, file))
-        if found is not None and there:
-            return found
         if not there:
             able = [dialect.name for dialect in DIALECTS.values() if getattr(dialect, _CAPABILITY[file])]
             raise ConfigError(f"the dialect {self.name!r} has no {file}; these have one: {', '.join(able)}")
-        module = _MODULES[self.name, file] = import_module(f".{self.name}.{file}", __name__)
-        return module
+        return import_module(f".{self.name}.{file}", __name__)
 
-
-_MODULES: Final[dict[tuple[str, str], ModuleType]] = {}
 
 _CAPABILITY: Final = {
     "reader": "reader_class",

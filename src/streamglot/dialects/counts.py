@@ -14,18 +14,25 @@ def count(raw: dict[str, Any], *names: str) -> int | None:
     """The first of these fields that holds a number."""
     for name in names:
         value = raw.get(name)
-        if isinstance(value, (int, float)) and abs(value) < MOST:
+        if value is not None and isinstance(value, (int, float)) and abs(value) < MOST:
             return int(value)
     return None
 
 
 def details(raw: dict[str, Any], *names: str) -> dict[str, Any]:
     """The first of these fields that holds an object; an empty one if none does."""
-    return next((raw[name] for name in names if isinstance(raw.get(name), dict)), {})
+    for name in names:
+        value = raw.get(name)
+        if isinstance(value, dict):
+            return value
+    return {}
 
 
 def first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
+    for value in values:
+        if value is not None:
+            return value
+    return None
 
 
 def total(*values: int | None) -> int | None:
@@ -36,5 +43,6 @@ def total(*values: int | None) -> int | None:
 
 def totals(said: dict[str, int | None], before: Usage | None, raw: dict[str, Any]) -> Usage:
     """Running totals: what this usage object does not say stays as it was before."""
-    kept = {name: getattr(before, name) if value is None and before is not None else value for name, value in said.items()}
-    return Usage(**kept, raw=raw)
+    if before is not None:
+        said = {name: getattr(before, name) if value is None else value for name, value in said.items()}
+    return Usage(**said, raw=raw)

@@ -33,6 +33,8 @@ class Fields:
         value = self.rest.pop(name, None)
         if value is None:
             return default
+        if type(value) is kind:
+            return value
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if kind is int and isinstance(value, float) and value.is_integer():
@@ -56,7 +58,8 @@ class Fields:
 
     def objects(self, name: str) -> list[Fields]:
         values: list[Any] = self.take(name, list, [])
-        return [Fields(value, f"{self.where(name)}[{number}]") for number, value in enumerate(values)]
+        where = self.where(name)
+        return [Fields(value, f"{where}[{number}]") for number, value in enumerate(values)]
 
     def words(self, name: str) -> list[str]:
         """A list of strings, or one string in place of it."""

@@ -6,6 +6,8 @@ ways; the table in docs/parameters.md is made from all of them.
 
 from __future__ import annotations
 
+from itertools import compress, repeat
+from operator import attrgetter, is_not
 from typing import Any, Final, Literal
 
 from msgspec import Struct
@@ -53,14 +55,15 @@ PARAMETERS: Final[dict[str, Parameter]] = {
 
 _HARMLESS: Final[dict[str, Any]] = {"n": 1, "logprobs": False, "top_logprobs": 0, "modalities": ["text"], "store": False}
 """Values that ask for nothing special: where a dialect lacks the word they are not missed."""
+_values: Final = attrgetter(*PARAMETERS)
 
 
 def take(fields: Fields, names: dict[str, str], request: Request) -> None:
     """The plain parameters out of the client's object into the request. ``names``: wire name to field; a later name
     for the same field counts where the earlier is missing."""
-    for name, field in names.items():
-        if name not in fields.rest:
-            continue
+    given = names.keys() & fields.rest.keys()
+    for name in sorted(given, key=list(names).index) if len(given) > 1 else given:
+        field = names[name]
         parameter = PARAMETERS[field]
         value = fields.words(name) if field == "stop" else fields.take(name, parameter.kind)
         if value is not None and value != [] and not getattr(request, field):
@@ -69,16 +72,15 @@ def take(fields: Fields, names: dict[str, str], request: Request) -> None:
 
 def give(request: Request, names: dict[str, str], built: Built) -> None:
     """The plain parameters of the request into the upstream's object, or into its list of what was dropped."""
-    wire: dict[str, str] = {}
-    for name, field in names.items():
-        wire.setdefault(field, name)
-    for field, parameter in PARAMETERS.items():
+    words, meant = list(names), list(names.values())
+    for field in compress(PARAMETERS, map(is_not, _values(request), repeat(None))):
         value = getattr(request, field)
-        if value is None or value == []:
+        if value == []:
             continue
-        if field in wire:
-            built.body[wire[field]] = value
+        if field in meant:
+            built.body[words[meant.index(field)]] = value
         elif _HARMLESS.get(field) != value:
+            parameter = PARAMETERS[field]
             drop(built, field, parameter.absent == "refuse", parameter.meaning)
 
 

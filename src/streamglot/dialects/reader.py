@@ -76,7 +76,7 @@ class Reader:
             if self._framing is not None:
                 self._read_all(self._framing.close())
             elif self._whole_body:
-                self._read_body(b"".join(self._body))
+                self._read_body(b"".join(self._body).removeprefix(_BOM).strip(_SPACE))
             if not self._done:
                 self._eof()
         except StreamglotError as error:
@@ -131,6 +131,10 @@ class Reader:
     def whole(self, body: dict[str, Any]) -> None:
         """A complete response object in place of a stream."""
         raise UpstreamProtocolError(f"a JSON body came in place of a stream: {excerpt(msgspec.json.encode(body))}")
+
+    def whole_at_once(self, body: bytes) -> bool:  # noqa: ARG002
+        """The same from its bytes, by the decoder of the dialect's types: False for what is not as it should be."""
+        return False
 
     def framing_for(self, first: bytes) -> Framing | None:
         """How to cut a body that begins with this byte; None for one JSON value that is no stream."""
@@ -190,6 +194,7 @@ class Reader:
         """The stream is over, properly."""
         self._done = True
         self.emit(StreamEnd(reason, raw_reason, sequence))
+        self._blocks = {}  # they point back to here: a ring that only the garbage collector would find
 
     # --- inside
 
@@ -238,7 +243,8 @@ class Reader:
         self._stray = self._stray or line
 
     def _read_body(self, body: bytes) -> None:
-        body = body.removeprefix(_BOM).strip(_SPACE)
+        if self.whole_at_once(body):
+            return
         try:
             value, lone = loads(body)
         except UpstreamProtocolError:
@@ -266,6 +272,7 @@ class Reader:
         self._done = True
         for blocks in self._blocks.values():
             blocks.abort()
+        self._blocks = {}
         self._out.append(clean_event(error.as_event()))
 
 

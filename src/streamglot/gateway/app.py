@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
 from ..upstream import Upstream
@@ -22,16 +19,17 @@ from ..upstream.discovery import Found, discover
 from ..upstream.local import NAME as LOCAL
 from ..upstream.routes import Routes
 from ..upstream.secrets import hide
-from .admission import Turns
+from .admission import Turn, Turns
 from .cache import Cache
 from .call import Call, Receive, Scope, Send
 from .config import Loaded, load
 from .content import ContentLog
 from .deadlines import Deadlines
 from .exchange import Exchange
-from .faces import face_for
+from .faces import Face, face_for
 from .keeping import NOTHING, open_store
 from .keys import Caller, Doorkeeper
+from .log import Log
 from .memory import Memory
 from .metrics import Metrics
 from .origins import Origins, origin_of
@@ -54,7 +52,8 @@ class Gateway:
     def __init__(
         self, loaded: Loaded, environment: Mapping[str, str] | None = None, say: Callable[[Mapping[str, Any]], None] | None = None
     ) -> None:
-        self.say = say or _say
+        self._log = Log()
+        self.say = say or self._log
         self._environment = os.environ if environment is None else environment
         self.client = Client()
         self.metrics = Metrics()
@@ -137,6 +136,8 @@ class Gateway:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
                 if self.store is not None:
                     await self.store.close()
+                self.metrics.publish(len(self._live))
+                self._log.close()
                 if self._telemetry is not None:
                     self._telemetry.close()
 
@@ -164,6 +165,7 @@ class Gateway:
             for exchange in list(self._live):
                 exchange.tick(now)
             self._memory.tick(len(self._live))
+            self.metrics.publish(len(self._live))
 
     def stop(self, seconds: float) -> None:
         """No new work; what still runs after so many seconds is ended with a proper error."""
@@ -199,7 +201,7 @@ class Gateway:
             alt = "sse" if b"alt=sse" in scope.get("query_string", b"") else ""
             found = face_for(scope["path"], alt)
             if found is not None:
-                await self._exchange(Exchange(self, found[0], Call(scope, receive, send), found[1]))
+                await self.exchange(found[0], Call(scope, receive, send), found[1])
                 return
         if self._pages is None:
             from .pages import pages
@@ -207,14 +209,13 @@ class Gateway:
             self._pages = pages(self)
         await self._pages(scope, receive, send)
 
-    async def _exchange(self, exchange: Exchange) -> None:
+    async def exchange(self, face: Face, call: Call, model_in_path: str) -> None:
+        exchange = Exchange(self, face, call, model_in_path)
         self._live.add(exchange)
-        self.metrics.open.inc()
         try:
             await exchange.run()
         finally:
             self._live.discard(exchange)
-            self.metrics.open.dec()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup
@@ -229,8 +230,12 @@ class Gateway:
 
     # --- what exchanges use
 
-    @asynccontextmanager
-    async def turn(self, caller: Caller | None) -> AsyncIterator[None]:
+    def metrics_page(self) -> bytes:
+        self.metrics.publish(len(self._live))
+        return self.metrics.page()
+
+    def turn(self, caller: Caller | None) -> Turn:
+        """A place among those that are answered at once."""
         if self.stopping:
             raise _shutting_down()
         if caller is not None and caller.concurrent and caller.open >= caller.concurrent:
@@ -241,15 +246,7 @@ class Gateway:
                 retryable=True,
                 detail={"retry_after": 1.0},
             )
-        await self._turns.take()
-        if caller is not None:
-            caller.open += 1
-        try:
-            yield
-        finally:
-            self._turns.give_back()
-            if caller is not None:
-                caller.open -= 1
+        return Turn(self._turns, caller)
 
     def upstream_turns(self, upstream: Upstream) -> Turns:
         turns = self._upstream_turns.get(upstream.name)
@@ -306,12 +303,6 @@ class Gateway:
     def states(self) -> dict[str, str]:
         now = self.clock()
         return {name: self.breaker(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
-
-
-def _say(line: Mapping[str, Any]) -> None:
-    """One line of JSON on standard error."""
-    sys.stderr.write(msgspec.json.encode(line).decode() + "\n")
-    sys.stderr.flush()
 
 
 def _shutting_down() -> StreamglotError:

@@ -60,11 +60,6 @@ class Connection(HttpToolsProtocol):
         if gone is not None:
             self.flow.resume_reading()
 
-    def together(self) -> None:
-        """The head of the answer that comes now waits for its body: one write in place of two."""
-        if self.cycle is not None:
-            self.cycle.transport = _Together(self.cycle)  # type: ignore[assignment]  # as much of a transport as a cycle uses
-
     def cut(self) -> None:
         """Hangs up at once, whatever still waits to be sent."""
         self.transport.abort()
@@ -85,6 +80,10 @@ class Connection(HttpToolsProtocol):
         ):
             self._refusal = _TOO_LARGE
             raise ValueError("headers")
+        self.begin()
+
+    def begin(self) -> None:
+        """The headers are there and may be: to the application."""
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -134,25 +133,6 @@ class Connection(HttpToolsProtocol):
         if self._due is not None:
             self._due.cancel()
             self._due = None
-
-
-class _Together:
-    """Stands in for a transport until its second write."""
-
-    def __init__(self, cycle: Any) -> None:
-        self._cycle = cycle
-        self._transport: asyncio.Transport = cycle.transport
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if not self._head:
-            self._head = data
-            return
-        self._cycle.transport = self._transport
-        self._transport.write(self._head + data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 _TOO_LARGE: Final = (

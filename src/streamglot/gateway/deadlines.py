@@ -31,7 +31,7 @@ class Deadline:
 
     def __init__(self, owner: Deadlines, seconds: float) -> None:
         self.seconds = seconds
-        self.due = owner.clock() + seconds
+        self.due = 0.0
         self._owner = owner
         self._task: asyncio.Task[object] | None = None
         self._before = 0
@@ -41,6 +41,7 @@ class Deadline:
         self._task = asyncio.current_task()
         if self._task is not None:
             self._before = self._task.cancelling()
+        self.due = self._owner.clock() + self.seconds
         self._owner.open.add(self)
 
     def expire(self) -> None:

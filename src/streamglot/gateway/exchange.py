@@ -21,7 +21,7 @@ from ..events import Event, KeepAlive, StreamEnd, StreamError, StreamStart
 from ..messages import Request, Response
 from ..stages import Collect
 from .cache import key_of
-from .call import Call, ClientGone, json_object
+from .call import Call, ClientGone, Unheard, json_object
 from .faces import Face
 from .keeping import RESPONSES, Keeping, Wish, learns, wish
 from .keys import Caller, presented
@@ -40,8 +40,9 @@ ID_CHARS: Final = 128
 
 class Exchange:
     def __init__(self, gateway: Gateway, face: Face, call: Call, model_in_path: str) -> None:
-        given = _NOT_IN_AN_ID.sub("", call.headers.get("x-request-id", ""))[:ID_CHARS]
-        self.record = Record(given or gateway.new_id(), face.dialect, gateway.clock())
+        given = call.headers.get("x-request-id")
+        known = _NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
+        self.record = Record(known or gateway.new_id(), face.dialect, gateway.clock())
         self._gateway = gateway
         self._face = face
         self._call = call
@@ -91,7 +92,7 @@ class Exchange:
             self._task.cancel()
 
     async def run(self) -> None:
-        self._task = asyncio.current_task()
+        self._task = self._call.task()
         try:
             await self._guarded()
         except ClientGone:
@@ -197,8 +198,7 @@ class Exchange:
         """The events of one read as the client's bytes, seen by all who want to."""
         self.record.seen(events, self._gateway.clock())
         if self._tap is not None:
-            for event in events:
-                self._tap.feed(event)
+            self._tap.feed_all(events)
         if self._learns:
             self._learn(events)
         data: bytes = self._writer.feed(events)
@@ -214,8 +214,7 @@ class Exchange:
         events: list[Event] | None = source.first
         while events is not None:
             self.record.seen(events, self._gateway.clock())
-            for event in events:
-                box.feed(event)
+            box.feed_all(events)
             if self._learns:
                 self._learn(events)
             events = None if events and type(events[-1]) in ENDS else await source.read()
@@ -298,7 +297,7 @@ class Exchange:
     def _leave(self) -> None:
         """The client is gone or has its answer; the stream goes on for whoever comes back for it."""
         self._left = True
-        self._call = self._call.left(self._call.started and not self._call.ended)
+        self._call = Unheard(self._call)
 
     async def _answer_later(self) -> None:
         """What a client is told that asked for an answer in the background: its id, by which it asks again."""

@@ -51,7 +51,7 @@ async def _post(
     gateway: Gateway, candidate: Candidate, url: str, headers: dict[str, str], body: dict[str, Any], request_id: str
 ) -> bytes:
     upstream = candidate.upstream
-    told = Told(candidate, request_id, upstream.secrets())
+    told = Told(candidate, request_id)
     sent = msgspec.json.encode({**body, "model": candidate.model})
     every = {"content-type": "application/json", "x-request-id": request_id, **headers, **upstream.headers}
     turns = gateway.upstream_turns(upstream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
@@ -31,7 +32,7 @@ def forget(process: int) -> None:
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
+        self._noted: dict[str, _Noted] = {}
         self._requests = Counter(
             "streamglot_requests",
             "Requests by client dialect, upstream and ending",
@@ -44,7 +45,7 @@ class Metrics:
         self._first = self._seconds("streamglot_first_event_seconds", "Time to the first event")
         self._gap = self._seconds("streamglot_gap_seconds", "Mean gap between two reads of a stream")
         self._longest = self._seconds("streamglot_longest_gap_seconds", "Longest gap between two reads of a stream")
-        self.open = Gauge("streamglot_streams_open", "Exchanges under way", registry=self.registry, multiprocess_mode="livesum")
+        self._open = Gauge("streamglot_streams_open", "Exchanges under way", registry=self.registry, multiprocess_mode="livesum")
         self.upstream_state = Gauge(
             "streamglot_upstream_open",
             "1 where an upstream is left alone after failures",
@@ -62,28 +63,38 @@ class Metrics:
         return Histogram(name, what, ["upstream"], buckets=SECONDS, registry=self.registry)
 
     def note(self, record: Record) -> None:
-        child, upstream = self._child, record.upstream
-        child(self._requests, record.dialect, upstream, record.ending or "error").inc()
+        noted = self._noted.get(record.upstream)
+        if noted is None:
+            noted = self._noted[record.upstream] = _Noted()
+        kind = (record.dialect, record.ending or "error")
+        noted.requests[kind] = noted.requests.get(kind, 0) + 1
         if record.error:
-            self._errors.labels(record.error, record.upstream).inc()
-        if record.cached:
-            self._cached.inc()
+            noted.errors[record.error] = noted.errors.get(record.error, 0) + 1
+        noted.cached += record.cached
         if record.first_event:
-            child(self._first, upstream).observe(record.first_event - record.began)
-            child(self._gap, upstream).observe(record.mean_gap)
-            child(self._longest, upstream).observe(record.longest_gap)
-        for direction in ("input", "output"):
-            count = getattr(record.usage, f"{direction}_tokens", None)
-            if count:
-                child(self._tokens, upstream, direction).inc(count)
+            noted.first.add(record.first_event - record.began)
+            noted.gap.add(record.mean_gap)
+            noted.longest.add(record.longest_gap)
+        if record.usage is not None:
+            noted.input += record.usage.input_tokens or 0
+            noted.output += record.usage.output_tokens or 0
 
-    def _child(self, metric: Any, *labels: str) -> Any:
-        """The metric with these labels, remembered: the library looks it up under a lock each time."""
-        key = (metric, labels)
-        found = self._children.get(key)
-        if found is None:
-            found = self._children[key] = metric.labels(*labels)
-        return found
+    def publish(self, live: int) -> None:
+        """Gives what was noted since the last time to the library, whose counting is slow. Called by the gateway's clock."""
+        self._open.set(live)
+        noted, self._noted = self._noted, {}
+        for upstream, new in noted.items():
+            for (dialect, ending), count in new.requests.items():
+                self._requests.labels(dialect, upstream, ending).inc(count)
+            for code, count in new.errors.items():
+                self._errors.labels(code, upstream).inc(count)
+            self._cached.inc(new.cached)
+            for direction, tokens in (("input", new.input), ("output", new.output)):
+                if tokens:
+                    self._tokens.labels(upstream, direction).inc(tokens)
+            for metric, spread in ((self._first, new.first), (self._gap, new.gap), (self._longest, new.longest)):
+                if spread:
+                    spread.into(metric.labels(upstream))
 
     def page(self) -> bytes:
         registry = self.registry
@@ -132,3 +143,39 @@ class StoreMetrics:
         """A counter only goes up: by what was added since."""
         counter.inc(max(0, count - self._before.get(place, 0)))
         self._before[place] = count
+
+
+class _Spread:
+    """How many of some times fell into each bucket, and their sum."""
+
+    __slots__ = ("_counts", "_sum")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(SECONDS) + 1)
+        self._sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._counts[bisect_left(SECONDS, seconds)] += 1
+        self._sum += seconds
+
+    def __bool__(self) -> bool:
+        return any(self._counts)
+
+    def into(self, histogram: Any) -> None:
+        """By the values that the histogram is made of: it takes no sums itself."""
+        histogram._sum.inc(self._sum)
+        for value, count in zip(histogram._buckets, self._counts, strict=True):
+            if count:
+                value.inc(count)
+
+
+class _Noted:
+    """What came to an end at one upstream since it was published."""
+
+    __slots__ = ("cached", "errors", "first", "gap", "input", "longest", "output", "requests")
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str], int] = {}
+        self.errors: dict[str, int] = {}
+        self.cached = self.input = self.output = 0
+        self.first, self.gap, self.longest = _Spread(), _Spread(), _Spread()

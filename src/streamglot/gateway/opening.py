@@ -130,7 +130,7 @@ class Opening:
         """Asks once, and waits for the first event that says something."""
         upstream = candidate.upstream
         key = self._key if upstream.pass_key else upstream.key
-        told = Told(candidate, self._record.request_id, (key, *upstream.secrets()))
+        told = Told(candidate, self._record.request_id, key)
         turns = self._gateway.upstream_turns(upstream)
         await turns.take()
         try:

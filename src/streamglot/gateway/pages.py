@@ -106,7 +106,7 @@ def pages(gateway: Gateway) -> Starlette:
         for name, state in gateway.states().items():
             gateway.metrics.upstream_state.labels(name).set(state == "open")
         gateway.store_state()
-        return PlainTextResponse(gateway.metrics.page(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(gateway.metrics_page(), media_type="text/plain; version=0.0.4")
 
     async def openapi(_: HttpRequest) -> Response:
         return reply(description())

@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from . import ledger, metrics
 from .app import Gateway
 from .config import Loaded, load
-from .connection import Connection
+from .direct import DirectConnection
 
 BACKLOG: Final = 2048
 SHORTEST_LIFE: Final = 1.0
@@ -64,7 +64,7 @@ def worker(gateway: Gateway, parent: int = 0) -> Worker:
     seconds = gateway.server.shutdown_seconds
     config = uvicorn.Config(
         gateway,
-        http=Connection,
+        http=DirectConnection,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         lifespan="on",
         log_level="error",

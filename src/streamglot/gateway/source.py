@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from msgspec import structs
@@ -140,14 +140,17 @@ class Source:
 class Told:
     """How a fault of one candidate is told: who, which model, which status, what next, which request. Never a secret."""
 
-    def __init__(self, candidate: Candidate, request_id: str, secrets: Iterable[str]) -> None:
-        self._who = f"upstream {candidate.upstream.name!r}, model {candidate.model!r}"
+    def __init__(self, candidate: Candidate, request_id: str, key: str = "") -> None:
+        """``key`` is the client's own, where it was sent."""
+        self._candidate = candidate
         self._request_id = request_id
-        self._secrets = tuple(secrets)
+        self._key = key
 
     def message(self, message: str, status: int) -> str:
+        upstream, model = self._candidate.upstream, self._candidate.model
         step = NEXT_STEP.get(status, SERVER_STEP if status >= 500 else "change the request")
-        return f"{self._who}, status {status}: {hide(message, self._secrets)} ({step}; request id {self._request_id})"
+        said = hide(message, (self._key, *upstream.secrets()))
+        return f"upstream {upstream.name!r}, model {model!r}, status {status}: {said} ({step}; request id {self._request_id})"
 
     def event(self, event: Any) -> StreamError:
         told: StreamError = structs.replace(event, message=self.message(event.message, event.status))

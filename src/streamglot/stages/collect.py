@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from ..events import (
-    BareEvent,
     Choice,
     Citation,
     Echo,
@@ -50,29 +49,24 @@ class Collect:
         self._choices: dict[int, _ChoiceParts] = {}
 
     def feed(self, event: Event) -> list[Response]:
-        if isinstance(event, Choice):
-            self._choice(event.index).feed(event.event)
-            return []
-        response = self.response
-        match event:
-            case StreamStart():
-                response.id, response.model, response.created = event.id, event.model, event.created
-            case Usage():
-                response.usage = TokenCounts(
-                    event.input_tokens,
-                    event.output_tokens,
-                    event.cached_tokens,
-                    event.cache_write_tokens,
-                    event.reasoning_tokens,
-                    event.raw,
-                )
-            case Extra():
-                response.extras.append(event)
-            case StreamError():
-                response.error = event
-            case _:
-                self._choice(0).feed(event)
+        self.feed_all((event,))
         return []
+
+    def feed_all(self, events: Iterable[Event]) -> None:
+        """The events of one read."""
+        response, first = self.response, self._choices.get(0)
+        for event in events:
+            rule = _OF_CHOICE.get(type(event))
+            if rule is not None:
+                if first is None:
+                    first = self._choice(0)
+                rule(first, event)
+            elif type(event) is Choice:
+                rule = _OF_CHOICE.get(type(event.event))
+                if rule is not None:
+                    rule(self._choice(event.index), event.event)
+            elif type(event) in _OF_ALL:
+                _OF_ALL[type(event)](response, event)
 
     def close(self) -> list[Response]:
         for choice in self._choices.values():
@@ -96,26 +90,6 @@ class _ChoiceParts:
         self._open: TextStart | ReasoningStart | ToolCallStart | None = None
         self._citations: list[Citation] = []
         self._media: dict[str, tuple[MediaPart, list[str], list[str]]] = {}
-        self._rules: dict[type, Callable[[Any], None]] = {
-            TextDelta: lambda event: self._pieces.append(event.text),
-            ReasoningDelta: self._reasoning,
-            ToolCallDelta: self._arguments,
-            TextStart: self._start,
-            ReasoningStart: self._start,
-            ToolCallStart: self._start,
-            TextEnd: lambda event: self._end(event.echo),
-            ReasoningEnd: lambda event: self._end(event.echo, redacted=event.redacted),
-            ToolCallEnd: lambda event: self._end(event.echo, complete=event.complete),
-            ToolResult: self._result,
-            Citation: self._cite,
-            Media: self._medium,
-            StreamEnd: self._stop,
-        }
-
-    def feed(self, event: BareEvent) -> None:
-        rule = self._rules.get(type(event))
-        if rule is not None:
-            rule(event)
 
     def close(self) -> None:
         if self._open is not None:
@@ -123,18 +97,30 @@ class _ChoiceParts:
         for part, data, transcript in self._media.values():
             part.data, part.transcript = "".join(data), "".join(transcript)
 
-    def _start(self, event: TextStart | ReasoningStart | ToolCallStart) -> None:
+    def text(self, event: TextDelta) -> None:
+        self._pieces.append(event.text)
+
+    def start(self, event: TextStart | ReasoningStart | ToolCallStart) -> None:
         self._open = event
         self._note("start", event)
 
-    def _reasoning(self, event: ReasoningDelta) -> None:
+    def reasoning(self, event: ReasoningDelta) -> None:
         self._pieces.append(event.text)
         if self._response.extensions is not None:
             self._response.extensions["reasoning_chunks"].append(event.text)
 
-    def _arguments(self, event: ToolCallDelta) -> None:
+    def arguments(self, event: ToolCallDelta) -> None:
         self._pieces.append(event.args)
         self._note("args", self._open, event.args)
+
+    def end_text(self, event: TextEnd) -> None:
+        self._end(event.echo)
+
+    def end_reasoning(self, event: ReasoningEnd) -> None:
+        self._end(event.echo, redacted=event.redacted)
+
+    def end_call(self, event: ToolCallEnd) -> None:
+        self._end(event.echo, complete=event.complete)
 
     def _end(self, echo: Echo | None, redacted: bool = False, complete: bool = True) -> None:
         text = "".join(self._pieces)
@@ -154,10 +140,10 @@ class _ChoiceParts:
                 self._citations = []
         self.choice.parts.append(part)
 
-    def _result(self, event: ToolResult) -> None:
+    def result(self, event: ToolResult) -> None:
         self.choice.parts.append(ToolResultPart(event.call_id, [TextPart(event.content)], event.is_error, native=event.native))
 
-    def _cite(self, event: Citation) -> None:
+    def cite(self, event: Citation) -> None:
         if type(self._open) is TextStart:
             self._citations.append(event)
             return
@@ -167,7 +153,7 @@ class _ChoiceParts:
                 return
         self.choice.parts.append(TextPart("", [event]))
 
-    def _medium(self, event: Media) -> None:
+    def medium(self, event: Media) -> None:
         key = event.id or f"#{len(self._media)}"
         if key not in self._media:
             part = MediaPart(event.mime, url=event.url, id=event.id)
@@ -177,7 +163,7 @@ class _ChoiceParts:
         data.append(event.data)
         transcript.append(event.transcript)
 
-    def _stop(self, event: StreamEnd) -> None:
+    def stop(self, event: StreamEnd) -> None:
         choice = self.choice
         choice.stop_reason, choice.raw_stop_reason, choice.stop_sequence = event.reason, event.raw_reason, event.sequence
 
@@ -192,9 +178,56 @@ class _ChoiceParts:
         self._response.extensions["tool_call_chunks"].append(chunk)
 
 
+_OF_CHOICE: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {
+    TextDelta: _ChoiceParts.text,
+    ReasoningDelta: _ChoiceParts.reasoning,
+    ToolCallDelta: _ChoiceParts.arguments,
+    TextStart: _ChoiceParts.start,
+    ReasoningStart: _ChoiceParts.start,
+    ToolCallStart: _ChoiceParts.start,
+    TextEnd: _ChoiceParts.end_text,
+    ReasoningEnd: _ChoiceParts.end_reasoning,
+    ToolCallEnd: _ChoiceParts.end_call,
+    ToolResult: _ChoiceParts.result,
+    Citation: _ChoiceParts.cite,
+    Media: _ChoiceParts.medium,
+    StreamEnd: _ChoiceParts.stop,
+}
+
+
+def _start(response: Response, event: StreamStart) -> None:
+    response.id, response.model, response.created = event.id, event.model, event.created
+
+
+def _usage(response: Response, event: Usage) -> None:
+    response.usage = TokenCounts(
+        event.input_tokens,
+        event.output_tokens,
+        event.cached_tokens,
+        event.cache_write_tokens,
+        event.reasoning_tokens,
+        event.raw,
+    )
+
+
+def _extra(response: Response, event: Extra) -> None:
+    response.extras.append(event)
+
+
+def _error(response: Response, event: StreamError) -> None:
+    response.error = event
+
+
+_OF_ALL: Final[dict[type, Callable[[Response, Any], None]]] = {
+    StreamStart: _start,
+    Usage: _usage,
+    Extra: _extra,
+    StreamError: _error,
+}
+
+
 def collect(events: Iterable[Event], *, extensions: bool = False) -> Response:
     """The Response that these events add up to."""
     box = Collect(extensions=extensions)
-    for event in events:
-        box.feed(event)
+    box.feed_all(events)
     return box.close()[0]

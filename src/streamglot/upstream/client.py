@@ -59,14 +59,14 @@ class Client:
     async def post(self, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """The answer as soon as its headers are there. A redirect is not followed: it would carry the key elsewhere."""
         place = parts(url)
-        names = {name.lower() for name in headers}
+        names = set(map(str.lower, headers))
         if upstream.proxy or place is None or not _OURS.isdisjoint(names):
             return await self._general.post(upstream, url, headers, body)
-        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
-        if any("\n" in line[:-2] or "\r" in line[:-2] for line in lines):
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if not lines.count("\n") == lines.count("\r") == len(headers):
             raise ConfigError(f"a header for upstream {upstream.name!r} has a line end in it")
         accept = "" if "accept" in names else "accept: */*\r\n"
-        head = f"{place.start}{''.join(lines)}{accept}content-length: {len(body)}\r\n\r\n"
+        head = f"{place.start}{lines}{accept}content-length: {len(body)}\r\n\r\n"
         key = (place.host, place.port, place.tls, upstream.ca_file)
         connection = self._kept(key) or await self._connect(key, place, upstream)
         return await connection.ask(head.encode(), body)

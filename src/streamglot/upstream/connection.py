@@ -57,7 +57,8 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.writelines((head, body))
         try:
-            await answer.begun()
+            while not answer.status:
+                await answer.more()
         except BaseException:
             answer.close()  # and not the connection: it may be another request's already, if the answer has come whole
             raise
@@ -126,7 +127,9 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "replace"))
+        known = name.lower().decode("latin-1")
+        if known not in self._headers:
+            self._headers[known] = value.decode("utf-8", "replace")
 
     def on_headers_complete(self) -> None:
         headers, self._headers = self._headers, {}
@@ -166,19 +169,21 @@ class PlainAnswer:
 
     # --- for who asked
 
-    async def begun(self) -> None:
-        while not self.status:
-            if self._error is not None:
-                raise self._error
-            await self._wait()
+    async def more(self) -> None:
+        """Waits for the next that comes."""
+        if self._error is not None:
+            raise self._error
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
     async def read(self) -> bytes:
         while not self._pieces:
-            if self._error is not None:
-                raise self._error
-            if self._connection is None:
+            if self._connection is None and self._error is None:
                 return b""
-            await self._wait()
+            await self.more()
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
@@ -201,13 +206,6 @@ class PlainAnswer:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.abort()
-
-    async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
 
     # --- for the connection
 

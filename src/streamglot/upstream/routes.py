@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Final
 
 from msgspec import Struct, field
 
 from ..errors import ConfigError, RequestError
 from .settings import Upstream
+
+MODELS: Final = 1024
+"""Models whose way is remembered: finding it means to compare the name with every pattern."""
 
 
 class Target(Struct, forbid_unknown_fields=True):
@@ -53,19 +58,23 @@ class Routes:
                 if target.upstream not in self.upstreams:
                     known = ", ".join(self.upstreams) or "none"
                     raise ConfigError(f"a route for {route.models} names the upstream {target.upstream!r}; there are: {known}")
+        self._ways = lru_cache(MODELS)(self._way)
 
     def find(self, model: str, chance: Callable[[], float]) -> list[Candidate]:
         """The candidates for this model, best first. ``chance`` gives a number from 0 to 1 for weighted targets."""
-        model = self.named(model)
-        if "/" in model:
-            name, _, rest = model.partition("/")
-            if name in self.upstreams:
-                upstream = self.upstreams[name]
-                return [Candidate(upstream, upstream.model_for(rest) or rest)]
+        weighted, rest = self._ways(self.named(model))
+        return [*_by_weight(weighted, chance), *rest]
+
+    def _way(self, model: str) -> tuple[list[tuple[float, Candidate]], list[Candidate]]:
+        """The candidates that are drawn by their weights, and those that follow in their order."""
+        name, slash, rest = model.partition("/")
+        if slash and name in self.upstreams:
+            upstream = self.upstreams[name]
+            return [], [Candidate(upstream, upstream.model_for(rest) or rest)]
         for route in self._routes:
             if any(fnmatchcase(model, pattern) for pattern in route.models):
-                targets = [*_by_weight(route.to, chance), *route.fallbacks]
-                return [self._candidate(target, model, route.cache_seconds) for target in targets]
+                weighted = [(target.weight, self._candidate(target, model, route.cache_seconds)) for target in route.to]
+                return weighted, [self._candidate(target, model, route.cache_seconds) for target in route.fallbacks]
         found = [Candidate(upstream, theirs) for upstream in self.upstreams.values() if (theirs := upstream.model_for(model))]
         if not found:
             raise RequestError(
@@ -74,7 +83,7 @@ class Routes:
                 code="model_not_found",
                 status=404,
             )
-        return sorted(found, key=lambda candidate: _vagueness(candidate.upstream, model))
+        return [], sorted(found, key=lambda candidate: _vagueness(candidate.upstream, model))
 
     def named(self, model: str) -> str:
         """The model that is meant where a client names none."""
@@ -91,16 +100,17 @@ class Routes:
         return Candidate(upstream, target.model or upstream.model_for(model) or model, cache_seconds)
 
 
-def _by_weight(targets: list[Target], chance: Callable[[], float]) -> list[Target]:
+def _by_weight(weighted: list[tuple[float, Candidate]], chance: Callable[[], float]) -> list[Candidate]:
     """One is drawn by its weight, the others follow in their order."""
-    if len(targets) < 2:
-        return targets
-    point = chance() * sum(target.weight for target in targets)
-    for target in targets:
-        point -= target.weight
+    candidates = [candidate for _, candidate in weighted]
+    if len(candidates) < 2:
+        return candidates
+    point = chance() * sum(weight for weight, _ in weighted)
+    for place, (weight, candidate) in enumerate(weighted):
+        point -= weight
         if point < 0:
-            return [target, *[other for other in targets if other is not target]]
-    return targets
+            return [candidate, *candidates[:place], *candidates[place + 1 :]]
+    return candidates
 
 
 def _vagueness(upstream: Upstream, model: str) -> int:

@@ -178,6 +178,10 @@ def _parse_part(part: Fields) -> Part:
 def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dict[str, Any]]:
     built: list[dict[str, Any]] = []
     for message in messages:
+        parts = message.parts
+        if len(parts) == 1 and type(parts[0]) is TextPart and parts[0].cache is None and not message.name:  # most are
+            built.append({"role": message.role if message.role != "tool" else "user", "content": parts[0].text})
+            continue
         results = [part for part in message.parts if isinstance(part, ToolResultPart)]
         if results:
             built += _build_results(results)

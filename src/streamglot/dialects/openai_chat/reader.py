@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import compress
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +27,7 @@ _EXTRA_OF_CHUNK: Final = (
     "prompt_filter_results",
     "search_results",
 )
+_extra_of: Final = attrgetter(*_EXTRA_OF_CHUNK)
 _EXTRA_OF_CHOICE: Final = ("logprobs", "content_filter_results", "native_finish_reason")
 
 
@@ -64,6 +67,17 @@ class ChatReader(Reader):
             raise UpstreamProtocolError(f"a JSON body without choices came in place of a stream: {excerpt(body)}")
         self._read_chunk(chunk)
         self._finish_stream()
+
+    def whole_at_once(self, body: bytes) -> bool:
+        try:
+            chunk = chunk_decoder.decode(body)
+        except (ValueError, RecursionError):
+            return False
+        if not chunk.choices or chunk.error:
+            return False
+        self._read_chunk(chunk)
+        self._finish_stream()
+        return True
 
     # --- one chunk
 
@@ -204,9 +218,9 @@ class ChatReader(Reader):
             self.emit(self._usage)
 
     def _read_extras(self, chunk: Chunk) -> None:
-        for name in _EXTRA_OF_CHUNK:
+        for name in compress(_EXTRA_OF_CHUNK, _extra_of(chunk)):
             value = getattr(chunk, name)
-            if value and self._said.get(name) != value:
+            if self._said.get(name) != value:
                 self._said[name] = value
                 if self.started:
                     self.emit(Extra(self.dialect, {name: value}))

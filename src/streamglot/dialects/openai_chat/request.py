@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from ...errors import RequestError, Unsupported
@@ -52,11 +53,12 @@ def parse(body: dict[str, Any]) -> Request:
     options = fields.inner("stream_options")
     request.include_usage = bool(options and options.take("include_usage", bool, False)) or not request.stream
     request.messages = parse_messages(fields.objects("messages"))
-    request.tools = [parse_tool(tool) for tool in fields.objects("tools")]
-    request.tools += [_function(function) for function in fields.objects("functions")]
-    request.tool_choice = _parse_choice(fields)
-    request.reasoning = _parse_reasoning(fields)
-    request.output = _parse_output(fields)
+    if not fields.rest.keys() <= PARAMETERS.keys():  # more than plain parameters
+        request.tools = [parse_tool(tool) for tool in fields.objects("tools")]
+        request.tools += [_function(function) for function in fields.objects("functions")]
+        request.tool_choice = _parse_choice(fields)
+        request.reasoning = _parse_reasoning(fields)
+        request.output = _parse_output(fields)
     take(fields, PARAMETERS, request)
     request.extra = fields.rest
     request.essential = [name for name in request.extra if name in ESSENTIAL]
@@ -77,11 +79,15 @@ def build(request: Request, *, provider: str = DIALECT, max_tokens: str = "max_t
     _build_reasoning(request.reasoning, built)
     if request.output is not None:
         body["response_format"] = _build_output(request.output)
-    give(request, {max_tokens: "max_tokens", **PARAMETERS, "user": "user"}, built)
-    if "safety_identifier" in body:
-        body["user"] = body.pop("safety_identifier")
+    give(request, _names(max_tokens), built)
     give_extra(request, DIALECT, built)
     return built
+
+
+@cache
+def _names(max_tokens: str) -> dict[str, str]:
+    names = {name: field for name, field in PARAMETERS.items() if name != "safety_identifier"}  # not all servers know it
+    return {max_tokens: "max_tokens", **names}
 
 
 # --- tools

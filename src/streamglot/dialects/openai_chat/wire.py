@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
-from ..counts import count, details, first, totals
+from ..counts import count, details, totals
 
 
 class FunctionDelta(Struct, gc=False):
@@ -118,12 +118,14 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
     """The totals of a usage object; what it does not say stays as it was before."""
     prompt = details(raw, "prompt_tokens_details", "prompt_token_details", "input_tokens_details")
     completion = details(raw, "completion_tokens_details", "output_tokens_details")
+    cached = count(prompt, "cached_tokens")
+    reasoning = count(completion, "reasoning_tokens")
     said = {
         "input_tokens": count(raw, "prompt_tokens", "input_tokens"),
         "output_tokens": count(raw, "completion_tokens", "output_tokens"),
-        "cached_tokens": first(count(prompt, "cached_tokens"), count(raw, "prompt_cache_hit_tokens")),
+        "cached_tokens": count(raw, "prompt_cache_hit_tokens") if cached is None else cached,
         "cache_write_tokens": count(prompt, "cache_write_tokens", "created_cache_tokens"),
-        "reasoning_tokens": first(count(completion, "reasoning_tokens"), count(raw, "reasoning_tokens")),
+        "reasoning_tokens": count(raw, "reasoning_tokens") if reasoning is None else reasoning,
     }
     return totals(said, before, raw)
 

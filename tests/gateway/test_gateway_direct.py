@@ -1,0 +1,159 @@
+"""The short way from a connection to its exchange, and the requests that must not take it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+import uvicorn
+
+from gateway.asking import body_of
+from gateway.raw import raw
+from gateway.running import Running, running
+from gateway.scenarios import PLAIN
+from gateway.upstream import HostileUpstream, streamed
+from streamglot.gateway.app import Gateway
+from streamglot.gateway.config import Config, Loaded
+from streamglot.gateway.log import Log
+from streamglot.gateway.serve import listen
+
+CHAT = "/v1/chat/completions"
+BODY = msgspec.json.encode(body_of("openai_chat", "openai_chat/direct", False))
+HEADERS = b"host: x\r\ncontent-length: %d\r\n" % len(BODY)
+
+
+@pytest.fixture(autouse=True)
+def scripted(upstream: HostileUpstream) -> None:
+    upstream.scripts["direct"] = streamed(PLAIN)
+
+
+def test_many_requests_over_one_line(gateway: Running) -> None:
+    with raw(gateway.port) as one:
+        for _ in range(5):
+            one.send(b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS + b"\r\n" + BODY)
+            answer = one.read_until(b"Hello world")
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert answer.lower().count(b"content-length") == 1
+
+
+def test_a_body_in_pieces(gateway: Running) -> None:
+    with raw(gateway.port) as one:
+        one.send(b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS + b"\r\n")
+        for byte in BODY:
+            one.send(bytes([byte]))
+        assert b"Hello world" in one.read_until(b"Hello world")
+
+
+def test_requests_that_do_not_wait_for_their_answers(gateway: Running) -> None:
+    """All but the first find the line busy."""
+    request = b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS
+    with raw(gateway.port) as one:
+        one.send((request + b"\r\n" + BODY) * 2 + request + b"connection: close\r\n\r\n" + BODY)
+        answer = one.read_all()
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert answer.count(b"Hello world") == 3
+
+
+def test_a_client_that_asks_whether_it_may_go_on(gateway: Running) -> None:
+    with raw(gateway.port) as one:
+        one.send(b"POST /v1/chat/completions HTTP/1.1\r\nexpect: 100-continue\r\n" + HEADERS + b"\r\n")
+        assert one.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 100 ")
+        one.send(BODY)
+        assert b"Hello world" in one.read_until(b"Hello world")
+
+
+@pytest.mark.parametrize("line", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])
+def test_a_line_for_one_request(gateway: Running, line: bytes) -> None:
+    with raw(gateway.port) as one:
+        one.send(b"POST /v1/chat/completions " + line + HEADERS + b"\r\n" + BODY)
+        answer = one.read_all()
+    assert b"connection: close" in answer
+    assert b"Hello world" in answer
+
+
+def test_a_silent_line_is_closed(upstream: HostileUpstream) -> None:
+    config = {"upstreams": {"openai_chat": {"base_url": f"{upstream.url}/v1"}}}
+    with running(config) as gateway:
+        gateway.server.config.timeout_keep_alive = 1
+        with raw(gateway.port) as one:
+            for _ in range(2):
+                one.send(b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS + b"\r\n" + BODY)
+                assert b"Hello world" in one.read_until(b"Hello world")
+            one.socket.settimeout(10)
+            while one.socket.recv(1000):  # the rest of the answer, then the end
+                pass
+
+
+def test_the_name_of_a_field_is_no_header(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["named"] = streamed(PLAIN)
+    body = body_of("anthropic", "openai_chat/named", False)
+    body["odd\r\nx-evil: 1"] = 1
+    answer = gateway.ask("/v1/messages", body)
+    assert answer.status == 200
+    assert "x-evil" not in answer.headers
+    assert answer.headers["x-streamglot-dropped"] == "odd??x-evil: 1"
+
+
+@contextmanager
+def on_another_server(upstream: HostileUpstream) -> Iterator[int]:
+    values = {"server": {"discover": False}, "upstreams": {"openai_chat": {"base_url": f"{upstream.url}/v1"}}}
+    loaded = Loaded(msgspec.convert(values, Config))
+    for name, one in loaded.config.upstreams.items():
+        one.name = name
+    lines: list[object] = []
+    server = uvicorn.Server(uvicorn.Config(Gateway(loaded, {}, lines.append), http="h11", lifespan="on", log_level="error"))
+    listener = listen("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.005)
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def test_any_other_server_will_do(upstream: HostileUpstream) -> None:
+    with on_another_server(upstream) as port:
+        for stream in (False, True):
+            with raw(port) as one:
+                one.post(CHAT, body_of("openai_chat", "openai_chat/direct", stream), {"connection": "close"})
+                answer = one.read_all()
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert (b"[DONE]" in answer) == stream
+            assert b"world" in answer
+
+
+def test_lines_of_the_log_leave_together_and_none_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    log = Log()
+    log({"line": 1})
+    assert capsys.readouterr().err == '{"line":1}\n', "at once where no loop runs"
+
+    async def some() -> None:
+        log({"line": 2})
+        log({"line": 3})
+        assert capsys.readouterr().err == ""
+        log.close()
+        assert capsys.readouterr().err == '{"line":2}\n{"line":3}\n'
+        log({"line": 4})
+        assert capsys.readouterr().err == '{"line":4}\n', "after its end at once"
+
+    asyncio.run(some())
+
+
+def test_a_line_of_the_log_does_not_wait_for_another(capsys: pytest.CaptureFixture[str]) -> None:
+    async def one() -> str:
+        Log()({"line": 1})
+        said = ""
+        while not said:
+            await asyncio.sleep(0.005)
+            said = capsys.readouterr().err
+        return said
+
+    assert asyncio.run(asyncio.wait_for(one(), 20)) == '{"line":1}\n'
