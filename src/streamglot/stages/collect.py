@@ -48,8 +48,14 @@ class Collect:
     def __init__(self, *, extensions: bool = False) -> None:
         self.response = Response(extensions={"reasoning_chunks": [], "tool_call_chunks": []} if extensions else None)
         self._choices: dict[int, _ChoiceParts] = {}
+        self._first: dict[type, Callable[[Any], None]] = {}
+        """The rules of the first choice, once there is one: most events are its deltas."""
 
     def feed(self, event: Event) -> list[Response]:
+        rule = self._first.get(type(event))
+        if rule is not None:
+            rule(event)
+            return []
         if isinstance(event, Choice):
             self._choice(event.index).feed(event.event)
             return []
@@ -71,7 +77,9 @@ class Collect:
             case StreamError():
                 response.error = event
             case _:
-                self._choice(0).feed(event)
+                first = self._choice(0)
+                first.feed(event)
+                self._first = first.rules
         return []
 
     def close(self) -> list[Response]:
@@ -96,7 +104,7 @@ class _ChoiceParts:
         self._open: TextStart | ReasoningStart | ToolCallStart | None = None
         self._citations: list[Citation] = []
         self._media: dict[str, tuple[MediaPart, list[str], list[str]]] = {}
-        self._rules: dict[type, Callable[[Any], None]] = {
+        self.rules: dict[type, Callable[[Any], None]] = {
             TextDelta: lambda event: self._pieces.append(event.text),
             ReasoningDelta: self._reasoning,
             ToolCallDelta: self._arguments,
@@ -113,7 +121,7 @@ class _ChoiceParts:
         }
 
     def feed(self, event: BareEvent) -> None:
-        rule = self._rules.get(type(event))
+        rule = self.rules.get(type(event))
         if rule is not None:
             rule(event)
 
