@@ -23,7 +23,7 @@ from ..stages import Collect
 from .cache import key_of
 from .call import Call, ClientGone, Unheard, json_object
 from .faces import Face
-from .keeping import RESPONSES, Keeping, Wish, learns, wish
+from .keeping import Keeping, Wish, learns, wish
 from .keys import Caller, presented
 from .opening import Opening, retry_after_of
 from .record import Record
@@ -171,7 +171,7 @@ class Exchange:
             kept = self._keeping is not None and self._keeping.content
             if request.stream and (kept or gateway.content_log is not None or (self._cache_key and not self.record.cached)):
                 self._tap = Collect()
-            if self._keeping is not None and self._face.dialect == RESPONSES:
+            if self._keeping is not None and self._face.asked_again:
                 source.first = [_called(event, minted) if type(event) is StreamStart else event for event in source.first]
             self.record.upstream, self.record.dropped = source.name, source.dropped
             self.record.first_event = gateway.clock()

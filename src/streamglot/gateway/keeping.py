@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 NOTHING: Final = "none"
 """The ``store.url`` of who wants nothing kept."""
-RESPONSES: Final = "openai_responses"
 _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """What a client said that the request for an upstream no longer shows."""
 _YES: Final = ("1", "true", "yes")
@@ -61,12 +60,12 @@ def wish(face: Face, call: Call, body: dict[str, Any], store: Store | None) -> t
     rest = dict(body)
     found = Wish(rest.pop("keep", None) is True)
     found.keep = found.keep or call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
-    if face.dialect == RESPONSES and store is not None:
+    if face.asked_again and store is not None:
         found.background = rest.pop("background", None) is True
         found.conversation = bool(rest.pop("conversation", None))
         if found.background and not store.settings.content:
             raise Unsupported("an answer in the background must be kept, and store.content is off")
-    elif face.dialect == RESPONSES and rest.get("background"):
+    elif face.asked_again and rest.get("background"):
         raise Unsupported("an answer in the background must be kept, and this gateway keeps nothing: set store.url")
     found.keep = (found.keep or found.background) and store is not None
     return found, rest
@@ -97,7 +96,7 @@ class Keeping:
         from ..store import Started, is_probe, wanted
 
         caller = record.key or anonymous(call.headers)
-        session = await store.find_session(wanted(caller, request, body, call.headers), request)
+        session = await store.find_session(wanted(caller, request, body, call.headers, face.chat), request)
         if wish.conversation and not session.new:
             session.previous = await store.queries.last_turn(session.id, caller)
         named = request.previous_response_id or (session.name if wish.conversation else "")
@@ -123,12 +122,12 @@ class Keeping:
             model=record.model,
             request=request,
             probe=is_probe(request),
-            response_id=id if face.dialect == RESPONSES else "",
+            response_id=id if face.asked_again else "",
             retrievable=request.store is not False,
             wish={name: body[name] for name in _TAKEN_OUT if body.get(name)},
         )
         keeping = cls(store, face, session, await store.answers(session), wish, started)
-        if face.dialect == RESPONSES and body.get("instructions"):
+        if face.asked_again and body.get("instructions"):
             keeping._more["instructions"] = True  # those of one request do not hold for the next
         return keeping
 
