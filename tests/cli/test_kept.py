@@ -203,6 +203,10 @@ def test_reply_goes_on_with_the_last_conversation(shell: Shell) -> None:
     assert shell.run("reply", "tre").returncode == 0
     said_now = texts(turns(shell)[0])
     assert (said_now[-2:], len(said_now)) == (["user: tre", "answer: You said: tre"], 6)
+    with shell.terminal("reply", "**quattro**") as terminal:
+        assert terminal.end() == 0
+    assert b"\x1b[1mquattro\x1b[0m" in terminal.seen
+    assert len(texts(turns(shell)[0])) == 8
 
 
 def test_reply_here_and_to_a_session(shell: Shell) -> None:
