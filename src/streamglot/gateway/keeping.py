@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NOTHING: Final = "none"
 """The ``store.url`` of who wants nothing kept."""
+STALE: Final = "streamglot.stale"
 _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """What a client said that the request for an upstream no longer shows."""
 _YES: Final = ("1", "true", "yes")
@@ -146,13 +147,20 @@ class Keeping:
         return self._asked
 
     def state(self, upstream: Upstream) -> dict[str, Any]:
-        return self._session.state.get(upstream.name, {})
+        state = self._session.state.get(upstream.name, {})
+        return {} if state.get(STALE) else state
 
     def learn(self, upstream: Upstream, events: list[Event]) -> None:
         """State of the conversation, of an upstream that keeps it itself."""
         for event in events:
             if isinstance(event, Extra) and event.dialect == upstream.dialect:
-                self._turn.learn(upstream.name, event)
+                self._turn.learn(upstream.name, Extra(event.dialect, {**event.data, STALE: False}))
+
+    def _outdate(self, upstream: str) -> None:
+        """Where another upstream answered, those that keep the conversation themselves have missed a part of it."""
+        for provider, state in list(self._session.state.items()):
+            if provider != upstream and not state.get(STALE):
+                self._turn.learn(provider, Extra("", {STALE: True}))
 
     def _keep_bytes(self, chunk: bytes) -> None:
         self._turn.frame("up", time.time() - self._turn.started.at, chunk)
@@ -182,6 +190,7 @@ class Keeping:
             usage = record.usage
             response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
         response.error = response.error or error
+        self._outdate(record.upstream)
         if record.dropped:
             self._more["dropped"] = record.dropped
         self._turn.finish(
