@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from store.turns import answer, ask, asynchronous, take, user
 from streamglot.errors import ConfigError
 from streamglot.store import Database, Filter, Store, StoreSettings, schema
 from streamglot.store import rows as rows_module
-from streamglot.store.database import head
+from streamglot.store.migrations import HEAD
 from streamglot.store.rows import rows_of
+
+
+def test_the_newest_version_is_known_by_its_name() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
 
 
 @asynchronous
@@ -29,7 +38,7 @@ async def test_the_versions_add_up_to_the_schema(url: str) -> None:
 
     async with database.writing() as connection:
         assert await connection.run_sync(differences) == []
-        assert (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar_one() == head()
+        assert (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar_one() == HEAD
     await database.close()
 
 
@@ -75,7 +84,7 @@ async def test_a_newer_version_is_refused(url: str) -> None:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     await database.close()
     with pytest.raises(
-        ConfigError, match=rf"has version 9999, and this streamglot knows versions up to {head()}: a newer one made it"
+        ConfigError, match=rf"has version 9999, and this streamglot knows versions up to {HEAD}: a newer one made it"
     ):
         await Database.open(url)
 

@@ -147,19 +147,19 @@ async def _store(loaded: Loaded) -> Finding:
         return Finding("note", "store", f'nothing is kept: store.url is "{NOTHING}"')
     try:
         from ..store import default_url
-        from ..store.database import head
+        from ..store.migrations import HEAD
         from ..store.place import engine_url
         from ..store.prune import size
         from .library import opened
     except ModuleNotFoundError as error:
-        return Finding("note", "store", f"nothing is kept: {error.name} is not installed", "pip install 'streamglot[server]'")
+        return Finding("note", "store", f"nothing is kept: {error.name} is not installed", "pip install 'streamglot[store]'")
     try:
         place = engine_url(url or default_url(os.environ))
         if place.drivername.startswith("sqlite") and not Path(place.database or "").exists():
             return Finding("note", "store", f"{place.database} is not there yet: the first turn makes it")
         async with opened(loaded) as library:
             turns, taken = await library.lookup.count_turns(), shown_size(await size(library.database))
-            return Finding("good", "store", f"{library.database.shown}, version {head()}, {turns} turns, {taken}")
+            return Finding("good", "store", f"{library.database.shown}, version {HEAD}, {turns} turns, {taken}")
     except (StreamglotError, OSError) as error:
         message = error.message if isinstance(error, StreamglotError) else f"{error.strerror}: {error.filename}"
         return Finding("bad", "store", message, 'give store.url another database, or "none" to keep nothing')

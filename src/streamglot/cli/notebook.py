@@ -103,7 +103,7 @@ class Notebook:
         try:
             from ..store import Store, StoreSettings, default_url
         except ModuleNotFoundError as error:
-            raise ConfigError(f"the package {error.name!r} is missing: pip install 'streamglot[server]'") from None
+            raise ConfigError(f"the package {error.name!r} is missing: pip install 'streamglot[store]'") from None
         url = self._kept.url or default_url(os.environ)
         return await Store.open(StoreSettings(url=url, content=self._kept.content is not False, raw=self._kept.raw))
 

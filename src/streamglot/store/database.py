@@ -10,15 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Executable, Row, Table, event, inspect, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from ..errors import ConfigError, StreamglotError
+from .migrations import HEAD
 from .place import engine_url
 
 BUSY_SECONDS: Final = 1.0
@@ -230,22 +228,23 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _migrate(connection: Connection, revision: str, shown: str) -> None:
+    """Most databases are as they should be: then the library that changes them, which takes a while to load, is not needed."""
+    has: set[str] = set()
+    if inspect(connection).has_table("alembic_version"):
+        has = {version for (version,) in connection.execute(text("SELECT version_num FROM alembic_version")).all()}
+    if has == {HEAD}:
+        return
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
-    known = ScriptDirectory.from_config(config)
-    if inspect(connection).has_table("alembic_version"):
-        for (version,) in connection.execute(text("SELECT version_num FROM alembic_version")).all():
-            if version not in {script.revision for script in known.walk_revisions()}:
-                raise ConfigError(
-                    f"the database {shown} has version {version}, and this streamglot knows versions up to "
-                    f"{known.get_current_head()}: a newer one made it. Update streamglot, or give store.url another database"
-                )
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    for version in has - known:
+        raise ConfigError(
+            f"the database {shown} has version {version}, and this streamglot knows versions up to {HEAD}: a newer one made it. "
+            "Update streamglot, or give store.url another database"
+        )
     command.upgrade(config, revision)
-
-
-def head() -> str:
-    """The version that this streamglot makes."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    return ScriptDirectory.from_config(config).get_current_head() or ""
