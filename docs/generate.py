@@ -114,6 +114,10 @@ def formats_page() -> str:
         lines.append(f"| `{name}` | {tags} | {starts} | {_cell(row.example)} |")
     lines += [
         "",
+        "Where tools were declared, only these open a call; a call of another name is text. The exceptions are "
+        f"{' and '.join(f'`{name}`' for name, row in FORMATS.items() if row.any_name)}, whose",
+        "tokens can say nothing but a call: whoever runs the tools can answer that there is no such tool.",
+        "",
         "## Which model speaks which",
         "",
         "The first pattern that fits a model's name counts.",

@@ -8,6 +8,7 @@ import streamglot
 from boxes import every_cut
 from recordings import Recording, recordings
 from streamglot.events import encode
+from streamglot.grammar import check
 
 ALL = recordings()
 
@@ -27,3 +28,21 @@ def test_every_reader_has_recordings_that_end_well_break_off_and_fail() -> None:
         assert any(isinstance(event, streamglot.StreamEnd) for event in last), dialect
         assert "upstream_truncated" in codes, dialect
         assert len(codes) > 1, dialect
+
+
+@pytest.mark.parametrize("recording", ALL, ids=lambda recording: f"{recording.dialect}-{recording.name}")
+def test_a_reader_that_is_stopped_anywhere_ends_properly(recording: Recording) -> None:
+    """Nobody wants more: what came stays, what is open is closed, and the end says that it was stopped."""
+    whole = recording.events()
+    size = len(recording.body)
+    for cut in sorted({0, size, *range(0, size, max(1, size // 25))}):
+        box = streamglot.reader(recording.dialect)
+        came = box.feed(recording.body[:cut])
+        ended = bool(came) and isinstance(came[-1], (streamglot.StreamEnd, streamglot.StreamError))
+        events = came + box.stop()
+        assert box.stop() == box.close() == box.feed(b"more") == []
+        check(events)
+        if ended:
+            assert events == came == whole[: len(came)]
+        else:
+            assert events[-1] == streamglot.StreamEnd("cancelled")

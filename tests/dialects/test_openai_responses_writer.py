@@ -129,6 +129,15 @@ def test_the_start_goes_out_with_the_first_feed_and_an_empty_stream_is_whole() -
     assert kinds(payloads(write(StreamEnd()))) == ["created", "in_progress", "completed"]
 
 
+def test_a_response_before_its_stream() -> None:
+    """Showing it is no event: the stream begins as if nobody had looked."""
+    looked, plain = (ResponsesWriter(id="resp_1", model="m", mirror={"background": True}) for _ in range(2))
+    shown = looked.queued()
+    assert (shown["id"], shown["status"], shown["background"], shown["output"]) == ("resp_1", "queued", True, [])
+    events: list[Event] = [StreamStart("resp_1", "m"), StreamEnd()]
+    assert looked.feed(events) == plain.feed(events)
+
+
 def test_what_the_response_repeats() -> None:
     writer = ResponsesWriter(mirror={"instructions": "Be kind", "status": "odd"})
     told = payloads(writer.feed([START, Extra(NAME, {"response": {"tools": [1], "output": 5}})]))

@@ -39,6 +39,7 @@ from streamglot import (
     dialect,
     translate,
 )
+from streamglot.dialects import DIALECTS
 from streamglot.dialects.qwen_web.reader import QwenWebReader
 from streamglot.dialects.qwen_web.request import build, build_chat
 from streamglot.messages import (
@@ -424,6 +425,17 @@ RESULTS = "<tool_response>\nit says\n</tool_response>\n<tool_response>\nError: n
 def test_a_chat_that_is_known_gets_the_newest_turn_only() -> None:
     assert content(Request(messages=CONVERSATION), parent_id="p") == RESULTS
     assert content(Request(messages=[*CONVERSATION, user("And?")]), parent_id="p") == RESULTS + "\n\nAnd?"
+
+
+def test_what_a_stream_told_makes_the_next_request_go_on() -> None:
+    wire = DIALECTS["qwen_web"]
+    assert wire.continued is not None
+    options = wire.continued({"chat_id": "c", "parent_id": "p", "response_id": "r"}, "m", 9)
+    assert options == {"chat_id": "c", "parent_id": "r", "message_id": "m", "timestamp": 9}
+    assert wire.continued({}, "m", 9) == {"message_id": "m", "timestamp": 9}
+    place = wire.endpoint("http://x", Request(), **options)
+    assert place.url == "http://x/api/v2/chat/completions?chat_id=c"
+    assert DIALECTS["openai_chat"].continued is None
 
 
 def test_a_new_chat_gets_the_whole_conversation() -> None:

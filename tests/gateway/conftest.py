@@ -12,13 +12,18 @@ from gateway.upstream import HostileUpstream, hostile
 
 UPSTREAM_DIALECTS = ("openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "openai_completions")
 PREFIX = {"openai_chat": "/v1", "openai_responses": "/v1", "gemini": "/v1beta", "openai_completions": "/v1"}
-QUICK = {"connect": 1.0, "first_byte": 0.8, "idle": 0.4, "total": 20.0}
+PATIENT = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
+"""No machine is so slow that these pass, and no test waits for so long."""
+HASTY = {**PATIENT, "first_byte": 0.5}
+"""For upstreams that say nothing at all."""
+RESTLESS = {**PATIENT, "idle": 0.4}
+"""For upstreams that say no more."""
 
 
 def upstreams_at(url: str, **more: Any) -> dict[str, Any]:
     """One upstream for each dialect, all at this address."""
     return {
-        name: {"dialect": name, "base_url": url + PREFIX.get(name, ""), "attempts": 1, "pause": 0.01, "timeouts": QUICK, **more}
+        name: {"dialect": name, "base_url": url + PREFIX.get(name, ""), "attempts": 1, "pause": 0.01, "timeouts": PATIENT, **more}
         for name in UPSTREAM_DIALECTS
     }
 
@@ -33,6 +38,9 @@ def upstream() -> Iterator[HostileUpstream]:
 def gateway(upstream: HostileUpstream) -> Iterator[Running]:
     """Never rests from its upstreams: the tests make them fail all the time."""
     upstreams = upstreams_at(upstream.url, rest={"failures": 1_000_000})
+    for name in UPSTREAM_DIALECTS:
+        upstreams[f"hasty_{name}"] = {**upstreams[name], "timeouts": HASTY}
+        upstreams[f"restless_{name}"] = {**upstreams[name], "timeouts": RESTLESS}
     upstreams["hermes"] = {**upstreams["openai_chat"], "inband": "hermes"}
     upstreams["gone"] = {**upstreams["openai_chat"], "base_url": "http://127.0.0.1:9/v1"}
     upstreams["whole"] = {**upstreams["openai_chat"], "stream": "never"}

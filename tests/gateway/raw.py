@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+
+from waiting import PATIENCE
 
 
 class RawClient:
@@ -17,7 +18,7 @@ class RawClient:
         self.socket = socket.socket()
         if receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.socket.settimeout(10)
+        self.socket.settimeout(PATIENCE)
         self.socket.connect(("127.0.0.1", port))
 
     def post(self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None) -> None:
@@ -29,9 +30,8 @@ class RawClient:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def read_until(self, mark: bytes, seconds: float = 5.0) -> bytes:
+    def read_until(self, mark: bytes) -> bytes:
         """What came up to this mark, or up to the end."""
-        self.socket.settimeout(seconds)
         data = bytearray()
         looked = 0
         while data.find(mark, looked) < 0:
@@ -42,22 +42,20 @@ class RawClient:
             data += piece
         return bytes(data)
 
-    def read_all(self, seconds: float = 5.0) -> bytes:
-        self.socket.settimeout(seconds)
+    def read_all(self) -> bytes:
+        """What came up to the end, which must come."""
         data = bytearray()
         try:
             while piece := self.socket.recv(2**18):
                 data += piece
-        except (ConnectionResetError, TimeoutError):
+        except ConnectionResetError:
             pass
         return bytes(data)
 
-    def hang_up(self, rudely: bool = False) -> float:
-        """When it was done."""
+    def hang_up(self, rudely: bool = False) -> None:
         if rudely:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
-        return time.monotonic()
 
 
 @contextmanager

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from msgspec import Struct
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.config import Config, Loaded, load
 from streamglot.gateway.serve import Worker, listen, worker
+from waiting import PATIENCE, until
 
 
 class Answer(Struct):
@@ -42,7 +42,7 @@ class Running:
 
     def ask(self, path: str, body: object = None, headers: Mapping[str, str] | None = None, method: str = "") -> Answer:
         """One request over a connection of its own, its answer read to the end."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             data = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
             kind = {"content-type": "application/json"} if data is not None else {}
@@ -52,18 +52,13 @@ class Running:
         finally:
             connection.close()
 
-    def line(self, request_id: str, seconds: float = 3.0) -> Mapping[str, Any]:
+    def line(self, request_id: str) -> Mapping[str, Any]:
         """The line of the log about this request."""
-        return self.said(lambda line: line.get("request_id") == request_id and "ending" in line, seconds)
+        return self.said(lambda line: line.get("request_id") == request_id and "ending" in line)
 
-    def said(self, what: Any, seconds: float = 3.0) -> Mapping[str, Any]:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            found = next((line for line in self.lines if what(line)), None)
-            if found is not None:
-                return found
-            time.sleep(0.002)
-        raise AssertionError(f"no such line: {self.lines}")
+    def said(self, what: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
+        until(lambda: any(map(what, self.lines)), lambda: f"no such line: {self.lines}")
+        return next(filter(what, self.lines))
 
 
 @contextmanager
@@ -71,27 +66,26 @@ def running(
     config: Mapping[str, Any] | None = None, path: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[Running]:
     """A gateway with this configuration, or with the one in this file."""
+    environment = {"STREAMGLOT_STORE__URL": "none", **(environment or {})}
     if path is not None:
-        loaded = load(path, environment or {})
+        loaded = load(path, environment)
     else:
         values = {**(config or {})}
         values["server"] = {"discover": False, **values.get("server", {})}
+        values["store"] = {"url": "none", **values.get("store", {})}
         loaded = Loaded(msgspec.convert(values, Config))
         for name, upstream in loaded.config.upstreams.items():
             upstream.name = name
     lines: list[Mapping[str, Any]] = []
-    gateway = Gateway(loaded, environment or {}, lines.append)
+    gateway = Gateway(loaded, environment, lines.append)
     listener = listen("127.0.0.1", 0)
     server = worker(gateway)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    until = time.monotonic() + 10
-    while not server.started and time.monotonic() < until:
-        time.sleep(0.005)
-    assert server.started, "the gateway did not start"
+    until(lambda: server.started, lambda: "the gateway did not start")
     try:
         yield Running(gateway, server, listener.getsockname()[1], lines)
     finally:
         server.should_exit = True
-        thread.join(15)
+        thread.join(PATIENCE)
         assert not thread.is_alive(), "the gateway did not stop"

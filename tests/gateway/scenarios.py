@@ -228,7 +228,9 @@ SCENARIOS: dict[str, Scenario] = {
     "quoted_done": Scenario(streamed(sse(said("Hello"), END, '"[DONE]"')), "Hello"),
     "after_done": Scenario(streamed(sse(said("Hello"), END, DONE, said("ghost"))), "Hello"),
     "open_after_done": Scenario([head(connection="close"), sse(said("Hello"), END, DONE), Hang()], "Hello"),
-    "silent_after_finish": Scenario([head(connection="close"), sse(said("Hello"), END), Hang()], "Hello"),
+    "silent_after_finish": Scenario(
+        [head(connection="close"), sse(said("Hello"), END), Hang()], "Hello", via="restless_openai_chat"
+    ),
     "length": Scenario(streamed(sse(said("Hello"), chunk({}, "length"), DONE)), "Hello", finish="length"),
     "filtered": Scenario(streamed(sse(said("Hello"), chunk({}, "content_filter"), DONE)), "Hello", finish="content_filter"),
     "usage_after_finish": Scenario(streamed(sse(said("Hello"), END, usage(9, 4), DONE)), "Hello", usage=(9, 4, None)),
@@ -392,7 +394,9 @@ SCENARIOS: dict[str, Scenario] = {
         "Hello",
         error="on fire",
     ),
-    "silent_in_the_middle": Scenario([head(connection="close"), sse(said("Hello")), Hang()], "Hello", error="silent"),
+    "silent_in_the_middle": Scenario(
+        [head(connection="close"), sse(said("Hello")), Hang()], "Hello", error="silent", via="restless_openai_chat"
+    ),
     "not_json": Scenario(streamed(sse(said("Hello"), "{nonsense")), "Hello", error="JSON"),
     "done_in_arguments": Scenario(
         streamed(sse(said("Let me look."), calls(called(0, "call_a", "weather", '{"ci')), DONE)),
@@ -408,8 +412,8 @@ SCENARIOS: dict[str, Scenario] = {
     "only_done": Scenario(streamed(sse(DONE)), error="without an answer", status=502),
     "only_comments": Scenario(streamed(b": hello\n\n"), error="ended before", status=502),
     "html": Scenario(whole(b"<html>Sign in</html>", media_type="text/html"), error="Sign in", status=502),
-    "never_answers": Scenario([Hang()], error="did not begin", status=504),
-    "only_headers": Scenario([head(), Hang()], error="did not begin", status=504),
+    "never_answers": Scenario([Hang()], error="did not begin", status=504, via="hasty_openai_chat"),
+    "only_headers": Scenario([head(), Hang()], error="did not begin", status=504, via="hasty_openai_chat"),
     "hangs_up": Scenario([Cut()], error="closed before", status=502),
     "resets": Scenario([Reset()], error="before an answer came", status=502),
     "no_http": Scenario([b"SSH-2.0-OpenSSH\r\n\r\n", Cut()], error="not HTTP", status=502),

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of
-from gateway.conftest import upstreams_at
+from gateway.conftest import HASTY, upstreams_at
 from gateway.running import running
-from gateway.scenarios import PLAIN, TEXT_AND_CALL, said
+from gateway.scenarios import PLAIN, SCENARIOS, TEXT_AND_CALL, said
 from gateway.upstream import Cut, Hang, HostileUpstream, Reset, Script, sse, streamed, unfinished, whole
 from streamglot import ConfigError
+from streamglot.upstream import connection
 from streamglot.upstream.routes import Route, Routes, Target
 from streamglot.upstream.settings import Upstream
+from waiting import PATIENCE
 
 BUSY = whole({"error": {"message": "busy"}}, 503)
 FINE = streamed(PLAIN)
@@ -106,11 +107,11 @@ def route(**more: Any) -> dict[str, Any]:
 def test_a_fallback_takes_over(upstream: HostileUpstream, fault: str) -> None:
     statuses: dict[str, Script] = {"401": whole({"error": "no"}, 401), "404": whole({"error": "no"}, 404), "hang": [Hang()]}
     upstream.scripts["first-model"] = {**FAULTS, **statuses}[fault]
-    from gateway.scenarios import SCENARIOS
-
     upstream.scripts["second-model"] = SCENARIOS["anthropic_all"].script
-    limits = {"connect": 1.0, "first_byte": 0.2, "idle": 1.0, "total": 5.0}
-    with running({"upstreams": two(upstream, timeouts=limits), "routes": [route()]}) as gateway:
+    upstreams = two(upstream)
+    if fault == "hang":
+        upstreams["first"]["timeouts"] = HASTY
+    with running({"upstreams": upstreams, "routes": [route()]}) as gateway:
         answer = gateway.ask(path_of("openai_chat", "ours"), body_of("openai_chat", "ours", False), {"x-request-id": "fell-back"})
         assert answer.json()["choices"][0]["message"]["content"] == "Let me look."
         assert answer.headers["x-streamglot-upstream"] == "second"
@@ -138,18 +139,18 @@ def test_no_fallback_once_an_event_has_left(upstream: HostileUpstream) -> None:
 
 def test_an_upstream_that_keeps_failing_is_left_alone(upstream: HostileUpstream) -> None:
     upstream.scripts["failing"] = BUSY
-    upstreams = upstreams_at(upstream.url, rest={"failures": 3, "seconds": 0.5})
+    upstreams = upstreams_at(upstream.url, rest={"failures": 3, "seconds": 3600})
     with running({"upstreams": upstreams}) as gateway:
         for _ in range(3):
             assert asked(gateway, "openai_chat", "openai_chat/failing").status == 503
         answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/failing"))
         assert answer.status == 503
         assert answer.json()["error"]["code"] == "upstream_resting"
-        assert answer.headers["retry-after"] == "1"
+        assert 3000 < int(answer.headers["retry-after"]) <= 3600
         assert len(upstream.requests("failing")) == 3, "it was not asked"
         assert b'streamglot_upstream_open{upstream="openai_chat"} 1.0' in gateway.ask("/metrics").body
         assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "open"
-        time.sleep(0.55)
+        gateway.gateway._breakers["openai_chat"]._opened -= 3600  # an hour passes
         upstream.scripts["failing"] = FINE
         assert asked(gateway, "openai_chat", "openai_chat/failing").text == "Hello world"
         assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "closed"
@@ -194,9 +195,28 @@ def test_a_narrow_pattern_goes_before_a_wide_one() -> None:
     assert [one.upstream.name for one in routes.find("other", lambda: 0.0)] == ["wide"]
 
 
-def test_connections_are_used_again(upstream: HostileUpstream) -> None:
-    upstream.scripts["pooled"] = FINE
+@pytest.mark.parametrize("cut", ["whole", "end_comes_later"])
+def test_connections_are_used_again(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch, cut: str) -> None:
+    """The client has its answer before the upstream has ended its own: only after that can the connection be used again."""
+    monkeypatch.setattr(connection, "DRAIN_SECONDS", PATIENCE)
+    model = f"pooled-{cut}"
+    upstream.scripts[model] = FINE if cut == "end_comes_later" else [b"".join(step for step in FINE if isinstance(step, bytes))]
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
-        for _ in range(5):
-            assert asked(gateway, "openai_chat", "openai_chat/pooled").text == "Hello world"
-    assert len({seen.connection for seen in upstream.requests("pooled")}) == 1
+        for number in range(5):
+            assert asked(gateway, "openai_chat", f"openai_chat/{model}", x_request_id=f"{model}-{number}").text == "Hello world"
+            gateway.line(f"{model}-{number}")
+    assert len({seen.connection for seen in upstream.requests(model)}) == 1
+
+
+def test_a_connection_that_was_closed_meanwhile_costs_no_attempt(
+    upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "DRAIN_SECONDS", PATIENCE)
+    upstream.scripts["stale"] = [FINE, [Cut()], FINE]
+    with running({"upstreams": upstreams_at(upstream.url, attempts=1)}) as gateway:
+        for name in ("fresh", "stale"):
+            assert asked(gateway, "openai_chat", "openai_chat/stale", x_request_id=name).text == "Hello world"
+            line = gateway.line(name)
+    assert line["attempts"] == 1
+    first, second, third = (seen.connection for seen in upstream.requests("stale"))
+    assert first == second != third

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -14,16 +13,18 @@ from typer.testing import CliRunner
 
 from gateway.asking import asked, body_of, path_of, understood
 from gateway.conftest import upstreams_at
-from gateway.running import Answer, running
+from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, said
-from gateway.upstream import HostileUpstream, Pause, sse, streamed
+from gateway.upstream import HostileUpstream, Until, sse, streamed
 from streamglot import ConfigError
 from streamglot.cli.app import app
 from streamglot.cli.serve import table
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.config import load, shown
+from streamglot.upstream import discovery
 from streamglot.upstream.discovery import discover
 from streamglot.upstream.providers import PROVIDERS, Provider
+from waiting import PATIENCE
 
 SECRET = "sk-very-secret-0123456789"
 FILE = """
@@ -140,15 +141,21 @@ def test_the_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def written(path: Path, upstream: HostileUpstream, models: str, more: str = "") -> None:
-    limits = "timeouts = { idle = 5.0 }"
+    limits = "timeouts = { idle = 120.0 }"
     path.write_text(
         f'[server]\ndiscover = false\n{more}\n[upstreams.mine]\nbase_url = "{upstream.url}/v1"\nmodels = {models}\n{limits}\n'
     )
 
 
+def told(gateway: Running) -> list[str]:
+    """What the log says of reading again; lines about requests may come in between."""
+    return [line["event"] for line in gateway.lines if str(line.get("event")).startswith("reload")]
+
+
 def test_reading_it_again_drops_no_stream(upstream: HostileUpstream, tmp_path: Path) -> None:
     path = tmp_path / "streamglot.toml"
-    upstream.scripts["reload-a"] = streamed(sse(said("Hello")), Pause(0.8), sse(said(" world"), END, DONE))
+    go_on = threading.Event()
+    upstream.scripts["reload-a"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
     upstream.scripts["reload-b"] = streamed(PLAIN)
     written(path, upstream, '["reload-a"]')
     with running(path=path) as gateway:
@@ -163,15 +170,16 @@ def test_reading_it_again_drops_no_stream(upstream: HostileUpstream, tmp_path: P
         assert asked(gateway, "openai_chat", "reload-b").status == 404
         written(path, upstream, '["reload-b"]')
         gateway.gateway.reload()
-        assert gateway.lines[-1]["event"] == "reloaded"
+        assert told(gateway) == ["reloaded"]
         assert asked(gateway, "openai_chat", "reload-b").text == "Hello world"
         assert asked(gateway, "openai_chat", "reload-a").status == 404
-        for bad in ("[server", "[server]\nhost = '0.0.0.0'", "[server]\nport = 'x'"):
+        for number, bad in enumerate(("[server", "[server]\nhost = '0.0.0.0'", "[server]\nport = 'x'"), 1):
             path.write_text(bad)
             gateway.gateway.reload()
-            assert gateway.lines[-1]["event"] == "reload_failed"
+            assert told(gateway) == ["reloaded"] + ["reload_failed"] * number
             assert asked(gateway, "openai_chat", "reload-b").text == "Hello world"
-        thread.join(5)
+        go_on.set()
+        thread.join()
         assert understood("anthropic", answers[0]).text == "Hello world"
 
 
@@ -226,7 +234,8 @@ class _Local(BaseHTTPRequestHandler):
         pass
 
 
-def test_servers_on_this_machine_are_found() -> None:
+def test_servers_on_this_machine_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "PROBE_SECONDS", PATIENCE)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Local)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     base = f"http://127.0.0.1:{server.server_address[1]}"
@@ -237,9 +246,7 @@ def test_servers_on_this_machine_are_found() -> None:
         Provider("other", "", "openai_chat", base, probe=f"{base}/nothing"),
         Provider("nobody", "", "openai_chat", base, probe="http://127.0.0.1:9/"),
     ]
-    began = time.monotonic()
     found = {one.provider.name: one for one in asyncio.run(discover({}, tuple(rows)))}
-    assert time.monotonic() - began < 1
     server.shutdown()
     assert {name: one.there for name, one in found.items()} == {
         "tags": True,

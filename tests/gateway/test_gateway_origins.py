@@ -74,4 +74,4 @@ def test_with_keys_the_gateways_own_pages_may() -> None:
         own = {"origin": "https://gateway.example", "host": "gateway.example"}
         assert gateway.ask(CHAT, body_of("openai_chat", "replay"), {**own, "x-api-key": "sesame"}).status == 200
         assert gateway.ask(CHAT, body_of("openai_chat", "replay"), own).status == 401
-    assert Origins(["*"], False).allows("https://anything.example", "")
+    assert Origins(["*"], lambda: False).allows("https://anything.example", "")

@@ -15,9 +15,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from waiting import PATIENCE, soon, until
+
 
 class Pause(Struct, frozen=True):
     seconds: float
+
+
+class Until(Struct, frozen=True):
+    """Says no more until the test lets it."""
+
+    event: threading.Event
 
 
 class Cut(Struct, frozen=True):
@@ -32,7 +40,7 @@ class Hang(Struct, frozen=True):
     """Says no more, until the other side hangs up."""
 
 
-Step = bytes | Pause | Cut | Reset | Hang
+Step = bytes | Pause | Until | Cut | Reset | Hang
 Script = Sequence[Step]
 
 
@@ -108,25 +116,20 @@ class HostileUpstream:
     def requests(self, model: str) -> list[Seen]:
         return [one for one in self.seen if model in (one.body.get("model"), _model_in(one.path))]
 
-    def wait_for(self, model: str, what: Callable[[Seen], bool] = lambda seen: True, seconds: float = 3.0) -> Seen:
+    def wait_for(self, model: str, what: Callable[[Seen], object] = lambda seen: True) -> Seen:
         """The first request for this model of which ``what`` becomes true."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            found = next((one for one in self.requests(model) if what(one)), None)
-            if found is not None:
-                return found
-            time.sleep(0.002)
-        raise AssertionError(f"it did not happen for {model}: {self.requests(model)}")
+        until(lambda: any(map(what, self.requests(model))), lambda: f"it did not happen for {model}: {self.requests(model)}")
+        return next(filter(what, self.requests(model)))
 
     # --- the server
 
     def start(self) -> None:
         self._thread.start()
-        self._ready.wait(5)
+        assert self._ready.wait(PATIENCE), "the upstream did not start"
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(5)
+        self._thread.join(PATIENCE)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -188,6 +191,8 @@ class HostileUpstream:
                     await writer.drain()
                 elif isinstance(step, Pause):
                     await asyncio.sleep(step.seconds)
+                elif isinstance(step, Until):
+                    await soon(step.event.is_set)
                 elif isinstance(step, Hang):
                     await watcher
                     return False

@@ -26,7 +26,10 @@ async def stream(store: Store, number: int) -> None:
         step += 1
         turn = await begin(store, ask(user(f"stream {number} step {step}")), name=f"s{number}")
         said(f"started {turn.id}")
-        await asyncio.sleep(3600 if number % 4 == 0 and step == 3 else source.uniform(0.01, 0.4))
+        if number % 4 == 0 and step == 3:
+            said(f"hangs {turn.id}")
+            await asyncio.sleep(3600)
+        await asyncio.sleep(source.uniform(0.05, 0.8))
         turn.finish(Finished(ending="end", response=answer(f"answer {number} {step} " * 20)))
         said(f"ended {turn.id}")
 

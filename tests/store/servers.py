@@ -55,7 +55,7 @@ class Postgres:
     def _run(self, program: str, *arguments: str) -> None:
         with open(self._directory / "output", "ab") as output:
             done = subprocess.run(
-                [self._programs / program, *arguments], stdout=output, stderr=output, check=False, timeout=60, **self._as
+                [self._programs / program, *arguments], stdout=output, stderr=output, check=False, timeout=180, **self._as
             )
         if done.returncode:
             raise NoServer(f"{program} failed: {(self._directory / 'output').read_text()[-500:]}")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from store.child import STREAMS
 from store.turns import ask, asynchronous, begin, user
 from streamglot.store import Filter, Finished, Store, StoreSettings, processes, schema
 from streamglot.store.writer import COMMIT_SECONDS
 
-RUN_SECONDS = 3.0
-SLACK = 0.5
+SLACK = 5.0
 """For a machine that is busy with other things: a commit is due after its interval, and takes its time."""
 
 
@@ -25,10 +25,10 @@ def run_and_kill(url: str, log: Path) -> float:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     with log.open("wb") as output:
         child = subprocess.Popen([sys.executable, "-m", "store.child", url], stdout=output, env=environment)
-        while b"ready" not in log.read_bytes():
+        while (words := log.read_bytes()).count(b" hangs ") < STREAMS // 4 or words.count(b" ended ") < 300:
             assert child.poll() is None
             time.sleep(0.05)
-        time.sleep(RUN_SECONDS)
+        time.sleep(COMMIT_SECONDS + SLACK)
         killed = time.time()
         child.send_signal(signal.SIGKILL)
         child.wait()
@@ -54,10 +54,9 @@ async def test_kill_in_the_middle_of_200_turns(url: str, tmp_path: Path) -> None
     ended: dict[str, float] = {}
     for line in (tmp_path / "log").read_text().splitlines():
         when, what, *named = line.split(" ")
-        if named:
+        if what in ("started", "ended"):
             (started if what == "started" else ended)[named[0]] = float(when)
     due = killed - COMMIT_SECONDS - SLACK
-    assert len(started) > 500
     assert sum(at < due for at in ended.values()) > 200
     late = {ident: killed - at for ident, at in ended.items() if at < due and rows.get(ident) != "end"}
     assert late == {}, "ended long before the end, and not there whole"

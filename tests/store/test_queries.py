@@ -226,20 +226,30 @@ async def test_keys(url: str) -> None:
     assert await store.keys.all() == [key]
     with pytest.raises(RequestError, match="'me'"):
         await store.keys.add("me")
-    assert not await store.keys.over_budget(key)
+    assert await store.keys.overdrawn() == []
+    started = []
     for number in range(3):
-        await take(store, ask(user(f"{number}")), answer("x"), caller="me", cost=0.125)
+        turn = await take(store, ask(user(f"{number}")), answer("x"), caller="me", cost=0.125)
+        started.append(turn.started.at)
     await take(store, ask(user("z")), answer("x"), caller="you", cost=5.0)
     await store.writer.flush()
     spent = await store.keys.spent(key)
     assert (spent.turns, spent.tokens, spent.cost) == (3, 120, 0.375)
-    assert await store.keys.over_budget(key)
-    assert not await store.keys.over_budget(key, time.time() + 3600)
+    over = await store.keys.overdrawn()
+    assert [(found.key, found.spent) for found in over] == [(key, spent)]
+    assert over[0].renews == pytest.approx(started[0] + 60.0)  # 80 tokens are left of 120 when the first is out of the count
+    assert await store.keys.overdrawn(time.time() + 3600) == []
+    await store.keys.add("paid", budget_cost=4.0)
+    await take(store, ask(user("p")), answer("x"), caller="paid", cost=4.5)
+    await store.writer.flush()
+    assert [(found.key.name, found.renews) for found in await store.keys.overdrawn()] == [("me", over[0].renews), ("paid", None)]
+    assert await store.keys.revoke("paid")
+    assert [found.key.name for found in await store.keys.overdrawn()] == ["me"]
     assert await store.keys.revoke("me")
     assert not await store.keys.revoke("me")
     assert await store.keys.find(secret) is None
     assert await store.keys.all() == []
-    assert [known.name for known in await store.keys.all(revoked=True)] == ["me"]
+    assert [known.name for known in await store.keys.all(revoked=True)] == ["me", "paid"]
     with pytest.raises(RequestError):
         await store.keys.add("me")
     await store.close()

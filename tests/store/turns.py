@@ -32,7 +32,7 @@ def asynchronous(test: Callable[P, Awaitable[T]]) -> Callable[P, T]:
     @wraps(test)
     def run(*args: P.args, **named: P.kwargs) -> T:
         async def within() -> T:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(300):
                 return await test(*args, **named)
 
         return asyncio.run(within())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
 from types import ModuleType
@@ -56,6 +56,14 @@ class Dialect(Struct, frozen=True, dict=True):
     def build_request(self) -> Callable[..., Built]:
         build: Callable[..., Built] = self._function("request", self.request, "build")
         return build
+
+    @cached_property
+    def continued(self) -> Callable[[Mapping[str, Any], str, int], dict[str, Any]] | None:
+        """For an upstream that keeps the conversation itself: options for ``build_request`` and ``endpoint``, of the state that
+        its streams told, a name for the new message, and the time."""
+        found: Callable[[Mapping[str, Any], str, int], dict[str, Any]] | None
+        found = getattr(self._module("request", self.request), "continued", None)
+        return found
 
     @cached_property
     def parse_response(self) -> Callable[..., Response]:

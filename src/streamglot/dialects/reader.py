@@ -84,6 +84,20 @@ class Reader:
         out, self._out = self._out, []
         return out
 
+    def stop(self) -> list[Event]:
+        """Nobody wants more: what is open is closed as it is, and the stream ends as cancelled."""
+        if self._done:
+            return []
+        self.start()
+        for blocks in self._blocks.values():
+            blocks.abort()
+        for index in sorted(self._blocks, reverse=True):
+            if index:
+                self.emit(StreamEnd("cancelled"), index)
+        self.end("cancelled")
+        out, self._out = self._out, []
+        return out
+
     def feed_frames(self, frames: list[Frame]) -> list[Event]:
         """The events of frames that were cut elsewhere: a stream of this dialect inside another one."""
         if self._done:

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
 from ..upstream import Upstream
@@ -27,13 +27,18 @@ from .content import ContentLog
 from .deadlines import Deadlines
 from .exchange import Exchange
 from .faces import Face, face_for
+from .keeping import NOTHING, open_store
 from .keys import Caller, Doorkeeper
 from .log import Log
 from .memory import Memory
 from .metrics import Metrics
 from .origins import Origins, origin_of
 from .record import Record
+from .stored_keys import StoredCallers
 from .telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from ..store import Store
 
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
@@ -63,6 +68,8 @@ class Gateway:
         self._upstream_turns: dict[str, Turns] = {}
         self._turns = Turns(0, 0, "the gateway")
         self.cache = Cache(0)
+        self.store: Store | None = None
+        self._stored = StoredCallers()
         self.content_log: ContentLog | None = None
         self._telemetry: Telemetry | None = None
         self._pages: Any = None
@@ -75,7 +82,8 @@ class Gateway:
     def _take(self, loaded: Loaded) -> None:
         """A new configuration, whole or not at all."""
         server = loaded.config.server
-        doorkeeper = Doorkeeper(server, self._environment, getattr(self, "doorkeeper", None))
+        self._stored.known |= loaded.config.store.url == NOTHING
+        doorkeeper = Doorkeeper(server, self._environment, self._stored, getattr(self, "doorkeeper", None))
         upstreams = list(loaded.config.upstreams.values())
         known = {upstream.name for upstream in upstreams}
         upstreams += [
@@ -88,7 +96,7 @@ class Gateway:
         default = server.default_model or ("" if not alone else LOCAL if LOCAL in names else REPLAY)
         routes = Routes(upstreams, loaded.config.routes, default)
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
-        self._origins = Origins(server.origins, doorkeeper.asks)
+        self._origins = Origins(server.origins, lambda: doorkeeper.asks)
         self.content_log = ContentLog(server.redact) if server.log_content else None
         self.loaded, self.server, self.doorkeeper, self.routes, self._telemetry = loaded, server, doorkeeper, routes, telemetry
         self.cache.resize(server.cache_bytes)
@@ -114,6 +122,10 @@ class Gateway:
             if self.server.discover:
                 self.found = await discover(self._environment)
                 self._take(self.loaded)
+            self.store = await open_store(self.loaded.config, self._environment, self.say)
+            if self.store is not None:
+                await self._meet(self.store)
+                self.spawn(self._stored.watch(self.store, self.store_state, self.say))
             self._ticker = asyncio.ensure_future(self._tick())
             try:
                 yield
@@ -121,10 +133,29 @@ class Gateway:
                 self._ticker.cancel()
                 for task in self._tasks:
                     task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                if self.store is not None:
+                    await self.store.close()
                 self.metrics.publish(len(self._live))
                 self._log.close()
                 if self._telemetry is not None:
                     self._telemetry.close()
+
+    async def check(self) -> None:
+        """Could it run? A database that cannot be opened, or a door without keys, is a ConfigError."""
+        store = await open_store(self.loaded.config, self._environment, self.say)
+        if store is not None:
+            await self._meet(store)
+            await store.close()
+
+    async def _meet(self, store: Store) -> None:
+        """The keys in the store. Only now it is known whether there are any at all."""
+        try:
+            await self._stored.refresh(store)
+            self._take(self.loaded)
+        except BaseException:
+            await store.close()
+            raise
 
     async def _tick(self) -> None:
         while True:
@@ -188,10 +219,14 @@ class Gateway:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup
-        async with self.running():
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-        await send({"type": "lifespan.shutdown.complete"})
+        try:
+            async with self.running():
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except ConfigError as error:
+            await send({"type": "lifespan.startup.failed", "message": error.message})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
 
     # --- what exchanges use
 
@@ -256,6 +291,14 @@ class Gateway:
 
     def secrets(self) -> list[str]:
         return [secret for upstream in self.routes.upstreams.values() for secret in upstream.secrets()]
+
+    def store_state(self) -> str:
+        """ok, failing or off. A failing store is told of, and stops nothing."""
+        if self.store is None:
+            return "off"
+        report = self.store.report()
+        self.metrics.note_store(report)
+        return "failing" if report.failing else "ok"
 
     def states(self) -> dict[str, str]:
         now = self.clock()

@@ -72,6 +72,7 @@ class KeptEvents:
     def __init__(self, response: Response, name: str) -> None:
         self.upstream: Upstream | None = None
         self.name = name
+        self.model = response.model
         self.first: list[Event] = replay(response)
         self.dropped: list[str] = []
 
@@ -80,6 +81,10 @@ class KeptEvents:
 
     def interrupt(self, error: StreamglotError) -> None:
         """There is nothing to wait for."""
+
+    def stop(self) -> list[Event]:
+        """It has been said already."""
+        return []
 
     async def drain(self) -> None:
         """There is nothing left."""

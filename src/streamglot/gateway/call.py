@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from copy import copy
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -94,6 +95,14 @@ class Call:
         if self._connection is not None:
             self._connection.cut()
 
+    def left(self, started: bool) -> Call:
+        """The same call once its client is gone, or has its answer: what is said from now on goes nowhere."""
+        self.unwatch()
+        call = copy(self)
+        call.started, call.ended = started, False
+        call._send, call._connection, call._watcher = _unheard, None, None
+        return call
+
     def _too_large(self, most: int) -> LimitExceeded:
         return LimitExceeded(f"the body is larger than the limit of {most} bytes (server.max_body_bytes)", code="body_too_large")
 
@@ -122,6 +131,10 @@ class Call:
         length = {"content-type": media_type, "content-length": str(len(body))}
         await self.start(status, {**length, **headers})
         await self.end(body)
+
+
+async def _unheard(_: MutableMapping[str, Any]) -> None:
+    """Nobody is there."""
 
 
 def json_object(body: bytes) -> dict[str, Any]:

@@ -63,8 +63,26 @@ class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     keys: list[Keys] = field(default_factory=list)
 
 
+class Kept(Struct, forbid_unknown_fields=True, kw_only=True):
+    """``url``: where turns are kept, empty for a file in the user's data directory, ``none`` to keep nothing. ``content``:
+    what was said too, not only that it was; unless told, only where nobody but this machine is served. ``raw``: and the bytes
+    of upstreams, with their timing."""
+
+    url: str = ""
+    content: bool | None = None
+    raw: bool = False
+
+
+class Valkey(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Where streams that can be resumed are held, in place of the store."""
+
+    url: str = ""
+
+
 class Config(Struct, forbid_unknown_fields=True, kw_only=True):
     server: Server = field(default_factory=Server)
+    store: Kept = field(default_factory=Kept)
+    valkey: Valkey = field(default_factory=Valkey)
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     routes: list[Route] = field(default_factory=list)
 

@@ -98,7 +98,8 @@ class DirectConnection(Connection):
             await work
         except BaseException as error:
             self.logger.error("an exchange was ended from outside", exc_info=error)
-            self.transport.close()
+            if not call.response_complete:
+                self.transport.close()
         finally:
             self.tasks.discard(call.its_task)
 
@@ -176,6 +177,12 @@ class DirectCall(Call):
     def task(self) -> asyncio.Task[Any] | None:
         return self.its_task
 
+    def left(self, started: bool) -> Call:
+        call = super().left(started)
+        assert isinstance(call, DirectCall)
+        call.disconnected = True
+        return call
+
     # --- what the client says
 
     async def body(self, most: int, deadline: Deadline) -> bytes:
@@ -206,7 +213,7 @@ class DirectCall(Call):
 
     async def write(self, data: bytes) -> None:
         self.bytes_sent += len(data)
-        if self._line.flow.write_paused:
+        if self._line.flow.write_paused and not self.disconnected:
             await self._line.flow.drain()
         self._deliver(b"%b%x\r\n%b\r\n" % (self._head, len(data), data))
 
@@ -215,7 +222,7 @@ class DirectCall(Call):
             return
         self.ended = True
         self.bytes_sent += len(data)
-        if self._line.flow.write_paused:
+        if self._line.flow.write_paused and not self.disconnected:
             await self._line.flow.drain()
         if data:
             self._deliver(b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data), last=True)
@@ -225,7 +232,7 @@ class DirectCall(Call):
     async def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
         self.started = self.ended = True
         self.bytes_sent += len(body)
-        if self._line.flow.write_paused:
+        if self._line.flow.write_paused and not self.disconnected:
             await self._line.flow.drain()
         head = self._encoded(status, headers, f"content-type: {media_type}\r\ncontent-length: {len(body)}\r\n")
         self._deliver(head + body, last=True)

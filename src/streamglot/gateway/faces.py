@@ -21,7 +21,9 @@ def _no_options(_request: Request, _body: Body) -> Options:
 
 class Face(Struct, frozen=True):
     """``parse`` makes the request of a body and of what stands in the address. ``writer`` and ``response`` are options for
-    the writer and for the response builder that depend on what was asked. ``id_prefix`` begins the ids that we give. ``passed`` are headers of a client that an upstream of the same dialect is sent."""
+    the writer and for the response builder that depend on what was asked. ``id_prefix`` begins the ids that we give.
+    ``passed`` are headers of a client that an upstream of the same dialect is sent. ``numbered``: its clients take the numbers
+    of events in their frames; those of the others trip over them, or have numbers of their own."""
 
     dialect: str
     parse: Callable[[Body, str], Request]
@@ -30,6 +32,7 @@ class Face(Struct, frozen=True):
     response: Callable[[Request, Body], Options] = _no_options
     headers: dict[str, str] = field(default_factory=dict)
     passed: tuple[str, ...] = ()
+    numbered: bool = False
 
     @property
     def media_type(self) -> str:
@@ -75,17 +78,29 @@ def _chat_response(_request: Request, body: Body) -> Options:
     return {"functions": "functions" in body}
 
 
+def _mirror(_request: Request, body: Body) -> Options:
+    """A response repeats what was asked, but for the input."""
+    return {"mirror": {name: value for name, value in body.items() if name in REPEATED and value is not None}}
+
+
 def _agui_writer(_request: Request, body: Body) -> Options:
     names = {"threadId": "thread_id", "runId": "run_id"}
     return {ours: body[theirs] for theirs, ours in names.items() if isinstance(body.get(theirs), str)}
 
 
+REPEATED: Final = frozenset(
+    (
+        *("background", "instructions", "max_output_tokens", "max_tool_calls", "parallel_tool_calls", "previous_response_id"),
+        *("reasoning", "temperature", "text", "tool_choice", "tools", "top_p", "truncation", "user", "metadata", "store"),
+        *("service_tier", "prompt_cache_key", "safety_identifier", "top_logprobs", "conversation"),
+    )
+)
 _BETA: Final = ("openai-beta", "openai-organization", "openai-project")
 
 FACES: Final[dict[str, Face]] = {
     "/v1/chat/completions": Face("openai_chat", _plain("openai_chat"), "chatcmpl-", _chat_writer, _chat_response, passed=_BETA),
     "/v1/completions": Face("openai_completions", _plain("openai_completions"), "cmpl-"),
-    "/v1/responses": Face("openai_responses", _plain("openai_responses"), "resp_", passed=_BETA),
+    "/v1/responses": Face("openai_responses", _plain("openai_responses"), "resp_", _mirror, _mirror, passed=_BETA),
     "/v1/messages": Face("anthropic", _plain("anthropic"), "msg_", passed=("anthropic-beta",)),
     "/api/chat": Face("ollama", _streams_unless_told("ollama")),
     "/api/generate": Face(
@@ -94,8 +109,8 @@ FACES: Final[dict[str, Face]] = {
         writer=lambda request, body: {"generate": True},
         response=lambda request, body: {"generate": True},
     ),
-    "/agui": Face("agui", _always_streams("agui"), "run_", _agui_writer),
-    "/ui": Face("vercel_ui", _always_streams("vercel_ui"), "msg_"),
+    "/agui": Face("agui", _always_streams("agui"), "run_", _agui_writer, numbered=True),
+    "/ui": Face("vercel_ui", _always_streams("vercel_ui"), "msg_", numbered=True),
 }
 
 PLAIN: Final = ("openai_chat", "openai_responses", "openai_completions")

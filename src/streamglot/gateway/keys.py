@@ -1,15 +1,21 @@
-"""Who may come in: keys by their SHA-256, the models they may use, and how often."""
+"""Who may come in: keys by their SHA-256, the models they may use, and how often. Some are in the configuration, others in
+the store (``stored_keys.py``)."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, RequestError
 from .config import Keys, Server
 from .ledger import Bucket
+
+if TYPE_CHECKING:
+    from ..store import StoredKey
+    from .stored_keys import StoredCallers
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 OWN_HEADER = "x-streamglot-key"
@@ -19,13 +25,14 @@ OWN_HEADER = "x-streamglot-key"
 class Caller:
     """A key's own state: what it may do and what it has done in the last minute."""
 
-    def __init__(self, key: Keys, digest: str = "") -> None:
+    def __init__(self, key: Keys | StoredKey, digest: str = "") -> None:
         self.open = 0
+        self.refusal: Callable[[], RequestError] | None = None
         self._requests = Bucket(f"requests {digest}")
         self._tokens = Bucket(f"tokens {digest}")
         self.take(key)
 
-    def take(self, key: Keys) -> None:
+    def take(self, key: Keys | StoredKey) -> None:
         """New settings; what was done in the last minute stays done."""
         self.name = key.name
         self.concurrent = key.concurrent
@@ -39,6 +46,8 @@ class Caller:
     def check(self, model: str, now: float) -> None:
         if not self.may_use(model):
             raise RequestError(f"the key {self.name!r} may not use the model {model!r}", code="model_not_allowed", status=403)
+        if self.refusal is not None:
+            raise self.refusal()
         for bucket, cost, what in ((self._requests, 1.0, "requests"), (self._tokens, 0.0, "tokens")):
             wait = bucket.take(cost, now)
             if wait > 0:
@@ -55,10 +64,14 @@ class Caller:
 
 
 class Doorkeeper:
-    """Knows the callers by the hash of their key. Without keys everybody on this machine may come in."""
+    """Knows the callers by the hash of their key. Without keys everybody on this machine may come in, and nobody else."""
 
-    def __init__(self, server: Server, environment: Mapping[str, str], before: Doorkeeper | None = None) -> None:
+    def __init__(
+        self, server: Server, environment: Mapping[str, str], stored: StoredCallers, before: Doorkeeper | None = None
+    ) -> None:
         self._callers: dict[str, Caller] = {}
+        self._stored = stored
+        self._host = server.host
         known = before._callers if before is not None else {}
         taken: list[tuple[Caller, Keys]] = []
         for key in server.keys:
@@ -74,18 +87,18 @@ class Doorkeeper:
                 )
             caller = self._callers[digest] = known.get(digest) or Caller(key, digest)
             taken.append((caller, key))
-        if not self._callers and server.host not in LOOPBACK:
+        if not self._callers and not self._stored.callers and self._stored.known and server.host not in LOOPBACK:
             raise ConfigError(
                 f"refusing to listen on {server.host} without keys: anybody who reaches it could use your upstream keys. "
-                "Add [[server.keys]], or listen on 127.0.0.1"
+                "Make one with `streamglot keys add NAME`, add [[server.keys]], or listen on 127.0.0.1"
             )
         for caller, key in taken:
             caller.take(key)
 
     @property
     def asks(self) -> bool:
-        """Are keys asked for at all?"""
-        return bool(self._callers)
+        """Are keys asked for at all? Once there was one, the door does not open to all because it was taken back."""
+        return bool(self._callers) or self._stored.ever or self._host not in LOOPBACK
 
     def admitted_by(self, headers: Mapping[str, str]) -> bool:
         """Did the usual header hold a key of ours? Then it is not the upstream's to see."""
@@ -93,7 +106,7 @@ class Doorkeeper:
 
     def admit(self, headers: Mapping[str, str], query_key: str = "") -> Caller | None:
         """The caller that these headers name; None where no keys are asked for."""
-        if not self._callers:
+        if not self.asks:
             return None
         secret = headers.get(OWN_HEADER) or presented(headers) or query_key
         if not secret:
@@ -106,6 +119,8 @@ class Doorkeeper:
         for known, caller in self._callers.items():
             if hmac.compare_digest(known, digest):
                 return caller
+        if digest in self._stored.callers:
+            return self._stored.callers[digest]
         raise RequestError("this key is not known here", code="invalid_api_key", status=401)
 
 

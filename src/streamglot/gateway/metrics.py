@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from .record import Record
+from .tally import SECONDS, Tally
 
-SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+if TYPE_CHECKING:
+    from ..store import Report
+
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 
@@ -29,7 +31,7 @@ def forget(process: int) -> None:
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._noted: dict[str, _Noted] = {}
+        self._noted: dict[str, Tally] = {}
         self._requests = Counter(
             "streamglot_requests",
             "Requests by client dialect, upstream and ending",
@@ -51,13 +53,18 @@ class Metrics:
             multiprocess_mode="max",
         )
 
+        self._store = StoreMetrics(self.registry)
+
+    def note_store(self, report: Report) -> None:
+        self._store.note(report)
+
     def _seconds(self, name: str, what: str) -> Histogram:
         return Histogram(name, what, ["upstream"], buckets=SECONDS, registry=self.registry)
 
     def note(self, record: Record) -> None:
         noted = self._noted.get(record.upstream)
         if noted is None:
-            noted = self._noted[record.upstream] = _Noted()
+            noted = self._noted[record.upstream] = Tally()
         kind = (record.dialect, record.ending or "error")
         noted.requests[kind] = noted.requests.get(kind, 0) + 1
         if record.error:
@@ -72,7 +79,7 @@ class Metrics:
             noted.output += record.usage.output_tokens or 0
 
     def publish(self, live: int) -> None:
-        """Gives what was noted since the last time to the library, whose counting is slow. Called by the gateway's clock."""
+        """Gives what was noted since the last time to the library. Called by the gateway's clock."""
         self._open.set(live)
         noted, self._noted = self._noted, {}
         for upstream, new in noted.items():
@@ -97,37 +104,41 @@ class Metrics:
         return page
 
 
-class _Spread:
-    """How many of some times fell into each bucket, and their sum."""
+class StoreMetrics:
+    """How the store's writer is doing, of all processes together."""
 
-    __slots__ = ("_counts", "_sum")
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, what: str, mode: Any) -> Gauge:
+            return Gauge(f"streamglot_store_{name}", what, registry=registry, multiprocess_mode=mode)
 
-    def __init__(self) -> None:
-        self._counts = [0] * (len(SECONDS) + 1)
-        self._sum = 0.0
+        self._queued = gauge("queued", "Entries that wait to be written", "livesum")
+        self._bytes = gauge("queued_bytes", "About how many bytes they hold", "livesum")
+        self._behind = gauge("behind_seconds", "The age of what waits longest", "livemax")
+        self._failing = gauge("failing", "1 where the database does not take what is written", "livemax")
+        self._counts = {
+            name: Counter(f"streamglot_store_{name}", what, labels, registry=registry)
+            for name, what, labels in (
+                ("written", "Entries written, by kind", ["kind"]),
+                ("dropped", "Entries that did not fit into the queue, by kind", ["kind"]),
+                ("unfit", "Entries that no database would take, by kind", ["kind"]),
+                ("commits", "Batches written", []),
+                ("failures", "Attempts to write that failed", []),
+            )
+        }
+        self._before: dict[tuple[str, str], int] = {}
 
-    def add(self, seconds: float) -> None:
-        self._counts[bisect_left(SECONDS, seconds)] += 1
-        self._sum += seconds
+    def note(self, report: Report) -> None:
+        self._queued.set(report.queued)
+        self._bytes.set(report.queued_bytes)
+        self._behind.set(report.behind)
+        self._failing.set(report.failing)
+        for name in ("written", "dropped", "unfit"):
+            for kind, count in getattr(report, name).items():
+                self._count(self._counts[name].labels(kind), (name, kind), count)
+        for name in ("commits", "failures"):
+            self._count(self._counts[name], (name, ""), getattr(report, name))
 
-    def __bool__(self) -> bool:
-        return any(self._counts)
-
-    def into(self, histogram: Any) -> None:
-        """By the values that the histogram is made of: it takes no sums itself."""
-        histogram._sum.inc(self._sum)
-        for value, count in zip(histogram._buckets, self._counts, strict=True):
-            if count:
-                value.inc(count)
-
-
-class _Noted:
-    """What came to an end at one upstream since it was published."""
-
-    __slots__ = ("cached", "errors", "first", "gap", "input", "longest", "output", "requests")
-
-    def __init__(self) -> None:
-        self.requests: dict[tuple[str, str], int] = {}
-        self.errors: dict[str, int] = {}
-        self.cached = self.input = self.output = 0
-        self.first, self.gap, self.longest = _Spread(), _Spread(), _Spread()
+    def _count(self, counter: Counter, place: tuple[str, str], count: int) -> None:
+        """A counter only goes up: by what was added since."""
+        counter.inc(max(0, count - self._before.get(place, 0)))
+        self._before[place] = count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .archive import FILTERS
 from .faces import FACES
 
 _PLAIN = {
@@ -13,10 +14,37 @@ _PLAIN = {
     ("get", "/api/tags"): "The models, for clients of Ollama",
     ("post", "/v1/messages/count_tokens"): "An estimate of the tokens of a request",
     ("post", "/v1/embeddings"): "Embeddings, passed on to the upstream",
+    ("get", "/v1/responses/{id}"): "A response again; with stream=true as a stream, after the event starting_after",
+    ("delete", "/v1/responses/{id}"): "Takes a response back: nobody gets it by its id any more",
+    ("get", "/v1/responses/{id}/input_items"): "What a response was made of",
+    ("post", "/v1/responses/{id}/cancel"): "Stops a response in the background",
+    ("get", "/v1/streams/{id}"): "Goes on with a stream after an event",
+    ("post", "/v1/streams/{id}/stop"): "Stops a stream, and its upstream",
+    ("get", "/sessions"): "The sessions, the newest first",
+    ("get", "/sessions/{id}"): "One session and its turns",
+    ("get", "/sessions/{id}/export"): "All turns of a session as a file",
+    ("get", "/turns"): "The turns, the newest first",
+    ("get", "/turns/{id}"): "All that was kept of a turn",
+    ("get", "/turns/{id}/raw"): "The bytes of a turn as they came, with their timing",
+    ("get", "/turns/{id}/export"): "A turn as a file",
+    ("get", "/search"): "The turns in which words occur",
     ("get", "/health"): "Is the process there?",
     ("get", "/ready"): "Can it serve?",
     ("get", "/metrics"): "Prometheus metrics",
 }
+_IN_QUERY = {
+    ("get", "/v1/responses/{id}"): ("stream", "starting_after", "include"),
+    ("get", "/v1/responses/{id}/input_items"): ("order", "after", "limit", "include"),
+    ("get", "/v1/streams/{id}"): ("after",),
+    ("get", "/sessions"): ("before", "limit"),
+    ("get", "/sessions/{id}"): ("before", "limit"),
+    ("get", "/sessions/{id}/export"): ("format",),
+    ("get", "/turns"): FILTERS,
+    ("get", "/turns/{id}/raw"): ("format", "direction"),
+    ("get", "/turns/{id}/export"): ("format",),
+    ("get", "/search"): ("q", *FILTERS),
+}
+_WITHOUT_BODY = ("/cancel", "/stop")
 _GEMINI = ("/v1/models/{model}:generateContent", "/v1/models/{model}:streamGenerateContent")
 
 
@@ -31,9 +59,11 @@ def description() -> dict[str, Any]:
         paths[path]["post"]["parameters"] = [_in_path("model")]
     for (method, path), summary in _PLAIN.items():
         operation: dict[str, Any] = {"summary": summary, "responses": {"200": {"description": "the answer"}}}
-        if "{model}" in path:
-            operation["parameters"] = [_in_path("model")]
-        if method == "post":
+        parameters = [_in_path(name) for name in ("model", "id") if f"{{{name}}}" in path]
+        parameters += [_in_query(name) for name in _IN_QUERY.get((method, path), ())]
+        if parameters:
+            operation["parameters"] = parameters
+        if method == "post" and not path.endswith(_WITHOUT_BODY):
             operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
         paths.setdefault(path, {})[method] = operation
     return {
@@ -56,6 +86,10 @@ def _streaming(dialect: str, summary: str) -> dict[str, Any]:
 
 def _in_path(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _in_query(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": {"type": "string"}}
 
 
 def viewer() -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+import time
+import uuid
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -14,15 +16,16 @@ from ..dialects import dialect, faults
 from ..dialects.lenient import loads
 from ..errors import StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
-from ..upstream import Answer
+from ..upstream import Answer, Upstream
+from ..upstream.breaker import Breaker
+from ..upstream.client import Client
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
+from .admission import Turns
+from .deadlines import Deadline
 from .pipeline import Pipeline, in_words
 from .record import Record
 from .source import Source, Told
-
-if TYPE_CHECKING:
-    from .app import Gateway
 
 FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
 """Refusals that another upstream may not share; so may any server error."""
@@ -32,16 +35,46 @@ ERROR_BYTES: Final = 2**18
 """The most of an error's body that is read."""
 
 
+class Switchboard(Protocol):
+    """Who asks upstreams, here a gateway and there a client: its connections, its clock, and what it knows of each upstream."""
+
+    client: Client
+
+    def clock(self) -> float: ...
+    def within(self, seconds: float) -> Deadline: ...
+    def upstream_turns(self, upstream: Upstream) -> Turns: ...
+    def breaker(self, upstream: Upstream) -> Breaker: ...
+    def resting(self, upstream: Upstream) -> StreamglotError: ...
+
+
+class Past(Protocol):
+    """What came before: an upstream's own state, which clients drop and it wants back. ``heard`` gets the bytes that it sends."""
+
+    @property
+    def heard(self) -> Callable[[bytes], None] | None: ...
+    def asked(self, request: Request, upstream: Upstream) -> Request: ...
+    def state(self, upstream: Upstream) -> Mapping[str, Any]: ...
+
+
 class Opening:
     """One request on its way to an upstream. ``key`` is the client's own, for an upstream that wants it; ``passed`` are
     headers of the client for an upstream of its own dialect."""
 
-    def __init__(self, gateway: Gateway, request: Request, record: Record, key: str, passed: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        gateway: Switchboard,
+        request: Request,
+        record: Record,
+        key: str,
+        passed: Mapping[str, str],
+        past: Past | None = None,
+    ) -> None:
         self._gateway = gateway
         self._request = request
         self._record = record
         self._key = key
         self._passed = passed
+        self._past = past
 
     async def first_of(self, candidates: list[Candidate]) -> Source:
         """The first candidate that answers. A failed one is asked again after a pause, then the next is asked."""
@@ -103,7 +136,8 @@ class Opening:
         try:
             with self._gateway.within(upstream.timeouts.first_byte):
                 answer, pipeline, dropped = await self._post(candidate, key)
-                source = Source(candidate, answer, pipeline, told, dropped, turns.give_back)
+                heard = self._past.heard if self._past is not None else None
+                source = Source(candidate, answer, pipeline, told, dropped, turns.give_back, heard)
                 try:
                     if not 200 <= answer.status < 300:
                         raise await refused(answer)
@@ -127,14 +161,20 @@ class Opening:
         upstream, request = candidate.upstream, self._request
         streams = request.stream if upstream.stream == "same" else upstream.stream == "always"
         asked = msgspec.structs.replace(request, model=candidate.model, stream=streams)
+        options = upstream.options
+        if self._past is not None:
+            asked = self._past.asked(asked, upstream)
         pipeline = Pipeline(upstream, candidate.model, asked)
         if upstream.base_url.startswith(SCHEME) or not upstream.base_url:
             said = asked.messages[-1].text if asked.messages else ""
             return open_replay(upstream, candidate.model, said), pipeline, []
         wire = dialect(upstream.dialect)
         worded = in_words(upstream, asked)
-        built = wire.build_request(worded, provider=upstream.name, **upstream.options)
-        place = wire.endpoint(upstream.base_url, worded, key=key, **upstream.options)
+        if wire.continued is not None:
+            state = self._past.state(upstream) if self._past is not None else {}
+            options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
+        built = wire.build_request(worded, provider=upstream.name, **options)
+        place = wire.endpoint(upstream.base_url, worded, key=key, **options)
         headers = {
             "content-type": "application/json",
             "x-request-id": self._record.request_id,

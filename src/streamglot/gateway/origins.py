@@ -29,14 +29,16 @@ def origin_of(scope: Scope) -> str:
 
 
 class Origins:
-    def __init__(self, allowed: list[str], keyed: bool) -> None:
+    """``keyed``: are keys asked for?"""
+
+    def __init__(self, allowed: list[str], keyed: Callable[[], bool]) -> None:
         self._allowed = frozenset(origin.rstrip("/") for origin in allowed)
         self._keyed = keyed
 
     def allows(self, origin: str, host: str) -> bool:
         if "*" in self._allowed or origin in self._allowed or _THIS_MACHINE.fullmatch(origin):
             return True
-        return self._keyed and bool(host) and origin.partition("://")[2] == host
+        return self._keyed() and bool(host) and origin.partition("://")[2] == host
 
     async def guard(self, origin: str, scope: Scope, receive: Receive, send: Send, inner: Callable[..., Awaitable[None]]) -> None:
         """Refuses a page that may not, answers a browser that asks first, and tells it with the answer that it may read it."""
@@ -53,7 +55,7 @@ class Origins:
         ]
         if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
             words += [
-                (b"access-control-allow-methods", b"GET, POST"),
+                (b"access-control-allow-methods", b"GET, POST, DELETE"),
                 (b"access-control-allow-headers", headers.get(b"access-control-request-headers", b"*")),
                 (b"access-control-max-age", str(PREFLIGHT_SECONDS).encode()),
             ]

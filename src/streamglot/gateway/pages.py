@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from ..dialects import dialect
 from ..errors import RequestError, StreamglotError
+from .archive import archive_routes
 from .call import Call, ClientGone, json_object
 from .exchange import ID_CHARS
 from .faces import COUNTED_BY, dialect_of
@@ -24,12 +25,17 @@ from .keys import Caller
 from .listing import by_address, by_path, entry, listing, tags
 from .openapi import description, viewer
 from .opening import retry_after_of
+from .responses import response_routes
+from .resume import resume_routes
 from .tokens import estimate
 
 if TYPE_CHECKING:
     from .app import Gateway
 
 Answered = TypeVar("Answered")
+REPLAY = "replay"
+STATES = {"closed": "ready", "half_open": "tried again", "open": "left alone for a while"}
+"""What the states of an upstream's breaker mean to a person."""
 
 
 def pages(gateway: Gateway) -> Starlette:
@@ -93,11 +99,13 @@ def pages(gateway: Gateway) -> Starlette:
         states = gateway.states()
         down = bool(states) and all(state == "open" for state in states.values())
         status = 503 if gateway.stopping or down else 200
-        return reply({"status": "ready" if status == 200 else "not ready", "upstreams": states}, status)
+        ready = "ready" if status == 200 else "not ready"
+        return reply({"status": ready, "upstreams": states, "store": gateway.store_state()}, status)
 
     async def metrics(_: HttpRequest) -> Response:
         for name, state in gateway.states().items():
             gateway.metrics.upstream_state.labels(name).set(state == "open")
+        gateway.store_state()
         return PlainTextResponse(gateway.metrics_page(), media_type="text/plain; version=0.0.4")
 
     async def openapi(_: HttpRequest) -> Response:
@@ -121,6 +129,9 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/api/version", local_version, methods=get),
         Route("/v1/messages/count_tokens", counted, methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
+        *resume_routes(gateway),
+        *archive_routes(gateway),
+        *response_routes(gateway),
     ]
     for version in ("v1", "v1beta", "v1alpha"):
         routes += [
@@ -196,14 +207,15 @@ async def nothing_here(http: HttpRequest, error: Any) -> Response:
 def front_page(gateway: Gateway, base: str) -> str:
     """A plain page: addresses, upstreams, snippets to paste."""
     rows = "".join(
-        f"<tr><td>{escape(upstream.name)}</td><td>{escape(upstream.dialect)}</td><td>{escape(state)}</td></tr>"
+        f"<tr><td>{escape(upstream.name)}</td><td>{escape(upstream.dialect)}</td><td>{STATES[state]}</td></tr>"
         for upstream, state in ((gateway.routes.upstreams[name], state) for name, state in gateway.states().items())
     )
     found = "".join(
         f"<tr><td>{escape(one.provider.title)}</td><td>{'found' if one.there else 'not found'}</td><td>{escape(one.because)}</td></tr>"
         for one in gateway.found
     )
-    snippets = "".join(f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in snippets_for(base))
+    model = gateway.routes.named("") or REPLAY
+    snippets = "".join(f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in snippets_for(base, model))
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>streamglot</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>
 body{{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1c1c28;background:#fff}}
@@ -212,30 +224,32 @@ pre{{background:#f4f4f8;padding:.8rem;overflow:auto;border-radius:6px}}code{{bac
 @media (prefers-color-scheme:dark){{body{{background:#15151c;color:#e8e8f0}}pre,code{{background:#22222c}}td,th{{border-color:#333}}}}
 </style></head><body><h1>streamglot</h1><p>Every LLM stream, one language. Point any client here.</p>
 <h2>Upstreams</h2><table><tr><th>name</th><th>dialect</th><th>state</th></tr>{rows}</table>
-<h2>Looked for</h2><table><tr><th>provider</th><th></th><th></th></tr>{found}</table>
+<h2>Snippets</h2>{snippets}
 <h2>Addresses</h2><p><code>/v1/chat/completions</code> <code>/v1/responses</code> <code>/v1/messages</code>
 <code>/v1beta/models/…:generateContent</code> <code>/api/chat</code> <code>/agui</code> <code>/ui</code>
 <code>/v1/completions</code> <code>/v1/models</code> <a href="/docs">all of them</a></p>
-<h2>Snippets</h2>{snippets}</body></html>"""
+<p>What was said: <a href="/sessions">sessions</a>, <a href="/turns">turns</a>. How it runs: <a href="/ready">ready</a>,
+<a href="/metrics">metrics</a>.</p>
+<h2>Looked for</h2><table><tr><th>provider</th><th></th><th></th></tr>{found}</table></body></html>"""
 
 
-def snippets_for(base: str) -> list[tuple[str, str]]:
+def snippets_for(base: str, model: str) -> list[tuple[str, str]]:
     return [
         (
             "curl",
             f"curl -N {base}/v1/chat/completions -H 'content-type: application/json' \\\n"
-            '  -d \'{"model": "replay", "stream": true, "messages": [{"role": "user", "content": "Hello"}]}\'',
+            f'  -d \'{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}\'',
         ),
         (
             "openai",
             f'from openai import OpenAI\nclient = OpenAI(base_url="{base}/v1", api_key="none")\n'
-            'for chunk in client.chat.completions.create(model="replay", stream=True,\n'
+            f'for chunk in client.chat.completions.create(model="{model}", stream=True,\n'
             '        messages=[{"role": "user", "content": "Hello"}]):\n    print(chunk.choices[0].delta.content or "", end="")',
         ),
         (
             "anthropic",
             f'from anthropic import Anthropic\nclient = Anthropic(base_url="{base}", api_key="none")\n'
-            'with client.messages.stream(model="replay", max_tokens=99,\n'
+            f'with client.messages.stream(model="{model}", max_tokens=99,\n'
             '        messages=[{"role": "user", "content": "Hello"}]) as stream:\n    print(stream.get_final_text())',
         ),
     ]

@@ -23,6 +23,19 @@ def format_of(name: str, model: str) -> Format | None:
     return None if found is find_format("none") else found
 
 
+def thinking_of(request: Request, dialect: str) -> bool | None:
+    """What the request says of the template's thinking switch: the switch itself where it reaches the upstream, or that
+    no thinking is wanted. That thinking is wanted says nothing: a model without it is asked the same way, and its whole
+    answer would be taken for thinking."""
+    template = request.extra.get("chat_template_kwargs") if request.dialect == dialect else None
+    for word in ("enable_thinking", "thinking"):
+        if isinstance(template, dict) and isinstance(template.get(word), bool):
+            return bool(template[word])
+    wish = request.reasoning
+    off = wish is not None and (wish.enabled is False or wish.effort == "none" or wish.budget_tokens == 0)
+    return False if off else None
+
+
 class Pipeline:
     """``inband = "auto"`` trusts a server that says it parsed already: it starts no reasoning without its opening tag and
     looks for calls only where tools were declared. A format that is named is taken at its word."""
@@ -38,6 +51,7 @@ class Pipeline:
                     found,
                     tools=request.tools or None,
                     starts_in_reasoning=False if guessed else None,
+                    thinking=thinking_of(request, upstream.dialect),
                     calls=bool(request.tools) or not guessed,
                 )
             )
@@ -48,6 +62,10 @@ class Pipeline:
 
     def close(self) -> list[Event]:
         events = self._reader.close()
+        return events if self._box is None else [*self._through(events, self._box), *self._box.close()]
+
+    def stop(self) -> list[Event]:
+        events = self._reader.stop()
         return events if self._box is None else [*self._through(events, self._box), *self._box.close()]
 
     def _through(self, events: list[Event], box: PerChoice) -> list[Event]:

@@ -56,7 +56,8 @@ class Record(Struct):
         return (self.last_event - self.first_event) / (self.reads - 1) if self.reads > 1 else 0.0
 
     def failed(self, error: StreamError) -> None:
-        self.ending = "truncated" if error.code in ("upstream_truncated", "upstream_empty") else "error"
+        broken = "truncated" if error.code in ("upstream_truncated", "upstream_empty") else "error"
+        self.ending = "policy" if error.origin == "policy" else broken
         self.error, self.message, self.status = error.code, error.message, error.status
 
     def line(self, now: float, time: float) -> dict[str, Any]:

@@ -132,16 +132,19 @@ class _Supervisor:
         return 0
 
     def _start(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a child forgets a signal that comes before it is on its feet
         child = os.fork()
         if child:
             self._children[child] = time.monotonic()
-            if self._stopping:  # it was told so in this very moment, and the child was not
+            if self._stopping:  # it was told so before there was this child
                 os.kill(child, signal.SIGTERM)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             return
         status = 1
         try:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             worker(Gateway(self._loaded), self._process).run(sockets=[self._listener])
             status = 0
         finally:
@@ -153,8 +156,6 @@ class _Supervisor:
                 self._loaded = load(self._loaded.path, overrides=self._loaded.overrides)
         else:
             self._stopping = True
-        if os.getpid() != self._process:  # a child that has not yet put its own in place of these
-            os._exit(0)
         for child in list(self._children):
             with suppress(ProcessLookupError):
                 os.kill(child, number)

@@ -37,12 +37,14 @@ class Events(Protocol):
     that says something; ``upstream`` is who said it."""
 
     name: str
+    model: str
     upstream: Upstream | None
     first: list[Event]
     dropped: list[str]
 
     async def read(self) -> list[Event] | None: ...
     def interrupt(self, error: StreamglotError) -> None: ...
+    def stop(self) -> list[Event]: ...
     async def drain(self) -> None: ...
     def close(self) -> None: ...
 
@@ -58,15 +60,18 @@ class Source:
         told: Told,
         dropped: list[str],
         give_back: Callable[[], None],
+        heard: Callable[[bytes], None] | None = None,
     ) -> None:
         self.upstream: Upstream | None = candidate.upstream
         self.name = candidate.upstream.name
+        self.model = candidate.model
         self.dropped = dropped
         self.first: list[Event] = []
         self._answer = answer
         self._pipeline = pipeline
         self._told = told
         self._give_back: Callable[[], None] | None = give_back
+        self._heard = heard
         self._interruption: StreamglotError | None = None
         self._over = False
 
@@ -84,6 +89,8 @@ class Source:
             _uncancel()
             return self._broken(self._interruption)
         if chunk:
+            if self._heard is not None:
+                self._heard(chunk)
             events = self._pipeline.feed(chunk)
         else:
             self._over = True
@@ -96,6 +103,11 @@ class Source:
     def interrupt(self, error: StreamglotError) -> None:
         """What a cancelled read means: the reader is asked what it makes of an end here, and else it is this error."""
         self._interruption = error
+
+    def stop(self) -> list[Event]:
+        """The end of it as somebody wished: what is open is closed."""
+        self._over = True
+        return self._pipeline.stop()
 
     def _broken(self, error: StreamglotError) -> list[Event]:
         """No more will come: what the reader makes of the end, in words that say what happened."""

@@ -25,19 +25,21 @@ there as ``interrupted`` when its process is gone.
     async for chunk in store.buffer.read(id, after, caller): ...                        # any worker, live or after the end
     await store.buffer.stop(id, caller)                                                 # any worker; calls on_stop there
 
-``store.queries`` lists, searches and shows; ``store.keys`` has the callers' keys; ``prune`` removes, and nothing else does.
+``store.responses`` has the answers that clients may ask for again; ``store.queries`` lists, searches and shows;
+``store.keys`` has the callers' keys; ``prune`` removes, and nothing else does.
 """
 
 from .buffer import Chunk, DatabaseBuffer, StreamBuffer
 from .conversation import Conversation, conversation
 from .database import Database, StoreUnavailable
 from .echoes import restore_echoes
-from .export import export_jsonl, export_markdown, markdown, summary_line
-from .keys import Spent, StoredKey, StoredKeys
+from .export import detail_line, export_jsonl, export_markdown, markdown, summary_line
+from .keys import Overdrawn, Spent, StoredKey, StoredKeys
 from .place import data_directory, default_url
 from .prune import Pruned, prune
 from .queries import Filter, Queries, RawFrame, SessionSummary, TurnDetail, TurnSummary
-from .sessions import Wanted, wanted
+from .responses import Responses
+from .sessions import Wanted, chat_session, wanted
 from .store import Store, StoreSettings
 from .turn import ENDINGS, Finished, Session, Started, Turn, is_probe
 from .valkey_buffer import ValkeyBuffer
@@ -51,10 +53,12 @@ __all__ = [
     "DatabaseBuffer",
     "Filter",
     "Finished",
+    "Overdrawn",
     "Pruned",
     "Queries",
     "RawFrame",
     "Report",
+    "Responses",
     "Session",
     "SessionSummary",
     "Spent",
@@ -70,9 +74,11 @@ __all__ = [
     "TurnSummary",
     "ValkeyBuffer",
     "Wanted",
+    "chat_session",
     "conversation",
     "data_directory",
     "default_url",
+    "detail_line",
     "export_jsonl",
     "export_markdown",
     "is_probe",

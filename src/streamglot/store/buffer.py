@@ -1,8 +1,8 @@
 """Streams that can be resumed: what was written to a client, by number, for as long as it may come back for it.
 
-The producer opens a stream, appends chunks numbered from 1 and ends it; none of that waits. A reader, in this process or another,
-gets every chunk after a number, live until the end. One that cannot be given whole is refused in words, never cut short in
-silence: the chunks were dropped or trimmed, or the producer died.
+The producer opens a stream, appends chunks of events that are numbered from 1, and ends it; none of that waits. A reader, in
+this process or another, gets every chunk with an event after a number, live until the end. One that cannot be given whole is
+refused in words, never cut short in silence: the chunks were dropped or trimmed, or the producer died.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlalchemy import Row, delete, select, update
 
 from ..errors import RequestError, StreamglotError
 from . import schema
-from .database import Database, passing
+from .database import Database, passing, within
 from .rows import ChunkEntry, StreamEntry, TrimEntry
 from .writer import Writer
 
@@ -35,26 +35,40 @@ LOST_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.05
 OPEN_SECONDS: Final = 0.5
 """A stream that was opened a moment ago may not be there yet."""
+GATHER_SECONDS: Final = 0.2
+"""A reader elsewhere is so much behind, and a stream of twenty chunks a second costs five rows."""
 PAGE: Final = 64
+_chunks = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
 
 
 class Chunk(Struct, frozen=True):
-    number: int
+    """The events from ``first`` to ``last``, as they were written."""
+
+    first: int
+    last: int
     data: bytes
 
 
 class StreamBuffer(Protocol):
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None]) -> None:
-        """A stream begins. ``on_stop`` is called once if somebody, anywhere, asks for it to stop."""
+    gather_seconds: float
+    """How long the bytes of a stream may come together before they are appended: an append costs more than a byte."""
 
-    def append(self, stream_id: str, number: int, data: bytes) -> None:
-        """The next chunk; the first has the number 1."""
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], head: str = "") -> None:
+        """A stream begins. ``on_stop`` is called once if somebody, anywhere, asks for it to stop. ``head`` is what its
+        readers must know before they read."""
+
+    def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
+        """The next events; the first has the number 1."""
 
     def end(self, stream_id: str) -> None:
         """No more will come."""
 
     def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:
-        """All chunks after this number, until the end. Raises if there is no such stream or a part of it is lost."""
+        """All chunks with events after this number, until the end. Raises if there is no such stream or a part is lost."""
+        ...
+
+    async def head(self, stream_id: str, caller: str | None = None) -> str:
+        """What it was opened with. Raises if there is no such stream."""
         ...
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:
@@ -73,16 +87,17 @@ class Live(Struct):
     caller: str
     on_stop: Callable[[], None]
     started: float
+    head: str
     last: int = 0
     bytes: int = 0
     stopped: bool = False
     sizes: deque[tuple[int, int]] = field(default_factory=deque)
 
-    def add(self, number: int, size: int, most: int) -> int:
-        """Counts a chunk. The number up to which chunks are too much now, or 0."""
-        self.last = number
+    def add(self, last: int, size: int, most: int) -> int:
+        """Counts a chunk. The number up to which events are too much now, or 0."""
+        self.last = last
         self.bytes += size
-        self.sizes.append((number, size))
+        self.sizes.append((last, size))
         if self.bytes <= most:
             return 0
         trimmed = 0
@@ -114,6 +129,8 @@ def lost(stream_id: str) -> StreamglotError:
 class DatabaseBuffer:
     """In the database of the store, through its writer."""
 
+    gather_seconds = GATHER_SECONDS
+
     def __init__(
         self,
         database: Database,
@@ -127,18 +144,20 @@ class DatabaseBuffer:
         self._bytes, self._keep, self._lost = bytes, keep, lost
         self._live: dict[str, Live] = {}
         self._watch: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
 
     # --- the producer
 
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None]) -> None:
-        self._live[stream_id] = Live(caller, on_stop, time.time())
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], head: str = "") -> None:
+        self._live[stream_id] = Live(caller, on_stop, time.time(), head)
         self._tell(stream_id)
         if self._watch is None or self._watch.done():
             self._watch = asyncio.get_running_loop().create_task(self._watching(), name="stream watch")
 
-    def append(self, stream_id: str, number: int, data: bytes) -> None:
-        self._writer.put(ChunkEntry(kind="chunks", weight=len(data) + 128, stream_id=stream_id, number=number, data=data))
-        trimmed = self._live[stream_id].add(number, len(data), self._bytes)
+    def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
+        entry = ChunkEntry(kind="chunks", weight=len(data) + 128, stream_id=stream_id, first=first, last=last, data=data)
+        self._writer.put(entry)
+        trimmed = self._live[stream_id].add(last, len(data), self._bytes)
         if trimmed:
             self._writer.put(TrimEntry(kind="streams", stream_id=stream_id, number=trimmed))
 
@@ -157,6 +176,7 @@ class DatabaseBuffer:
             "seen": time.time(),
             "last": last,
             "stopped": False,
+            "head": live.head,
         }
         self._writer.put(StreamEntry(kind="streams", row=row))
 
@@ -164,8 +184,7 @@ class DatabaseBuffer:
         """Looks for stops from elsewhere, and says that we are alive, while there is a stream."""
         table = schema.streams
         beat = time.monotonic()
-        while self._live:
-            await asyncio.sleep(WATCH_SECONDS)
+        while self._live and not await within(self._closing, WATCH_SECONDS):
             if time.monotonic() - beat > BEAT_SECONDS:
                 beat = time.monotonic()
                 for stream_id in self._live:
@@ -190,13 +209,14 @@ class DatabaseBuffer:
         while True:
             rows = await self._database.fetch(question.where(table.c.last > after))
             for row in rows:
-                for number, data in enumerate(msgspec.msgpack.decode(row.body, type=list[bytes]), row.number):
-                    if number <= after:
-                        continue
-                    if number != after + 1:
-                        raise incomplete(stream_id, after)
-                    after = number
-                    yield Chunk(number, data)
+                first = row.number
+                for last, data in _chunks.decode(row.body):
+                    if last > after:
+                        if first > after + 1:
+                            raise incomplete(stream_id, after)
+                        after = last
+                        yield Chunk(first, last, data)
+                    first = last + 1
             if rows:
                 heard = time.monotonic()
                 continue
@@ -213,6 +233,13 @@ class DatabaseBuffer:
                 heard, seen = time.monotonic(), status.seen
             if status.last is None and time.monotonic() - heard > self._lost:
                 raise lost(stream_id)
+
+    async def head(self, stream_id: str, caller: str | None = None) -> str:
+        live = self._live.get(stream_id)
+        if live is not None and caller in (None, live.caller):
+            return live.head
+        head: str = (await self._opened(stream_id, caller)).head
+        return head
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:
         live = self._live.get(stream_id)
@@ -258,5 +285,6 @@ class DatabaseBuffer:
     async def close(self) -> None:
         for stream_id in list(self._live):
             self.end(stream_id)
+        self._closing.set()
         if self._watch is not None:
-            self._watch.cancel()
+            await self._watch

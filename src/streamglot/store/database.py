@@ -56,6 +56,7 @@ class Database:
         self.file = Path(writing.url.database or "") if self.is_sqlite else None
         self._inode = 0
         self._turn = asyncio.Lock()
+        self._questions: set[asyncio.Task[Sequence[Row[Any]]]] = set()
 
     @classmethod
     async def open(cls, url: str, *, revision: str = "head") -> Database:
@@ -63,8 +64,11 @@ class Database:
         place = engine_url(url)
         if place.drivername.startswith("sqlite"):
             file = Path(place.database or "")
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file.touch(mode=0o600)
+            try:
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                file.touch(mode=0o600)
+            except OSError as error:
+                raise ConfigError(f"the database {file} cannot be made: {error.strerror}") from None
             settings: dict[str, Any] = {"timeout": BUSY_SECONDS}
         else:
             settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
@@ -77,6 +81,8 @@ class Database:
         return database
 
     async def close(self) -> None:
+        if self._questions:
+            await asyncio.wait(self._questions, timeout=CONNECT_SECONDS)
         await self._reading.dispose()
         await self._writing.dispose()
 
@@ -101,7 +107,19 @@ class Database:
     # --- reading and writing
 
     async def fetch(self, statement: Executable, parameters: Any = None) -> Sequence[Row[Any]]:
-        """All rows. A database that does not answer is a StoreUnavailable."""
+        """All rows. A database that does not answer is a StoreUnavailable. Who stops waiting does not stop the question: a
+        connection that is left in the middle of one is lost, and hard to close."""
+        question = asyncio.get_running_loop().create_task(self._fetch(statement, parameters))
+        self._questions.add(question)
+        question.add_done_callback(self._answered)
+        return await asyncio.shield(question)
+
+    def _answered(self, question: asyncio.Task[Sequence[Row[Any]]]) -> None:
+        self._questions.discard(question)
+        if not question.cancelled():
+            question.exception()  # nobody may be waiting for it any more
+
+    async def _fetch(self, statement: Executable, parameters: Any) -> Sequence[Row[Any]]:
         try:
             async with self._reading.connect() as connection:
                 return (await connection.execute(statement, parameters)).all()
@@ -143,6 +161,15 @@ class Database:
     def insert_new(self, table: Table) -> Any:
         """A row that is there already stays as it is."""
         return self.insert(table).on_conflict_do_nothing()
+
+
+async def within(event: asyncio.Event, seconds: float) -> bool:
+    """Did it happen within this time?"""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def passing(error: BaseException) -> bool:

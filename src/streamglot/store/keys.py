@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import Row, Select, and_, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ..errors import RequestError
@@ -44,6 +44,14 @@ class Spent(Struct, kw_only=True):
     turns: int
     tokens: int
     cost: float
+
+
+class Overdrawn(Struct, kw_only=True):
+    """A key that has used up its budget. It may go on at ``renews``, or never."""
+
+    key: StoredKey
+    spent: Spent
+    renews: float | None
 
 
 class StoredKeys:
@@ -95,29 +103,65 @@ class StoredKeys:
 
     async def spent(self, key: StoredKey, now: float | None = None) -> Spent:
         """What was used of its budget."""
-        turns, endings = schema.turns, schema.endings
-        tokens = func.coalesce(endings.c.input_tokens, 0) + func.coalesce(endings.c.output_tokens, 0)
-        question = (
-            select(
-                func.count(turns.c.id).label("turns"),
-                func.coalesce(func.sum(tokens), 0).label("tokens"),
-                func.coalesce(func.sum(endings.c.cost), 0.0).label("cost"),
-            )
-            .join(endings, endings.c.turn_id == turns.c.id)
-            .where(turns.c.caller == key.name)
-        )
-        if key.budget_seconds is not None:
-            question = question.where(turns.c.started >= (now or time.time()) - key.budget_seconds)
-        row = (await self._database.fetch(question))[0]
-        return Spent(turns=row.turns, tokens=int(row.tokens), cost=float(row.cost))
+        row = (await self._database.fetch(_used(*_SUMS, now=now).where(schema.keys.c.id == key.id)))[0]
+        return _spent(row)
 
-    async def over_budget(self, key: StoredKey, now: float | None = None) -> bool:
-        if key.budget_cost is None and key.budget_tokens is None:
-            return False
-        spent = await self.spent(key, now)
-        over_cost = key.budget_cost is not None and spent.cost >= key.budget_cost
-        return over_cost or (key.budget_tokens is not None and spent.tokens >= key.budget_tokens)
+    async def overdrawn(self, now: float | None = None) -> list[Overdrawn]:
+        """The valid keys that have used up their budget."""
+        keys = schema.keys
+        over = or_(func.sum(_COST) >= keys.c.budget_cost, func.sum(_TOKENS) >= keys.c.budget_tokens)
+        question = (
+            _used(*keys.c, *_SUMS, now=now)
+            .where(keys.c.revoked.is_(None))
+            .group_by(*keys.c)
+            .having(over)
+            .order_by(keys.c.created)
+        )
+        rows = await self._database.fetch(question)
+        found = [(_key(row), _spent(row)) for row in rows]
+        return [Overdrawn(key=key, spent=spent, renews=await self._renews(key, spent, now)) for key, spent in found]
+
+    async def _renews(self, key: StoredKey, spent: Spent, now: float | None) -> float | None:
+        """When so many of the oldest turns are out of the count that the rest is less than the budget."""
+        at = now or time.time()
+        for amount, used, most in ((_COST, spent.cost, key.budget_cost), (_TOKENS, spent.tokens, key.budget_tokens)):
+            if most is None or used < most:
+                continue
+            turns = schema.turns
+            gone = func.sum(amount).over(order_by=(turns.c.started, turns.c.id)).label("gone")
+            each = _used(turns.c.started, gone, now=now).where(schema.keys.c.id == key.id).subquery()
+            rows = await self._database.fetch(select(func.min(each.c.started)).where(used - each.c.gone < most))
+            if key.budget_seconds is None or rows[0][0] is None:
+                return None
+            at = max(at, rows[0][0] + key.budget_seconds)
+        return at
+
+
+_TOKENS: Final = func.coalesce(schema.endings.c.input_tokens, 0) + func.coalesce(schema.endings.c.output_tokens, 0)
+_COST: Final = func.coalesce(schema.endings.c.cost, 0.0)
+_SUMS: Final = (
+    func.count(schema.turns.c.id).label("turns"),
+    func.coalesce(func.sum(_TOKENS), 0).label("tokens"),
+    func.coalesce(func.sum(_COST), 0.0).label("cost"),
+)
+
+
+def _used(*columns: Any, now: float | None) -> Select[Any]:
+    """These columns of the turns that count for the budget of their key."""
+    keys, turns, endings = schema.keys, schema.turns, schema.endings
+    at = now or time.time()
+    return (
+        select(*columns)
+        .select_from(keys)
+        .join(turns, and_(turns.c.caller == keys.c.name, turns.c.started >= at - func.coalesce(keys.c.budget_seconds, at)))
+        .join(endings, endings.c.turn_id == turns.c.id)
+    )
+
+
+def _spent(row: Row[Any]) -> Spent:
+    return Spent(turns=row.turns, tokens=int(row.tokens), cost=float(row.cost))
 
 
 def _key(row: Row[Any]) -> StoredKey:
-    return StoredKey(**{**row._mapping, "models": msgspec.json.decode(row.models)})
+    known = {name: row._mapping[name] for name in StoredKey.__struct_fields__}
+    return StoredKey(**{**known, "models": msgspec.json.decode(row.models)})

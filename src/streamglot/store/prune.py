@@ -96,6 +96,7 @@ async def _remove(database: Database, turns: Sequence[str], archive: Path | None
             (schema.frames, "turn_id"),
             (schema.texts, "turn_id"),
             (schema.answers, "turn_id"),
+            (schema.withdrawals, "turn_id"),
             (schema.endings, "turn_id"),
             (schema.turns, "id"),
         ):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Row, Select, and_, func, or_, select, text
+from sqlalchemy import ColumnElement, Row, Select, and_, false, func, or_, select, text
 
 from ..dialects import DIALECTS, dialect
 from ..events import StreamError
@@ -53,6 +53,7 @@ class TurnDetail(TurnSummary, kw_only=True):
     """All that is kept of a turn, but for its raw frames. Without contents there is no request and no response."""
 
     request: Request | None
+    wish: dict[str, Any]
     upstream_request: Request | None
     response: Response | None
     timings: dict[str, float]
@@ -136,19 +137,20 @@ class Queries:
         return question
 
     async def turn(self, turn_id: str, caller: str | None = None) -> TurnDetail | None:
-        """A turn by its own id, or by the id of the response that the client was given."""
+        """A turn by its own id, or by the id of the response that the client is given."""
         turns, endings = schema.turns, schema.endings
-        question = _turn_columns(turns.c.request, turns.c.node, endings).order_by(turns.c.started.desc()).limit(1)
+        question = _turn_columns(turns.c.request, turns.c.wish, turns.c.node, endings).order_by(turns.c.started.desc()).limit(1)
         if caller is not None:
             question = question.where(turns.c.caller == caller)
         rows = await self._database.fetch(question.where(turns.c.id == turn_id))
-        rows = rows or await self._database.fetch(question.where(endings.c.response_id == turn_id))
+        rows = rows or await self._database.fetch(question.where(known_as(turn_id)))
         if not rows:
             return None
         row = rows[0]
         return TurnDetail(
             **_summary(row),
             request=await self._request(row.request, row.node),
+            wish=_json(row.wish, {}),
             upstream_request=await self._request(row.upstream_request, row.upstream_node),
             response=await self._response(row),
             timings=_json(row.timings, {}),
@@ -180,17 +182,31 @@ class Queries:
         return [frame for row in rows for frame in msgspec.msgpack.decode(row.body, type=list[RawFrame])]
 
     async def history(self, turn_id: str, caller: str | None = None) -> list[Message]:
-        """All that was said up to and with this turn."""
+        """All that was said up to and with this turn, but for instructions that held for it alone."""
         turn = await self.turn(turn_id, caller)
         if turn is None or turn.request is None:
             return []
         said = turn.response.choices[0].parts if turn.response is not None and turn.response.choices else []
-        return [*turn.request.messages, *([Message("assistant", said)] if said else [])]
+        asked = turn.request.messages[1:] if turn.more.get("instructions") else turn.request.messages
+        return [*asked, *([Message("assistant", said)] if said else [])]
+
+    async def last_turn(self, session_id: str, caller: str | None = None) -> str:
+        """The turn that a session would be gone on from; empty if there is none."""
+        turns, endings = schema.turns, schema.endings
+        question = select(turns.c.id).join(endings, endings.c.turn_id == turns.c.id)
+        question = question.where(turns.c.session_id == session_id, ~turns.c.probe)
+        if caller is not None:
+            question = question.where(turns.c.caller == caller)
+        rows = await self._database.fetch(question.order_by(turns.c.started.desc()).limit(1))
+        return rows[0].id if rows else ""
 
     # --- sessions
 
-    async def sessions(self, caller: str | None = None, limit: int = 100, session_id: str = "") -> list[SessionSummary]:
-        """The newest first, by their last turn. Probes are not counted, and a session of nothing else is not shown."""
+    async def sessions(
+        self, caller: str | None = None, limit: int = 100, session_id: str = "", before: str = ""
+    ) -> list[SessionSummary]:
+        """The newest first, by their last turn. Probes are not counted, and a session of nothing else is not shown.
+        ``before`` is the id of the last session of the page before this one."""
         sessions, turns, endings = schema.sessions, schema.turns, schema.endings
         updated = func.max(turns.c.started)
         question = (
@@ -206,13 +222,17 @@ class Queries:
             .outerjoin(endings, endings.c.turn_id == turns.c.id)
             .where(~turns.c.probe)
             .group_by(*sessions.c)
-            .order_by(updated.desc())
+            .order_by(updated.desc(), sessions.c.id.desc())
             .limit(min(limit, MOST))
         )
         if caller is not None:
             question = question.where(sessions.c.caller == caller)
         if session_id:
             question = question.where(sessions.c.id == session_id)
+        if before:
+            other = turns.alias("other")
+            last = select(func.max(other.c.started)).where(other.c.session_id == before, ~other.c.probe).scalar_subquery()
+            question = question.having(or_(updated < last, and_(updated == last, sessions.c.id < before)))
         rows = await self._database.fetch(question)
         titles = await self._titles([row.id for row in rows])
         return [SessionSummary(**row._mapping, title=titles.get(row.id, "")) for row in rows]
@@ -275,10 +295,19 @@ _HISTORY: Final = text(
 )
 
 
+def known_as(response_id: str) -> ColumnElement[bool]:
+    """The turns whose response has this id: said when they started, or when they ended."""
+    if not response_id:
+        return false()
+    turns, endings = schema.turns, schema.endings
+    started = select(turns.c.id).where(turns.c.response_id == response_id)
+    return turns.c.id.in_(started.union_all(select(endings.c.turn_id).where(endings.c.response_id == response_id)))
+
+
 def _turn_columns(*more: Any) -> Select[Any]:
     turns, endings = schema.turns, schema.endings
     plain = ("id", "session_id", "caller", "request_id", "started", "dialect", "model", "stream", "title")
-    columns = [turns.c[name] for name in plain]
+    columns = [*(turns.c[name] for name in plain), turns.c.response_id.label("given_id")]
     ended = ("ended", "ending", "error", "response_id", "upstream", "upstream_dialect", "upstream_model", "usage", "cost")
     if all(item is not endings for item in more):
         columns += [endings.c[name] for name in ended]
@@ -291,7 +320,7 @@ def _summary(row: Row[Any]) -> dict[str, Any]:
         "session_id": row.session_id,
         "caller": row.caller,
         "request_id": row.request_id,
-        "response_id": row.response_id or "",
+        "response_id": row.response_id or row.given_id,
         "model": row.model,
         "upstream": row.upstream or "",
         "upstream_model": row.upstream_model or "",

@@ -19,14 +19,16 @@ BYTES: Final = 32 * 2**20
 
 
 class Seen(Struct):
-    """A turn that started here; once it ended, its tip and its answers."""
+    """A turn that started here; once it ended, its tip and its answers. ``retrievable``: may be gone on from by its id."""
 
     turn_id: str
     session_id: str
     caller: str
     asked: bytes | None
-    tip: bytes | None = None
     response_id: str = ""
+    retrievable: bool = True
+    ended: bool = False
+    tip: bytes | None = None
     said: bytes = b""
     messages: list[Message] = field(default_factory=list)
     weight: int = 256
@@ -49,6 +51,8 @@ class Recent:
         self._index("session", seen.session_id, seen)
         if seen.asked is not None and not probe:
             self._index("asked", seen.asked, seen)
+        if seen.response_id:
+            self._index("response", seen.response_id, seen)
         if not probe:
             self._heads[seen.session_id] = seen.turn_id
         while len(self._turns) > self._most_turns or (self._weight > self._most_bytes and len(self._turns) > 1):
@@ -58,7 +62,9 @@ class Recent:
         seen = self._turns.get(turn_id)
         if seen is None:
             return
-        seen.tip, seen.response_id = tip, response_id
+        if seen.response_id != response_id:
+            self._unindex("response", seen.response_id, seen)
+        seen.tip, seen.response_id, seen.ended = tip, response_id, True
         if tip is not None:
             seen.said = normal(answer.parts)[:ANSWER_BYTES]
             self._index("tip", tip, seen)
@@ -68,6 +74,11 @@ class Recent:
             seen.messages.append(answer)
             seen.weight += weight
             self._weight += weight
+
+    def withdraw(self, turn_id: str) -> None:
+        seen = self._turns.get(turn_id)
+        if seen is not None:
+            seen.retrievable = False
 
     def learn(self, session_id: str, provider: str, state: dict[str, Any]) -> None:
         self._states.setdefault(session_id, {}).setdefault(provider, {}).update(state)
@@ -90,10 +101,16 @@ class Recent:
     def ended(self, turn_id: str) -> bool:
         """Did this turn end here, lately?"""
         seen = self._turns.get(turn_id)
-        return seen is not None and bool(seen.tip or seen.response_id)
+        return seen is not None and seen.ended
+
+    def knows(self, response_id: str) -> bool:
+        """Is this the response of a turn that started here, lately?"""
+        return ("response", response_id) in self._by
 
     def by_response(self, caller: str, response_id: str) -> Seen | None:
-        return next((seen for seen in self._newest("response", response_id) if seen.caller == caller), None)
+        """The turn that can be gone on from by this id."""
+        found = (seen for seen in self._newest("response", response_id) if seen.caller == caller)
+        return next((seen for seen in found if seen.ended and seen.retrievable), None)
 
     def by_conversation(self, caller: str, conversation: Conversation) -> Seen | None:
         """The turn that this conversation goes on from: the longest history first, and of two alike the one that nobody has
@@ -113,6 +130,13 @@ class Recent:
     def _index(self, kind: str, key: str | bytes, seen: Seen) -> None:
         self._by.setdefault((kind, key), OrderedDict())[seen.turn_id] = seen
 
+    def _unindex(self, kind: str, key: str | bytes, seen: Seen) -> None:
+        found = self._by.get((kind, key))
+        if found is not None:
+            found.pop(seen.turn_id, None)
+            if not found:
+                del self._by[kind, key]
+
     def _newest(self, kind: str, key: str | bytes) -> list[Seen]:
         return list(reversed(self._by.get((kind, key), OrderedDict()).values()))
 
@@ -121,10 +145,7 @@ class Recent:
         places: list[tuple[str, str | bytes | None]] = [("session", seen.session_id), ("asked", seen.asked)]
         places += [("tip", seen.tip), ("response", seen.response_id)]
         for kind, key in places:
-            found = self._by.get((kind, key)) if key is not None else None
-            if found is not None and key is not None:
-                found.pop(seen.turn_id, None)
-                if not found:
-                    del self._by[kind, key]
+            if key is not None:
+                self._unindex(kind, key, seen)
         if self._heads.get(seen.session_id) == seen.turn_id:
             del self._heads[seen.session_id]

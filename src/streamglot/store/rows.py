@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import HASH_BYTES
 from .echoes import carries_echo
-from .turn import Finished, Turn, title_of
+from .turn import Finished, Turn, given_id, title_of
 
 TEXT_CHARS: Final = 65_536
 """As much of a turn can be found by a search."""
@@ -66,7 +66,8 @@ class StreamEntry(Entry, kw_only=True):
 
 class ChunkEntry(Entry, kw_only=True):
     stream_id: str
-    number: int
+    first: int
+    last: int
     data: bytes
 
 
@@ -88,7 +89,7 @@ class Rows(Struct):
     states: dict[tuple[str, str, str], Row] = field(default_factory=dict)
     frames: dict[str, list[tuple[int, float, str, bytes]]] = field(default_factory=dict)
     streams: list[Row] = field(default_factory=list)
-    chunks: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    chunks: dict[str, list[tuple[int, int, bytes]]] = field(default_factory=dict)
     trims: dict[str, int] = field(default_factory=dict)
     unfit: dict[str, int] = field(default_factory=dict)
 
@@ -105,9 +106,9 @@ class Rows(Struct):
         for stream, chunks in self.chunks.items():
             begin = 0
             for end in range(1, len(chunks) + 1):
-                if end == len(chunks) or chunks[end][0] != chunks[end - 1][0] + 1:
-                    body = msgspec.msgpack.encode([data for _, data in chunks[begin:end]])
-                    rows.append({"stream_id": stream, "number": chunks[begin][0], "last": chunks[end - 1][0], "body": body})
+                if end == len(chunks) or chunks[end][0] != chunks[end - 1][1] + 1:
+                    body = msgspec.msgpack.encode([chunk[1:] for chunk in chunks[begin:end]])
+                    rows.append({"stream_id": stream, "number": chunks[begin][0], "last": chunks[end - 1][1], "body": body})
                     begin = end
         return rows
 
@@ -130,7 +131,7 @@ def rows_of(entries: Iterable[Entry]) -> Rows:
                         row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": _json(value)}
                         rows.states[place] = {**row, "at": entry.at}
                 case ChunkEntry():
-                    rows.chunks.setdefault(entry.stream_id, []).append((entry.number, entry.data))
+                    rows.chunks.setdefault(entry.stream_id, []).append((entry.first, entry.last, entry.data))
                 case StreamEntry():
                     rows.streams.append(entry.row)
                 case TrimEntry():
@@ -159,6 +160,9 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
             "request": _request(started.request) if entry.content else None,
             "node": _history(rows, started.request.messages, hashes) if entry.content else None,
             "asked": session.conversation.asked if session.conversation is not None and not started.probe else None,
+            "response_id": clean(started.response_id),
+            "retrievable": started.retrievable,
+            "wish": _json(started.wish) if started.wish else None,
         }
         rows.turns[turn.id] = row
         if session.id not in rows.sessions:
@@ -185,7 +189,7 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
         "ending": clean(finished.ending),
         "error_code": clean(error.code) if error is not None else "",
         "error": _json(error) if error is not None else None,
-        "response_id": clean(finished.response_id or (response.id if response is not None else "")),
+        "response_id": clean(given_id(turn.started, finished)),
         "response": None,
         "tip": entry.tip,
         "upstream": clean(finished.upstream),

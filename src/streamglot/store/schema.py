@@ -12,7 +12,7 @@ Times are seconds since 1970. Columns of text that hold structures hold JSON.
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy import Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint, true
 
 metadata = MetaData()
 
@@ -69,12 +69,24 @@ turns = Table(
     Column("request", Text),
     Column("node", LargeBinary),
     Column("asked", LargeBinary),
+    Column("response_id", Text, nullable=False, server_default=""),
+    Column("retrievable", Boolean, nullable=False, server_default=true()),
+    Column("wish", Text),
     Index("turns_by_time", "started"),
     Index("turns_of_caller", "caller", "started"),
     Index("turns_of_session", "session_id", "started"),
     Index("turns_of_process", "process"),
     Index("turns_by_asked", "asked"),
+    Index("turns_by_response", "response_id"),
 )
+withdrawals = Table(
+    "withdrawals",
+    metadata,
+    Column("turn_id", Text, primary_key=True),
+    Column("at", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Turns whose answer a client wants to be asked for no more. The turn itself stays."""
 endings = Table(
     "endings",
     metadata,
@@ -163,6 +175,7 @@ streams = Table(
     Column("seen", Double, nullable=False),
     Column("last", Integer),
     Column("stopped", Boolean, nullable=False),
+    Column("head", Text, nullable=False),
     Index("streams_by_time", "seen"),
 )
 chunks = Table(

@@ -26,10 +26,14 @@ from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import Recent
+from .responses import ELSEWHERE_SECONDS, RETRIEVABLE
+from .rows import clean
 from .turn import Session, mint_id, weight
 
 PREFIX: Final = "ses_"
 HEADERS: Final = ("x-streamglot-session", "x-session-id", "session-id", "session_id")
+CHAT: Final = "chat"
+"""The kind of name that the chats of a web page have."""
 FIND_SECONDS: Final = 1.0
 """A request does not wait longer than this for its past."""
 LARGE: Final = 2**18
@@ -58,13 +62,18 @@ def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapp
         held = held.get("id") if isinstance(held, dict) else held
         user = str((request.metadata or {}).get("user_id", ""))
         inside = _IN_USER.search(user)
-        marked = [("conversation", held), ("thread", body.get("threadId")), ("session", inside[1] if inside else None)]
+        chat = body.get("id") if request.dialect == "vercel_ui" else None
+        marked = [("conversation", held), ("thread", body.get("threadId")), (CHAT, chat)]
+        marked.append(("session", inside[1] if inside else None))
         explicit = body.get("session_id")
         found = explicit if isinstance(explicit, str) else ""
         found = found or next((f"{kind}:{name}" for kind, name in marked if isinstance(name, str) and name), "")
     previous = request.previous_response_id or ""
     return Wanted(
-        caller=caller, name=found[:512], response_id=previous[:512], directory=headers.get("x-streamglot-directory", "")
+        caller=caller,
+        name=clean(found[:512]),
+        response_id=clean(previous[:512]),
+        directory=headers.get("x-streamglot-directory", ""),
     )
 
 
@@ -92,58 +101,58 @@ class Sessions:
     async def _find(self, want: Wanted, request: Request) -> Session:
         caller, now = want.caller, time.time()
         session = Session(id="", caller=caller, name=want.name, directory=want.directory, started=now)
+        turn = await self.previous(caller, want.response_id) if want.response_id else None
         if want.name:
             session.id = named(caller, want.name)
             if want.name.startswith(PREFIX) and (self._recent.owner(want.name) == caller or await self._owned(caller, want.name)):
                 session.id, session.new = want.name, False
             elif self._recent.owner(session.id) == caller or await self._owned(caller, session.id):
                 session.new = False
-        elif want.response_id:
-            turn = await self.previous(caller, want.response_id)
-            if turn is not None:
-                session.previous, session.id = turn
-                session.new = False
-        else:
+        elif not want.response_id:
             session.conversation = await _conversation(caller, request)
             seen = self._recent.by_conversation(caller, session.conversation)
             turn = (seen.turn_id, seen.session_id) if seen else await self._by_conversation(caller, session.conversation)
-            if turn is not None:
-                session.previous, session.id = turn
-                session.new = False
+        if turn is not None:
+            session.previous = turn[0]
+            if not session.id:
+                session.id, session.new = turn[1], False
         session.id = session.id or mint_id(PREFIX, now)
         return session
 
     async def _remembered(self, want: Wanted, request: Request) -> Session:
         """The same, from memory alone. The session's row may be missing, so it counts as new."""
         session = Session(id="", caller=want.caller, name=want.name, directory=want.directory, started=time.time())
-        seen = None
+        seen = self._recent.by_response(want.caller, want.response_id) if want.response_id else None
         if want.name:
             known = want.name.startswith(PREFIX) and self._recent.owner(want.name) == want.caller
             session.id = want.name if known else named(want.caller, want.name)
-        elif want.response_id:
-            seen = self._recent.by_response(want.caller, want.response_id)
-        else:
+        elif not want.response_id:
             session.conversation = await _conversation(want.caller, request)
             seen = self._recent.by_conversation(want.caller, session.conversation)
         if seen is not None:
-            session.previous, session.id = seen.turn_id, seen.session_id
+            session.previous = seen.turn_id
+            session.id = session.id or seen.session_id
         session.id = session.id or mint_id(PREFIX, session.started)
         return session
 
     async def previous(self, caller: str, response_id: str) -> tuple[str, str] | None:
-        """The turn and the session of a response that this caller was given."""
+        """The turn and the session of a response that this caller was given, and may go on from."""
+        turns, endings, withdrawals = schema.turns, schema.endings, schema.withdrawals
         seen = self._recent.by_response(caller, response_id)
         if seen is not None:
-            return seen.turn_id, seen.session_id
-        turns, endings = schema.turns, schema.endings
+            gone = await self._database.fetch(select(withdrawals.c.at).where(withdrawals.c.turn_id == seen.turn_id))
+            return None if gone else (seen.turn_id, seen.session_id)
         question = (
             select(turns.c.id, turns.c.session_id)
             .join(endings, endings.c.turn_id == turns.c.id)
-            .where(endings.c.response_id == response_id, turns.c.caller == caller)
+            .where(endings.c.response_id == response_id, turns.c.caller == caller, RETRIEVABLE)
             .order_by(turns.c.started.desc())
             .limit(1)
         )
         rows = await self._database.fetch(question)
+        if not rows and not self._recent.knows(response_id):
+            await asyncio.sleep(ELSEWHERE_SECONDS)  # another process may be about to write it
+            rows = await self._database.fetch(question)
         return (rows[0].id, rows[0].session_id) if rows else None
 
     async def answers(self, session: Session) -> list[Message]:
@@ -216,6 +225,11 @@ class Sessions:
         question = select(messages.c.body).join(answers, answers.c.message == messages.c.hash)
         rows = await self._database.fetch(question.where(answers.c.turn_id == turn_id, answers.c.choice == 0))
         return normal(_decoder.decode(rows[0].body).parts)[:ANSWER_BYTES] if rows else b""
+
+
+def chat_session(caller: str, chat: str) -> str:
+    """The id of the session of a web page's chat."""
+    return named(caller, f"{CHAT}:{chat}")
 
 
 def named(caller: str, name: str) -> str:

@@ -12,15 +12,16 @@ from msgspec import Struct
 from ..messages import Message, Request
 from .buffer import DatabaseBuffer, StreamBuffer
 from .commit import Commit
-from .database import Database, StoreUnavailable, passing
+from .database import Database, passing, within
 from .keys import StoredKeys
 from .place import default_url
 from .processes import SEEN_SECONDS, Process
 from .queries import Queries
 from .recent import Recent, Seen
+from .responses import Responses, settled
 from .rows import FrameEntry, StateEntry, TurnEntry
 from .sessions import Sessions, Wanted
-from .turn import Finished, Session, Started, Turn, answer_weight, mint_id, weight
+from .turn import Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, Report, Writer
 
 TURN: Final = "turn_"
@@ -55,7 +56,9 @@ class Store:
             interval=settings.commit_seconds,
             say=say,
         )
+        self.responses = Responses(database, self.queries, self._recent, self.writer)
         self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer)
+        self._closing = asyncio.Event()
         self._tick: asyncio.Task[None] | None = None
 
     @classmethod
@@ -72,8 +75,9 @@ class Store:
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> Report:
         """Writes everything that was taken, and says how it went."""
+        self._closing.set()
         if self._tick is not None:
-            self._tick.cancel()
+            await self._tick
         await self.buffer.close()
         await self.writer.close(seconds)
         try:
@@ -88,8 +92,7 @@ class Store:
         return report
 
     async def _ticking(self) -> None:
-        while True:
-            await asyncio.sleep(SEEN_SECONDS)
+        while not await within(self._closing, SEEN_SECONDS):
             try:
                 await self.process.seen()
                 await self.process.recover()
@@ -111,24 +114,17 @@ class Store:
         """All that was said up to and with the turn that the session's ``previous`` names."""
         if not session.previous:
             return []
-        await self._settled(session.previous)
+        if self._recent.ended(session.previous):  # it may be on its way to the database
+            await settled(self.writer)
         return await self.queries.history(session.previous, session.caller)
-
-    async def _settled(self, turn_id: str) -> None:
-        """Waits for a turn of ours that is on its way to the database."""
-        if self._recent.ended(turn_id):
-            try:
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    await self.writer.flush()
-            except TimeoutError:
-                raise StoreUnavailable("the turn that is to be continued is not in the database yet; try again") from None
 
     def start(self, session: Session, started: Started) -> Turn:
         """A turn begins; it is written ahead, so that it is there whatever happens to us."""
         started.at = started.at or time.time()
         turn = Turn(self, mint_id(TURN, started.at), session, started, self.settings.raw)
         asked = session.conversation.asked if session.conversation is not None else None
-        self._recent.start(Seen(turn.id, session.id, session.caller, asked), started.probe)
+        seen = Seen(turn.id, session.id, session.caller, asked, started.response_id, started.retrievable)
+        self._recent.start(seen, started.probe)
         size = weight(started.request) if self.settings.content else 512
         self.writer.put(TurnEntry(kind="starts", weight=size, turn=turn, process=self.process.id, content=self.settings.content))
         return turn
@@ -139,8 +135,7 @@ class Store:
         parts = response.choices[0].parts if response is not None and response.choices else []
         tip = spoken.tip(parts) if spoken is not None and not turn.started.probe else None
         size = answer_weight(response)
-        ident = finished.response_id or (response.id if response is not None else "")
-        self._recent.finish(turn.id, tip, ident, Message("assistant", parts), size)
+        self._recent.finish(turn.id, tip, given_id(turn.started, finished), Message("assistant", parts), size)
         if not self.settings.content:
             size = 512
         elif not turn.written:

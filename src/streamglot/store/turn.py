@@ -36,7 +36,10 @@ class Session(Struct, kw_only=True):
 
 class Started(Struct, kw_only=True):
     """``caller`` is the key's name, or whatever tells two callers apart. The request is handed over: it must not be changed
-    after this. ``probe``: a request that a client sends on its own account; it gives a session no title and no state."""
+    after this. ``probe``: a request that a client sends on its own account; it gives a session no title and no state.
+    ``response_id`` is the id that the client is given, where it is known before the end; ``retrievable``: whether it may ask
+    for the answer again by it, or go on from it. ``wish`` is what the client said of that and the request does not show:
+    what it went on from, whether in the background."""
 
     caller: str = ""
     request_id: str = ""
@@ -44,12 +47,15 @@ class Started(Struct, kw_only=True):
     model: str = ""
     request: Request
     probe: bool = False
+    response_id: str = ""
+    retrievable: bool = True
+    wish: dict[str, Any] = field(default_factory=dict)
     at: float = 0.0
 
 
 class Finished(Struct, kw_only=True):
     """``response`` is what came, whole or in part. ``upstream_request`` is the last request that was built for an upstream.
-    ``response_id`` is the id that the client was given, where it is another one than the response's own."""
+    ``response_id`` is the id that the client was given, where neither the start said it nor the response has it."""
 
     ending: str
     response: Response | None = None
@@ -104,6 +110,11 @@ class Turn:
         if self.finished is None:
             self.finished = finished
             self._store.take_end(self, finished)
+
+
+def given_id(started: Started, finished: Finished) -> str:
+    """The id by which the client knows the answer."""
+    return finished.response_id or started.response_id or (finished.response.id if finished.response is not None else "")
 
 
 def mint_id(prefix: str, now: float) -> str:

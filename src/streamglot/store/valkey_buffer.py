@@ -27,6 +27,8 @@ from .database import StoreUnavailable
 from .writer import FIRST_PAUSE, LONGEST_PAUSE
 
 PREFIX: Final = "streamglot:stream:"
+KEYS: Final = ("", ":head", ":caller")
+"""What is held of a stream: its chunks, what its readers must know, and whose it is."""
 QUEUE_BYTES: Final = 64 * 2**20
 """What may wait for a server that does not answer; more is dropped, and counted."""
 BATCH: Final = 1_000
@@ -37,6 +39,8 @@ CLOSE_SECONDS: Final = 5.0
 
 
 class ValkeyBuffer:
+    gather_seconds = FLUSH_SECONDS
+
     def __init__(
         self,
         url: str,
@@ -64,14 +68,16 @@ class ValkeyBuffer:
 
     # --- the producer
 
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None]) -> None:
-        self._live[stream_id] = Live(caller, on_stop, time.time())
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], head: str = "") -> None:
+        self._live[stream_id] = Live(caller, on_stop, time.time(), head)
+        self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep)
         self._put("streams", "SET", f"{PREFIX}{stream_id}:caller", caller, "EX", self._keep)
         self._beat(stream_id)
 
-    def append(self, stream_id: str, number: int, data: bytes) -> None:
-        self._put("chunks", "XADD", f"{PREFIX}{stream_id}", f"{number}-0", "data", data, weight=len(data))
-        trimmed = self._live[stream_id].add(number, len(data), self._bytes)
+    def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
+        key = f"{PREFIX}{stream_id}"
+        self._put("chunks", "XADD", key, f"{last}-0", "first", first, "data", data, weight=len(data))
+        trimmed = self._live[stream_id].add(last, len(data), self._bytes)
         if trimmed:
             self._put("streams", "XTRIM", f"{PREFIX}{stream_id}", "MINID", f"{trimmed + 1}-0")
 
@@ -79,13 +85,13 @@ class ValkeyBuffer:
         live = self._live.pop(stream_id, None)
         if live is not None:
             self._put("streams", "XADD", f"{PREFIX}{stream_id}", f"{live.last + 1}-0", "end", live.last)
-            for key in ("", ":caller"):
+            for key in KEYS:
                 self._put("streams", "EXPIRE", f"{PREFIX}{stream_id}{key}", self._keep)
 
     def _beat(self, stream_id: str) -> None:
         """We are alive; and what we keep of it is kept."""
         self._put("streams", "SET", f"{PREFIX}{stream_id}:live", "1", "EX", max(1, int(self._lost)))
-        for key in ("", ":caller"):
+        for key in KEYS:
             self._put("streams", "EXPIRE", f"{PREFIX}{stream_id}{key}", self._keep)
 
     def _put(self, kind: str, *command: Any, weight: int = 0) -> None:
@@ -154,15 +160,24 @@ class ValkeyBuffer:
                 alive = await self._client.exists(f"{key}:live")
                 found = await self._client.xread({key: f"{after}-0"}, count=BATCH, block=BLOCK_MILLISECONDS if alive else None)
                 for ident, fields in found[0][1] if found else ():
-                    number = int(ident.split(b"-")[0])
-                    if number != after + 1:
+                    last = int(ident.split(b"-")[0])
+                    first = int(fields.get(b"first", last))
+                    if first > after + 1:
                         raise incomplete(stream_id, after)
                     if b"end" in fields:
                         return
-                    after = number
-                    yield Chunk(number, fields[b"data"])
+                    after = last
+                    yield Chunk(first, last, fields[b"data"])
                 if not found and not alive:
                     raise incomplete(stream_id, after) if await self._over(key, after) else lost(stream_id)
+        except self._faults as error:
+            raise StoreUnavailable(f"the buffer of streams does not answer: {error}") from None
+
+    async def head(self, stream_id: str, caller: str | None = None) -> str:
+        try:
+            if not await self._owned(stream_id, caller):
+                raise unknown(stream_id)
+            return (await self._client.get(f"{PREFIX}{stream_id}:head") or b"").decode()
         except self._faults as error:
             raise StoreUnavailable(f"the buffer of streams does not answer: {error}") from None
 

@@ -71,6 +71,13 @@ class BedrockInvokeReader(Reader):
         elif self._guarded or (self._finish and all(index in self._finish for index in self._blocks)):
             self._end_plain()
 
+    def stop(self) -> list[Event]:
+        if self._inner is None or self._done:
+            return super().stop()
+        self._pass_on(self._inner.stop())
+        out, self._out = self._out, []
+        return out
+
     def whole(self, body: dict[str, Any]) -> None:
         self._read_service(fit(Service, body))
         self._choose(body)

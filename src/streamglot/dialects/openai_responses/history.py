@@ -176,13 +176,13 @@ def build_input(request: Request, provider: str, built: Built) -> None:
     calls = {part.call_id: part.kind for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     items: list[dict[str, Any]] = []
     for message in messages:
-        items += _build_message(message, calls, provider, request.store)
+        items += build_message(message, calls, provider, request.store)
     if any(getattr(part, "cache", None) is not None for message in request.messages for part in message.parts):
         built.dropped.append("cache_control")
     built.body["input"] = items
 
 
-def _build_message(message: Message, calls: dict[str, CallKind], provider: str, store: bool | None) -> list[dict[str, Any]]:
+def build_message(message: Message, calls: dict[str, CallKind], provider: str, store: bool | None) -> list[dict[str, Any]]:
     """The items of one message. Texts and media that stand side by side in it are one item, if they share a phase."""
     items: list[dict[str, Any]] = []
     role = "user" if message.role == "tool" else message.role

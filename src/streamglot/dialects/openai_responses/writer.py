@@ -77,7 +77,8 @@ class ResponsesWriter(Writer):
 
     def __init__(self, *, mirror: Mapping[str, Any] | None = None, **more: Any) -> None:
         super().__init__(**more)
-        self._fields = {**_DEFAULTS, **{name: value for name, value in (mirror or {}).items() if name not in LIFECYCLE}}
+        self._asked = {name: value for name, value in (mirror or {}).items() if name not in LIFECYCLE}
+        self._fields = {**_DEFAULTS, **self._asked}
         self._output = Output(self.pieces)
         self._announced = False
         self._text = "output_text"
@@ -131,8 +132,16 @@ class ResponsesWriter(Writer):
             for step in ("created", "in_progress"):
                 self._lifecycle(step, "in_progress")
 
+    def queued(self) -> dict[str, Any]:
+        """The response before its stream begins: of one that is made in the background."""
+        return self._shown("queued")
+
     def _lifecycle(self, step: str, status: str, **more: Any) -> None:
-        self.response = {
+        self.response = self._shown(status, **more)
+        self._output.event(f"response.{step}", {"response": self.response})
+
+    def _shown(self, status: str, **more: Any) -> dict[str, Any]:
+        return {
             "id": self.id or "resp_0",
             "object": "response",
             "created_at": self.created,
@@ -145,7 +154,6 @@ class ResponsesWriter(Writer):
             "usage": write_usage(self.usage),
             **more,
         }
-        self._output.event(f"response.{step}", {"response": self.response})
 
     def write_end(self, event: StreamEnd) -> None:
         detail = DETAIL_OF.get(event.reason)
@@ -353,7 +361,8 @@ class ResponsesWriter(Writer):
         data = event.data if event.dialect == self.dialect else {}
         response, item, logprobs, told = (data.get(name) for name in ("response", "item", "logprobs", "event"))
         if isinstance(response, dict):
-            self._fields.update({name: value for name, value in response.items() if name not in LIFECYCLE})
+            repeats = {name: value for name, value in response.items() if name not in LIFECYCLE}
+            self._fields.update({**repeats, **self._asked})  # what we asked of the upstream may be something else
         elif isinstance(item, dict):
             self._hints.setdefault(str(item.get("type")), deque()).append(item)
         elif isinstance(logprobs, list):

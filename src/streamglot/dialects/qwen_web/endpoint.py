@@ -9,7 +9,7 @@ from ...messages import Request
 from ..endpoint import Endpoint, bearer, join
 
 
-def endpoint(base_url: str, request: Request, key: str = "", **_: Any) -> Endpoint:
-    chat_id = request.extra.get("chat_id")
+def endpoint(base_url: str, request: Request, key: str = "", chat_id: Any = "", **_: Any) -> Endpoint:
+    chat_id = chat_id or request.extra.get("chat_id")
     query = f"?chat_id={quote(chat_id, safe='')}" if isinstance(chat_id, str) and chat_id else ""
     return Endpoint(join(base_url, f"api/v2/chat/completions{query}"), bearer(key))

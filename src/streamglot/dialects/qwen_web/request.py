@@ -6,7 +6,7 @@ such message is known (a new chat, or one whose state was lost) the whole conver
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ...errors import Unsupported
@@ -29,6 +29,12 @@ DIALECT: Final = "qwen_web"
 PARAMETERS: Final[dict[str, str]] = {}
 """The web chat takes none of the shared parameters."""
 _LABELS: Final = {"user": "User", "assistant": "Assistant", "tool": "User"}
+
+
+def continued(state: Mapping[str, Any], message_id: str, timestamp: int) -> dict[str, Any]:
+    """What ``build`` must be told to go on with a conversation: ``state`` is what its streams said of it."""
+    told = {name: state.get(of) for name, of in (("chat_id", "chat_id"), ("parent_id", "response_id"))}
+    return {"message_id": message_id, "timestamp": timestamp, **{name: value for name, value in told.items() if value}}
 
 
 def build(

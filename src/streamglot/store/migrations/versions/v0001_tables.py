@@ -60,12 +60,22 @@ def upgrade() -> None:
         sa.Column("request", sa.Text),
         sa.Column("node", sa.LargeBinary),
         sa.Column("asked", sa.LargeBinary),
+        sa.Column("response_id", sa.Text, nullable=False, server_default=""),
+        sa.Column("retrievable", sa.Boolean, nullable=False, server_default=sa.true()),
+        sa.Column("wish", sa.Text),
     )
     op.create_index("turns_by_time", "turns", ["started"])
     op.create_index("turns_of_caller", "turns", ["caller", "started"])
     op.create_index("turns_of_session", "turns", ["session_id", "started"])
     op.create_index("turns_of_process", "turns", ["process"])
     op.create_index("turns_by_asked", "turns", ["asked"])
+    op.create_index("turns_by_response", "turns", ["response_id"])
+    op.create_table(
+        "withdrawals",
+        sa.Column("turn_id", sa.Text, primary_key=True),
+        sa.Column("at", sa.Double, nullable=False),
+        sqlite_with_rowid=False,
+    )
     op.create_table(
         "endings",
         sa.Column("turn_id", sa.Text, primary_key=True),
@@ -140,6 +150,7 @@ def upgrade() -> None:
         sa.Column("seen", sa.Double, nullable=False),
         sa.Column("last", sa.Integer),
         sa.Column("stopped", sa.Boolean, nullable=False),
+        sa.Column("head", sa.Text, nullable=False),
     )
     op.create_index("streams_by_time", "streams", ["seen"])
     op.create_table(

@@ -1,0 +1,52 @@
+"""A response that is asked for again: what it repeats of its request, and the items that it was made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...messages import Message, NativePart, Request, Response, ResponseChoice, TextPart, ToolCallPart
+from .history import build_message
+from .request import build
+from .response import build as build_response
+from .wire import DIALECT, mint, word
+
+
+def repeated(request: Request) -> dict[str, Any]:
+    """The fields of the client's body, but for its input."""
+    body = build(msgspec.structs.replace(request, messages=[])).body
+    del body["model"], body["input"]
+    instructions, _ = _split(request)
+    return {**body, "instructions": instructions} if instructions is not None else body
+
+
+def input_items(request: Request, response_id: str) -> list[dict[str, Any]]:
+    """All that was said before the answer, oldest first, each with an id that stays the same."""
+    _, messages = _split(request)
+    calls = {part.call_id: part.kind for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "assistant":
+            said = Response(f"{response_id}i{len(items)}", choices=[ResponseChoice(0, message.parts, "end")])
+            items += build_response(said)["output"]
+        else:
+            known = [part for part in message.parts if not isinstance(part, NativePart) or part.dialect == DIALECT]
+            told = build_message(Message(message.role, known), calls, DIALECT, None)
+            items += [{"status": "completed", **item} for item in told]
+    ids: set[str] = set()
+    for number, item in enumerate(items):
+        item_id = word(item, "id")
+        if not item_id or item_id in ids:
+            item_id = mint(item["type"], f"{response_id}i", number)
+        ids.add(item_id)
+        items[number] = {**item, "id": item_id}
+    return items
+
+
+def _split(request: Request) -> tuple[str | None, list[Message]]:
+    """The instructions, and what was said under them."""
+    first = request.messages[0] if request.messages else None
+    if first is not None and first.role == "system" and len(first.parts) == 1 and isinstance(first.parts[0], TextPart):
+        return first.parts[0].text, request.messages[1:]
+    return None, request.messages

@@ -1,0 +1,212 @@
+"""What is kept of an exchange: its session, its turn, and its stream for whoever wants to go on with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ..dialects import dialect
+from ..errors import RequestError, Unsupported, excerpt
+from ..events import Event, Extra, StreamError
+from ..messages import Message, Request, Response, TokenCounts
+from ..upstream import Upstream
+from ..upstream.prices import price
+from .call import Call
+from .config import Config
+from .faces import Face
+from .kept_stream import KeptStream
+from .keys import LOOPBACK, digest_of, presented
+from .record import Record
+
+if TYPE_CHECKING:
+    from ..store import Session, Started, Store
+
+NOTHING: Final = "none"
+"""The ``store.url`` of who wants nothing kept."""
+RESPONSES: Final = "openai_responses"
+_TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
+"""What a client said that the request for an upstream no longer shows."""
+_YES: Final = ("1", "true", "yes")
+
+
+async def open_store(config: Config, environment: Mapping[str, str], say: Callable[[Mapping[str, Any]], None]) -> Store | None:
+    """The store that the configuration wants. It is loaded here, because who keeps nothing need not wait for it."""
+    wanted = config.store
+    if wanted.url == NOTHING:
+        return None
+    from ..store import Store, StoreSettings, ValkeyBuffer, default_url
+
+    content = config.server.host in LOOPBACK if wanted.content is None else wanted.content
+    store = await Store.open(StoreSettings(url=wanted.url or default_url(environment), content=content, raw=wanted.raw), say)
+    if config.valkey.url:
+        await store.buffer.close()
+        store.buffer = ValkeyBuffer(config.valkey.url)
+    return store
+
+
+class Wish(msgspec.Struct):
+    """What a client says of how its answer is kept: ``keep`` lets it go on when the client is gone, ``background`` answers at
+    once and lets it go on."""
+
+    keep: bool = False
+    background: bool = False
+    conversation: bool = False
+
+
+def wish(face: Face, call: Call, body: dict[str, Any], store: Store | None) -> tuple[Wish, dict[str, Any]]:
+    """The client's wish, and the body without it: no upstream is to see it."""
+    rest = dict(body)
+    found = Wish(rest.pop("keep", None) is True)
+    found.keep = found.keep or call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
+    if face.dialect == RESPONSES and store is not None:
+        found.background = rest.pop("background", None) is True
+        found.conversation = bool(rest.pop("conversation", None))
+        if found.background and not store.settings.content:
+            raise Unsupported("an answer in the background must be kept, and store.content is off")
+    elif face.dialect == RESPONSES and rest.get("background"):
+        raise Unsupported("an answer in the background must be kept, and this gateway keeps nothing: set store.url")
+    found.keep = (found.keep or found.background) and store is not None
+    return found, rest
+
+
+class Keeping:
+    """One exchange as the store sees it. None of this waits but ``begin``. ``heard`` keeps the bytes of upstreams."""
+
+    def __init__(self, store: Store, face: Face, session: Session, answers: list[Message], wish: Wish, started: Started) -> None:
+        self.wish = wish
+        self.content = store.settings.content
+        self._store = store
+        self._face = face
+        self._session = session
+        self._answers = answers
+        self._turn = store.start(session, started)
+        self.heard = self._keep_bytes if store.settings.raw else None
+        self._asked: Request | None = None
+        self._more: dict[str, Any] = {}
+        self._stream: KeptStream | None = None
+
+    @classmethod
+    async def begin(
+        cls, store: Store, face: Face, call: Call, request: Request, body: dict[str, Any], record: Record, wish: Wish, id: str
+    ) -> Keeping:
+        """Finds the session, puts what was said before in front of a request that only names it, and starts the turn. ``id``
+        is the one that the client is given."""
+        from ..store import Started, is_probe, wanted
+
+        caller = record.key or anonymous(call.headers)
+        session = await store.find_session(wanted(caller, request, body, call.headers), request)
+        if wish.conversation and not session.new:
+            session.previous = await store.queries.last_turn(session.id, caller)
+        named = request.previous_response_id or (session.name if wish.conversation else "")
+        if request.previous_response_id and not session.previous:
+            raise RequestError(
+                f"there is no response {excerpt(named)} to go on from: it never was, it was deleted, or it was made with store: "
+                "false; send the whole conversation",
+                code="previous_response_not_found",
+            )
+        if session.previous and named:
+            past = await store.history(session)
+            if not past:
+                raise RequestError(
+                    f"what was said before {named!r} is not kept (store.content is off); send the whole conversation"
+                )
+            at = 1 if body.get("instructions") else 0
+            request.messages[at:at] = past
+            request.previous_response_id = None
+        started = Started(
+            caller=caller,
+            request_id=record.request_id,
+            dialect=face.dialect,
+            model=record.model,
+            request=request,
+            probe=is_probe(request),
+            response_id=id if face.dialect == RESPONSES else "",
+            retrievable=request.store is not False,
+            wish={name: body[name] for name in _TAKEN_OUT if body.get(name)},
+        )
+        keeping = cls(store, face, session, await store.answers(session), wish, started)
+        if face.dialect == RESPONSES and body.get("instructions"):
+            keeping._more["instructions"] = True  # those of one request do not hold for the next
+        return keeping
+
+    @property
+    def headers(self) -> dict[str, str]:
+        turn = {"x-streamglot-turn": self._turn.id, "x-streamglot-session": self._session.id}
+        return {**turn, "x-streamglot-stream": self._turn.id} if self._stream is not None else turn
+
+    # --- upstreams
+
+    def asked(self, request: Request, upstream: Upstream) -> Request:
+        """The request for this upstream, with the state of its own that the client dropped."""
+        from ..store import restore_echoes
+
+        self._asked = restore_echoes(request, self._answers, provider=upstream.name)
+        return self._asked
+
+    def state(self, upstream: Upstream) -> dict[str, Any]:
+        return self._session.state.get(upstream.name, {})
+
+    def learn(self, upstream: Upstream, events: list[Event]) -> None:
+        """State of the conversation, of an upstream that keeps it itself."""
+        for event in events:
+            if isinstance(event, Extra) and event.dialect == upstream.dialect:
+                self._turn.learn(upstream.name, event)
+
+    def _keep_bytes(self, chunk: bytes) -> None:
+        self._turn.frame("up", time.time() - self._turn.started.at, chunk)
+
+    # --- the stream
+
+    def open(self, stop: Callable[[], None], headers: Mapping[str, str]) -> None:
+        """From now on the stream can be gone on with. Without contents it is kept only for who asked for it, or elsewhere."""
+        from ..store import DatabaseBuffer
+
+        buffer, id = self._store.buffer, self._turn.id
+        if self._stream is None and (self.content or self.wish.keep or not isinstance(buffer, DatabaseBuffer)):
+            buffer.open(id, self._session.caller, stop, msgspec.json.encode(headers).decode())
+            self._stream = KeptStream(buffer, id, headers["content-type"], self._face.numbered)
+
+    def wrote(self, data: bytes) -> bytes:
+        """The bytes as they go to the client, with their numbers where its dialect has a place for them."""
+        return data if self._stream is None else self._stream.wrote(data)
+
+    def finish(self, record: Record, response: Response | None, error: StreamError | None, model: str, now: float) -> None:
+        """The true end of it; ``response`` is what came, where contents are kept."""
+        from ..store import Finished
+
+        if self._stream is not None:
+            self._stream.end()
+        if response is None:
+            usage = record.usage
+            response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
+        response.error = response.error or error
+        if record.dropped:
+            self._more["dropped"] = record.dropped
+        self._turn.finish(
+            Finished(
+                ending=record.ending or "error",
+                response=response,
+                upstream=record.upstream,
+                upstream_dialect=record.upstream_dialect,
+                upstream_model=model,
+                upstream_request=self._asked,
+                cost=price(response.usage, model, record.upstream),
+                timings={"seconds": now - record.began, "longest_gap": record.longest_gap},
+                first_event=record.first_event - record.began if record.first_event else 0.0,
+                more=self._more,
+            )
+        )
+
+
+def anonymous(headers: Mapping[str, str]) -> str:
+    """Who asks, where no keys are asked for: clients that present different ones are different callers."""
+    secret = presented(headers)
+    return f"anonymous:{digest_of(secret)[:16]}" if secret else ""
+
+
+def learns(upstream: Upstream | None) -> bool:
+    """Does this upstream keep conversations itself, and tell how to go on with them?"""
+    return upstream is not None and dialect(upstream.dialect).continued is not None

@@ -1,0 +1,79 @@
+"""Finding by little: the beginning of an id, or nothing but "the last one"."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import Table, func, or_, select
+
+from ..messages import Message
+from . import schema
+from .conversation import HASH_BYTES
+from .database import Database
+
+_SAYS_NOTHING: Final = hashlib.blake2b(msgspec.json.encode(Message("assistant", [])), digest_size=HASH_BYTES).digest()
+"""The hash of an answer of which nothing came."""
+
+
+class Answered(Struct):
+    """A turn that somebody can go on from."""
+
+    turn_id: str
+    session_id: str
+    caller: str
+
+
+class Lookup:
+    """For the operator, who sees all."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def turns_like(self, beginning: str, most: int = 2) -> list[str]:
+        return await self._like(schema.turns, beginning, most)
+
+    async def sessions_like(self, beginning: str, most: int = 2) -> list[str]:
+        return await self._like(schema.sessions, beginning, most)
+
+    async def _like(self, table: Table, beginning: str, most: int) -> list[str]:
+        question = select(table.c.id).where(table.c.id.startswith(beginning, autoescape=True)).order_by(table.c.id).limit(most)
+        return [row.id for row in await self._database.fetch(question)]
+
+    async def sessions_in(self, directory: str, most: int) -> list[str]:
+        """Those of a directory, the one with the newest turn first."""
+        sessions, turns = schema.sessions, schema.turns
+        question = select(sessions.c.id).join(turns, turns.c.session_id == sessions.c.id)
+        question = question.where(sessions.c.directory == directory, ~turns.c.probe).group_by(sessions.c.id)
+        rows = await self._database.fetch(question.order_by(func.max(turns.c.started).desc()).limit(most))
+        return [row.id for row in rows]
+
+    async def last_answered(
+        self, *, session_id: str = "", directory: str | None = None, callers: Collection[str] = (), beginning: str = ""
+    ) -> Answered | None:
+        """The newest turn with an answer whose contents were kept: of a session, of a directory, of these ``callers`` and of
+        those whose names have this ``beginning``."""
+        sessions, turns, answers = schema.sessions, schema.turns, schema.answers
+        question: Any = (
+            select(turns.c.id, turns.c.session_id, turns.c.caller)
+            .join(sessions, sessions.c.id == turns.c.session_id)
+            .join(answers, answers.c.turn_id == turns.c.id)
+            .where(~turns.c.probe, answers.c.choice == 0, answers.c.message != _SAYS_NOTHING)
+            .order_by(turns.c.started.desc(), turns.c.id.desc())
+            .limit(1)
+        )
+        if session_id:
+            question = question.where(turns.c.session_id == session_id)
+        if directory is not None:
+            question = question.where(sessions.c.directory == directory)
+        if callers:
+            question = question.where(or_(turns.c.caller.in_(callers), turns.c.caller.startswith(beginning, autoescape=True)))
+        rows = await self._database.fetch(question)
+        return Answered(rows[0].id, rows[0].session_id, rows[0].caller) if rows else None
+
+    async def count_turns(self) -> int:
+        rows = await self._database.fetch(select(func.count()).select_from(schema.turns))
+        return int(rows[0][0])

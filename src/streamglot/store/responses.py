@@ -1,0 +1,77 @@
+"""Answers that a client may ask for again by their id, or go on from. It can withdraw one, and then it is there no more for
+that client; the turn itself stays in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+from sqlalchemy import Row, and_, select
+from sqlalchemy.exc import DBAPIError
+
+from . import schema
+from .database import Database, StoreUnavailable, passing
+from .queries import Queries, TurnDetail, known_as
+from .recent import Recent
+from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
+
+ELSEWHERE_SECONDS: Final = COMMIT_SECONDS + 0.1
+"""A turn of another process that is not there after this is not there."""
+RETRIEVABLE: Final = and_(
+    schema.turns.c.retrievable,
+    ~select(schema.withdrawals.c.turn_id).where(schema.withdrawals.c.turn_id == schema.turns.c.id).exists(),
+)
+
+
+class Responses:
+    def __init__(self, database: Database, queries: Queries, recent: Recent, writer: Writer) -> None:
+        self._database = database
+        self._queries = queries
+        self._recent = recent
+        self._writer = writer
+
+    async def find(self, response_id: str, caller: str | None) -> TurnDetail | None:
+        """The turn that gave this response, whether it runs or has ended."""
+        row = await self._row(response_id, caller)
+        return await self._queries.turn(row.id, caller) if row is not None else None
+
+    async def withdraw(self, response_id: str, caller: str | None) -> bool:
+        """Nobody gets it by its id from now on. False if nobody did."""
+        row = await self._row(response_id, caller)
+        if row is None:
+            return False
+        try:
+            async with self._database.writing() as connection:
+                await connection.execute(self._database.insert_new(schema.withdrawals), {"turn_id": row.id, "at": time.time()})
+        except (DBAPIError, OSError) as error:
+            if not passing(error):
+                raise
+            raise StoreUnavailable("the database does not take the deletion now; try again") from None
+        self._recent.withdraw(row.id)
+        return True
+
+    async def _row(self, response_id: str, caller: str | None) -> Row[Any] | None:
+        """A turn of ours may still be on its way to the database, and so may one of another process."""
+        turns = schema.turns
+        question = select(turns.c.id, RETRIEVABLE.label("retrievable")).where(known_as(response_id))
+        if caller is not None:
+            question = question.where(turns.c.caller == caller)
+        question = question.order_by(turns.c.started.desc()).limit(1)
+        ours = self._recent.knows(response_id)
+        if ours:
+            await settled(self._writer)
+        rows = await self._database.fetch(question)
+        if not rows and not ours:
+            await asyncio.sleep(ELSEWHERE_SECONDS)
+            rows = await self._database.fetch(question)
+        return rows[0] if rows and rows[0].retrievable else None
+
+
+async def settled(writer: Writer) -> None:
+    """Waits until what was put before is in the database."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await writer.flush()
+    except TimeoutError:
+        raise StoreUnavailable("the turn is not in the database yet; try again") from None

@@ -1,0 +1,38 @@
+"""What an answer cost, where the price of its model is known; nothing is asked of a network."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ..messages import TokenCounts
+from .local import NAME as LOCAL
+
+
+def price(usage: TokenCounts, model: str, upstream: str) -> float | None:
+    """In US dollars; None where it is not known."""
+    if upstream == LOCAL:
+        return 0.0
+    prices = _prices()
+    if prices is None or usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    counted = prices.Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    try:
+        return float(prices.calc_price(counted, model_ref=model.rsplit("/", 1)[-1], provider_id=upstream).total_price)
+    except (LookupError, ValueError):
+        return None
+
+
+@lru_cache(1)
+def _prices() -> Any:
+    """The table of prices: a package that may be missing, and that takes a while to load."""
+    try:
+        import genai_prices
+    except ModuleNotFoundError:
+        return None
+    return genai_prices

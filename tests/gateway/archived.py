@@ -1,0 +1,61 @@
+"""Turns in the database of a gateway, put there as another worker would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gateway.running import Running
+from store.turns import answer
+from streamglot.messages import Request, Response
+from streamglot.store import Finished, Started, Store, StoreSettings, Turn, Wanted
+from waiting import PATIENCE
+
+T = TypeVar("T")
+
+
+def database(folder: Path) -> str:
+    return f"sqlite:///{folder}/kept.db"
+
+
+def with_store(url: str, work: Callable[[Store], Awaitable[T]], **settings: Any) -> T:
+    """Does this with a store of its own, and writes everything."""
+
+    async def within() -> T:
+        store = await Store.open(StoreSettings(url=url, **settings))
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(within())
+
+
+def inside(gateway: Running, work: Coroutine[Any, Any, T]) -> T:
+    """Does this in the loop of the gateway, with its own store."""
+    ticker = gateway.gateway._ticker
+    assert ticker is not None
+    return asyncio.run_coroutine_threadsafe(work, ticker.get_loop()).result(PATIENCE)
+
+
+def store_of(gateway: Running) -> Store:
+    store = gateway.gateway.store
+    assert store is not None
+    return store
+
+
+async def keep(
+    store: Store, request: Request, response: Response | None = None, *, caller: str = "", name: str = "", **more: Any
+) -> Turn:
+    """A whole turn. What ``Started`` does not know is of its end; without an ending it is that of the response."""
+    session = await store.find_session(Wanted(caller=caller, name=name), request)
+    start = {field: more.pop(field) for field in Started.__struct_fields__ if field in more}
+    turn = store.start(session, Started(**{"caller": caller, "model": request.model, "request": request, **start}))
+    for direction, at, data in more.pop("frames", ()):
+        turn.frame(direction, at, data)
+    said = response or answer("yes")
+    ending = more.pop("ending", "error" if said.error else said.choices[0].stop_reason)
+    turn.finish(Finished(ending=ending, response=said, upstream="one", upstream_dialect="anthropic", **more))
+    return turn

@@ -1,0 +1,247 @@
+"""What a gateway keeps of its exchanges: turns with their true endings, sessions, and state that goes back to its provider."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.asking import CLIENT_DIALECTS, body_of, path_of
+from gateway.kept import chunk, keeping, kept, said
+from gateway.raw import RawClient
+from gateway.running import running
+from gateway.upstream import Cut, HostileUpstream, Until, sse, streamed, unfinished, whole
+from streamglot.messages import ReasoningPart, TextPart
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/kept.db"
+
+
+@pytest.mark.parametrize("dialect", CLIENT_DIALECTS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_turn_is_kept_whole(upstream: HostileUpstream, url: str, dialect: str, stream: bool) -> None:
+    upstream.scripts["told"] = said("Hello", " world")
+    with keeping(upstream, url) as gateway:
+        answer = gateway.ask(path_of(dialect, "openai_chat/told", stream), body_of(dialect, "openai_chat/told", stream))
+        assert answer.status == 200
+        (turn,) = kept(url)
+    assert turn.ending == "end"
+    assert turn.id == answer.headers["x-streamglot-turn"]
+    assert turn.session_id == answer.headers["x-streamglot-session"]
+    assert turn.dialects == {"client": dialect, "upstream": "openai_chat"}
+    assert (turn.model, turn.upstream, turn.upstream_model) == ("openai_chat/told", "openai_chat", "told")
+    assert turn.request is not None
+    assert turn.request.messages[-1].text == "q"
+    assert turn.upstream_request is not None
+    assert turn.upstream_request.model == "told"
+    assert turn.response is not None
+    assert turn.response.choices[0].text == "Hello world"
+    assert turn.usage is not None
+    assert (turn.usage.input_tokens, turn.usage.output_tokens) == (3, 4)
+    assert turn.duration is not None
+    assert turn.timings["first_event"] > 0
+
+
+def test_every_ending_is_the_true_one(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["cut"] = unfinished(chunk({"content": "half an"}), end=Cut())
+    upstream.scripts["refused"] = whole({"error": {"message": "no such model"}}, 404)
+    upstream.scripts["long"] = streamed(chunk({"content": "on and"}), chunk({}, "length"), sse("[DONE]"))
+    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    with keeping(upstream, url) as gateway:
+        for model in ("cut", "refused", "long"):
+            gateway.ask(path_of("openai_chat", model), body_of("openai_chat", f"openai_chat/{model}"))
+        client = RawClient(gateway.port)
+        client.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/slow"))
+        client.read_until(b"first")
+        client.hang_up()
+        found = {
+            turn.upstream_model or turn.model: turn for turn in kept(url, lambda found: len(found) == 4 and found[-1].ending)
+        }
+    endings = {name: turn.ending for name, turn in found.items()}
+    assert endings == {"cut": "truncated", "openai_chat/refused": "error", "long": "length", "slow": "client_gone"}
+    for name, text in (("cut", "half an"), ("long", "on and"), ("slow", "first")):
+        response = found[name].response
+        assert response is not None
+        assert response.choices[0].text == text
+    assert found["cut"].error is not None
+    assert found["cut"].error.code == "upstream_truncated"
+    refusal = found["openai_chat/refused"].error
+    assert refusal is not None
+    assert refusal.status == 404
+    assert "no such model" in refusal.message
+
+
+def test_nothing_is_kept_where_nothing_is_wanted(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = said("secret words")
+    with keeping(upstream, url, store={"content": False}) as gateway:
+        answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/told"))
+        (turn,) = kept(url)
+        assert "x-streamglot-stream" not in answer.headers
+    assert (turn.ending, turn.request, turn.response, turn.upstream_request) == ("end", None, None, None)
+    assert turn.usage is not None
+    assert turn.usage.output_tokens == 4
+    assert b"secret" not in b"".join(path.read_bytes() for path in Path(url.removeprefix("sqlite:///")).parent.iterdir())
+    with running() as gateway:
+        off = gateway.ask("/v1/streams/x")
+        assert (off.status, off.json()["error"]["code"]) == (404, "store_off")
+
+
+# --- sessions
+
+
+def spoken(*texts: str) -> dict[str, Any]:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
+    return {"model": "openai_chat/told", "messages": messages, "stream": True}
+
+
+def test_a_conversation_is_one_session(upstream: HostileUpstream, url: str) -> None:
+    """By what was said, by a name that the client gives, and never with somebody else."""
+    upstream.scripts["told"] = said("Hello", " world")
+    with keeping(upstream, url) as gateway:
+
+        def session(body: dict[str, Any], **headers: str) -> str:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            return gateway.ask("/v1/chat/completions", body, sent).headers["x-streamglot-session"]
+
+        first = session(spoken("one"))
+        assert session(spoken("one", "Hello world", "two")) == first
+        assert session(spoken("one", "  Hello   world", "two again")) == first
+        assert session(spoken("another")) != first
+        assert session(spoken("one", "Hello world", "two"), x_api_key="somebody") != first
+        named = session(spoken("x"), x_streamglot_session="mine")
+        assert session(spoken("y"), x_streamglot_session="mine") == named != first
+        assert session(spoken("y"), x_streamglot_session="mine", x_api_key="somebody") != named
+
+
+def test_an_answer_is_continued_by_its_id(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = said("Hello", " world")
+    with keeping(upstream, url) as gateway:
+        body = {"model": "openai_chat/told", "input": "one", "instructions": "Be brief."}
+        first = gateway.ask("/v1/responses", body)
+        second = gateway.ask(
+            "/v1/responses",
+            {"model": "openai_chat/told", "input": "two", "previous_response_id": first.json()["id"], "instructions": "Sing."},
+        )
+        assert second.status == 200, second.body
+        third = gateway.ask(
+            "/v1/responses", {"model": "openai_chat/told", "input": "three", "previous_response_id": second.json()["id"]}
+        )
+        assert third.json()["previous_response_id"] == second.json()["id"]
+        sent = [one.body["messages"] for one in upstream.requests("told")[-2:]]
+        unknown = gateway.ask("/v1/responses", {"model": "openai_chat/told", "input": "x", "previous_response_id": "resp_no"})
+        assert unknown.status == 400
+        assert unknown.json()["error"]["code"] == "previous_response_not_found"
+    conversation = [("user", "one"), ("assistant", "Hello world"), ("user", "two")]
+    assert [(one["role"], one["content"]) for one in sent[0]] == [("system", "Sing."), *conversation]
+    later = [*conversation, ("assistant", "Hello world"), ("user", "three")]
+    assert [(one["role"], one["content"]) for one in sent[1]] == later
+
+
+def test_a_conversation_by_its_name(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = said("Hello", " world")
+    with keeping(upstream, url) as gateway:
+        for said_now in ("one", "two"):
+            body = {"model": "openai_chat/told", "input": said_now, "conversation": {"id": "conv_1"}}
+            assert gateway.ask("/v1/responses", body).status == 200
+            kept(url, lambda found: found and all(turn.ending for turn in found))
+        sent = upstream.requests("told")[-1].body["messages"]
+    assert [one["content"] for one in sent] == ["one", "Hello world", "two"]
+
+
+# --- state of providers
+
+
+ANTHROPIC = (
+    sse({"type": "message_start", "message": {"id": "m", "model": "c", "role": "assistant", "content": [], "usage": {}}}),
+    sse({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}),
+    sse({"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "Hm."}}),
+    sse({"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "signed"}}),
+    sse({"type": "content_block_stop", "index": 0}),
+    sse(
+        {
+            "type": "content_block_start",
+            "index": 1,
+            "content_block": {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}},
+        }
+    ),
+    sse({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": '{"city": "Rome"}'}}),
+    sse({"type": "content_block_stop", "index": 1}),
+    sse({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 5}}),
+    sse({"type": "message_stop"}),
+)
+GEMINI_PART = {"functionCall": {"name": "weather", "args": {"city": "Oslo"}}, "thoughtSignature": "Z2VtaW5p"}
+GEMINI = sse(
+    {
+        "candidates": [{"index": 0, "content": {"role": "model", "parts": [GEMINI_PART]}, "finishReason": "STOP"}],
+        "responseId": "g",
+        "modelVersion": "g",
+    }
+)
+
+
+def test_signatures_survive_a_client_that_drops_them(upstream: HostileUpstream, url: str) -> None:
+    """A tool conversation over two providers, by a chat client that knows no signatures: each gets its own back, no other's."""
+    upstream.scripts["signs"] = [streamed(*ANTHROPIC), streamed(*ANTHROPIC), streamed(*ANTHROPIC)]
+    upstream.scripts["signs-too"] = [streamed(GEMINI), streamed(GEMINI)]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "What is the weather?"}]
+    tools = body_of("openai_chat", "x", tools=("weather",))["tools"]
+    with keeping(upstream, url) as gateway:
+        for model in ("anthropic/signs", "gemini/signs-too", "anthropic/signs", "gemini/signs-too"):
+            answer = gateway.ask("/v1/chat/completions", {"model": model, "messages": messages, "tools": tools}).json()
+            call = answer["choices"][0]["message"]["tool_calls"][0]
+            plain = {"id": call["id"], "type": "function", "function": call["function"]}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [plain]})
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": "rain"})
+        claude = upstream.requests("signs")[-1].body["messages"]
+        google = upstream.requests("signs-too")[-1].body["contents"]
+        assert len({turn.session_id for turn in kept(url, lambda found: len(found) == 4 and found[-1].ending)}) == 1
+    own = [block for one in claude if one["role"] == "assistant" for block in one["content"]]
+    assert [block.get("signature") for block in own if block["type"] == "thinking"] == ["signed"]
+    assert [block["input"]["city"] for block in own if block["type"] == "tool_use"] == ["Rome", "Oslo"]
+    parts = [part for one in google if one["role"] == "model" for part in one["parts"] if "functionCall" in part]
+    assert [part["functionCall"]["args"]["city"] for part in parts] == ["Rome", "Oslo", "Rome"]
+    assert [part.get("thoughtSignature") for part in parts].count("Z2VtaW5p") == 1
+    assert parts[1].get("thoughtSignature") == "Z2VtaW5p"
+
+
+def test_a_web_chat_goes_on_where_it_was(upstream: HostileUpstream, url: str) -> None:
+    """The upstream keeps the conversation: what it said of it is in the next request, which has only the new words."""
+
+    def answer(number: int) -> list[Any]:
+        created = {"response.created": {"chat_id": "chat_9", "parent_id": "p", "response_id": f"r{number}"}}
+        delta = {"choices": [{"delta": {"role": "assistant", "content": "Hello", "phase": "answer", "status": "typing"}}]}
+        done = {"choices": [{"delta": {"content": "", "phase": "answer", "status": "finished"}}]}
+        return list(streamed(sse(created, delta, done)))
+
+    upstream.scripts["web"] = [answer(1), answer(2)]
+    web = {"qwen": {"dialect": "qwen_web", "base_url": upstream.url, "attempts": 1}}
+    with keeping(upstream, url, upstreams=web) as gateway:
+        one = {"role": "user", "content": "one"}
+        gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [one]})
+        echo = {"role": "assistant", "content": "Hello"}
+        two = {"role": "user", "content": "two"}
+        again = gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [one, echo, two]})
+        assert again.status == 200, again.body
+    first, second = upstream.requests("web")[-2:]
+    assert (first.body["parent_id"], first.body["messages"][0]["content"]) == (None, "one")
+    assert (second.body["chat_id"], second.body["parent_id"]) == ("chat_9", "r1")
+    assert second.body["messages"][0]["content"] == "two"
+    assert second.path.endswith("chat_id=chat_9")
+    assert second.body["messages"][0]["fid"] not in ("", first.body["messages"][0]["fid"])
+
+
+def test_reasoning_is_kept_too(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["thinks"] = streamed(chunk({"reasoning_content": "Hm."}), chunk({"content": "Yes."}), chunk({}, "stop"))
+    with keeping(upstream, url, store={"raw": True}) as gateway:
+        gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/thinks"))
+        (turn,) = kept(url)
+    assert turn.response is not None
+    assert [(type(part), part.text) for part in turn.response.choices[0].parts] == [  # type: ignore[union-attr]
+        (ReasoningPart, "Hm."),
+        (TextPart, "Yes."),
+    ]

@@ -1,0 +1,305 @@
+"""Responses that are asked for again, as the vendor's own client does it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types.responses import Response as TheirResponse
+
+from gateway.archived import database, inside, keep, store_of, with_store
+from gateway.conftest import upstreams_at
+from gateway.running import Running, running
+from gateway.scenarios import COMPLETED, DONE, END, MESSAGE, PLAIN, responses, said
+from gateway.upstream import HostileUpstream, Until, sse, streamed
+from store.turns import answer, ask, assistant, call, result, thought, user
+from streamglot.dialects import dialect
+from streamglot.events import StreamError
+from streamglot.gateway.keys import digest_of
+from streamglot.messages import MediaPart, Message, Request, TextPart
+from streamglot.store import Started, Store, Wanted
+from waiting import until
+
+RESPONSES = "openai_responses"
+KEYS = [{"name": "me", "hash": digest_of("mine")}, {"name": "you", "hash": digest_of("yours")}]
+BODY: dict[str, Any] = {
+    "model": "small",
+    "instructions": "Be brief.",
+    "input": "Which way?",
+    "metadata": {"place": "here"},
+    "temperature": 0.5,
+    "max_output_tokens": 99,
+    "reasoning": {"effort": "low"},
+    "text": {"format": {"type": "json_object"}},
+    "tools": [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": True}],
+    "tool_choice": {"type": "function", "name": "look"},
+    "parallel_tool_calls": False,
+    "truncation": "auto",
+}
+
+
+def client(gateway: Running, key: str = "mine") -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    config = {"store": {"url": database(tmp_path_factory.mktemp("responses"))}, "server": {"keys": KEYS}}
+    with running(config) as started:
+        yield started
+
+
+def kept(gateway: Running, ident: str, request: Request | None = None, response: Any = None, **more: Any) -> None:
+    """A turn that ended in another process."""
+    request = request or dialect(RESPONSES).parse_request(BODY)
+    more = {"caller": "me", "dialect": RESPONSES, "response_id": ident, **more}
+    with_store(gateway.gateway.loaded.config.store.url, lambda store: keep(store, request, response, **more))
+
+
+def raises(status: int, gateway: Running, work: Any) -> openai.APIStatusError:
+    with pytest.raises(openai.APIStatusError) as caught:
+        work(client(gateway))
+    assert caught.value.status_code == status
+    return caught.value
+
+
+# --- retrieve
+
+
+def test_a_response_again(gateway: Running) -> None:
+    wish = {"previous_response_id": "resp_before", "background": True}
+    kept(gateway, "resp_again", response=answer(thought("Hm."), "North.", call("c1", "look", "{}")), wish=wish)
+    found = client(gateway).responses.retrieve("resp_again")
+    assert isinstance(found, TheirResponse)
+    assert (found.id, found.status, found.model, found.output_text) == ("resp_again", "completed", "small", "North.")
+    assert [item.type for item in found.output] == ["reasoning", "message", "function_call"]
+    assert found.usage is not None
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (25, 15)
+    assert found.completed_at is not None
+    told = found.model_dump()
+    for name, value in {**BODY, **wish}.items():
+        if name == "tools":
+            assert [tool["name"] for tool in told["tools"]] == ["look"]
+        elif isinstance(value, dict) and name in ("reasoning", "text", "tool_choice"):
+            assert told[name].items() >= value.items()
+        elif name != "input":
+            assert told[name] == value, name
+    assert client(gateway).responses.retrieve("resp_again").model_dump() == told  # the ids of its items too
+
+
+@pytest.mark.parametrize(
+    ("ending", "response", "status", "detail"),
+    [
+        ("length", answer("Nor"), "incomplete", "max_output_tokens"),
+        ("content_filter", answer("Nor"), "incomplete", "content_filter"),
+        ("client_gone", answer("Nor"), "cancelled", None),
+        ("cancelled", answer("Nor"), "cancelled", None),
+        ("truncated", answer("Nor", error=StreamError("upstream_truncated", "it broke off")), "failed", None),
+        ("error", answer(error=StreamError("rate_limit_exceeded", "too fast", "upstream", True, 429)), "failed", None),
+        ("tool_calls", answer("Nor"), "completed", None),
+    ],
+)
+def test_every_ending(gateway: Running, ending: str, response: Any, status: str, detail: str | None) -> None:
+    response.choices[0].stop_reason = ending if ending in ("length", "content_filter", "tool_calls") else None
+    kept(gateway, f"resp_{ending}", response=response, ending=ending)
+    found = client(gateway).responses.retrieve(f"resp_{ending}")
+    assert (found.id, found.status) == (f"resp_{ending}", status)
+    assert (found.incomplete_details.reason if found.incomplete_details else None) == detail
+    assert (found.error.code if found.error else None) == (response.error.code if response.error else None)
+    assert found.output_text == ("" if ending == "error" else "Nor")
+
+
+def test_one_that_goes_on_and_one_that_was_interrupted(gateway: Running) -> None:
+    store = store_of(gateway)
+    request = dialect(RESPONSES).parse_request(BODY)
+
+    async def begin() -> Any:
+        session = await store.find_session(Wanted(caller="me"), request)
+        return store.start(
+            session, Started(caller="me", request=request, dialect=RESPONSES, model="small", response_id="resp_runs")
+        )
+
+    turn = inside(gateway, begin())
+    found = client(gateway).responses.retrieve("resp_runs")  # at once, before anything was written by itself
+    assert (found.status, found.output, found.instructions, found.error) == ("in_progress", [], "Be brief.", None)
+    inside(gateway, store.process.end())
+    found = client(gateway).responses.retrieve("resp_runs")
+    assert found.status == "failed"
+    assert found.error is not None
+    assert str(found.error.code) == "interrupted"
+    assert turn.finished is None
+
+
+def test_what_cannot_be_had(gateway: Running) -> None:
+    kept(gateway, "resp_unkept", retrievable=False)
+    kept(gateway, "resp_yours", caller="you")
+    kept(gateway, "chatcmpl-1", dialect="openai_chat")
+    assert client(gateway, "yours").responses.retrieve("resp_yours").id == "resp_yours"
+    for ident in ("resp_none", "resp_unkept", "resp_yours", "chatcmpl-1"):
+        for work in (
+            lambda client, ident=ident: client.responses.retrieve(ident),
+            lambda client, ident=ident: client.responses.delete(ident),
+            lambda client, ident=ident: client.responses.input_items.list(ident),
+        ):
+            error = raises(404, gateway, work)
+            assert error.code == "response_not_found"
+            assert repr(ident) in error.message
+
+
+def test_without_contents(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    request = dialect(RESPONSES).parse_request(BODY)
+    with_store(url, lambda store: keep(store, request, dialect=RESPONSES, response_id="resp_bare"), content=False)
+    with running({"store": {"url": url}}) as gateway:
+        error = raises(404, gateway, lambda client: client.responses.retrieve("resp_bare"))
+        assert error.code == "content_not_kept"
+
+
+# --- delete
+
+
+async def _continued(store: Store, ident: str) -> str:
+    session = await store.find_session(Wanted(caller="me", response_id=ident), ask(user("and then?")))
+    return session.previous
+
+
+def test_a_response_that_is_taken_back(gateway: Running) -> None:
+    kept(gateway, "resp_taken")
+    assert inside(gateway, _continued(store_of(gateway), "resp_taken"))
+    deleted = gateway.ask("/v1/responses/resp_taken", headers={"x-api-key": "mine"}, method="DELETE")
+    assert deleted.json() == {"id": "resp_taken", "object": "response.deleted", "deleted": True}
+    raises(404, gateway, lambda client: client.responses.retrieve("resp_taken"))
+    raises(404, gateway, lambda client: client.responses.input_items.list("resp_taken"))
+    raises(404, gateway, lambda client: client.responses.delete("resp_taken"))
+    assert not inside(gateway, _continued(store_of(gateway), "resp_taken"))
+    turn = gateway.ask("/turns/resp_taken", headers={"x-api-key": "mine"})
+    assert turn.json()["response_id"] == "resp_taken"  # the log keeps it
+
+
+def test_one_that_ended_here_a_moment_ago(gateway: Running) -> None:
+    """It may still be on its way to the database, and this process remembers it."""
+    store, request = store_of(gateway), dialect(RESPONSES).parse_request(BODY)
+    for ident, may in (("resp_now", True), ("resp_now_unkept", False)):
+        inside(gateway, keep(store, request, caller="me", dialect=RESPONSES, response_id=ident, retrievable=may))
+    assert client(gateway).responses.retrieve("resp_now").status == "completed"
+    raises(404, gateway, lambda client: client.responses.retrieve("resp_now_unkept"))
+    assert inside(gateway, _continued(store, "resp_now"))
+    assert not inside(gateway, _continued(store, "resp_now_unkept"))
+    client(gateway).responses.delete("resp_now")
+    assert not inside(gateway, _continued(store, "resp_now"))
+
+
+def test_one_that_another_worker_took_back(gateway: Running) -> None:
+    store, request = store_of(gateway), dialect(RESPONSES).parse_request(BODY)
+    inside(gateway, keep(store, request, caller="me", dialect=RESPONSES, response_id="resp_elsewhere"))
+    assert inside(gateway, _continued(store, "resp_elsewhere"))
+    inside(gateway, store.writer.flush())
+    url = gateway.gateway.loaded.config.store.url
+    assert with_store(url, lambda other: other.responses.withdraw("resp_elsewhere", "me"))
+    assert not inside(gateway, _continued(store, "resp_elsewhere"))
+
+
+# --- input items
+
+LONG = [
+    Message("system", [TextPart("Be brief.")]),
+    Message("user", [TextPart("See "), MediaPart("image/png", "iVBORw0KGgo=")]),
+    assistant(thought("Hm.", "sig"), "Looking.", call("c1", "look", "{}")),
+    result("c1", "a tree"),
+    user("And now?"),
+]
+
+
+def test_what_it_was_made_of(gateway: Running) -> None:
+    kept(gateway, "resp_items", Request(model="small", messages=LONG, dialect=RESPONSES))
+    listed = client(gateway).responses.input_items.list("resp_items", order="asc", limit=100)
+    kinds = [item.type for item in listed.data]
+    assert kinds == ["message", "reasoning", "message", "function_call", "function_call_output", "message"]
+    told = [item.model_dump() for item in listed.data]
+    assert [part["type"] for part in told[0]["content"]] == ["input_text", "input_image"]
+    assert (told[2]["role"], told[2]["content"][0]["text"]) == ("assistant", "Looking.")
+    assert (told[3]["call_id"], told[4]["call_id"], told[4]["output"]) == ("c1", "c1", "a tree")
+    ids = [item["id"] for item in told]
+    assert len(set(ids)) == 6
+    pages: list[str] = [item.id or "" for item in client(gateway).responses.input_items.list("resp_items", limit=2)]
+    assert pages == ids[::-1]  # the newest first, page after page, with the same ids
+    page = client(gateway).responses.input_items.list("resp_items", order="asc", after=ids[3], limit=2)
+    assert ([item.id for item in page.data], page.has_more) == (ids[4:], False)
+    assert client(gateway).responses.retrieve("resp_items").instructions == "Be brief."
+    raises(404, gateway, lambda client: client.responses.input_items.list("resp_items", after="msg_none"))
+    raises(400, gateway, lambda client: client.responses.input_items.list("resp_items", order="up"))
+    raises(400, gateway, lambda client: client.responses.input_items.list("resp_items", limit=101))
+
+
+# --- from the first request on
+
+
+@pytest.fixture(scope="module")
+def whole(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    config = {"store": {"url": database(tmp_path_factory.mktemp("whole"))}, "server": {"keys": KEYS}}
+    with running({**config, "upstreams": upstreams_at(upstream.url)}) as started:
+        yield started
+
+
+def same(given: TheirResponse, again: TheirResponse) -> None:
+    """All that the client was given is there again."""
+    assert again.model_copy(update={"completed_at": given.completed_at}).model_dump() == given.model_dump()
+
+
+def said_before(client: openai.OpenAI, ident: str) -> list[str]:
+    return [item.model_dump()["content"][0]["text"] for item in client.responses.input_items.list(ident, order="asc")]
+
+
+@pytest.mark.parametrize("kind", ["openai_chat", RESPONSES])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_was_given_is_there_again(whole: Running, upstream: HostileUpstream, kind: str, stream: bool) -> None:
+    upstream.scripts["again"] = streamed(PLAIN if kind == "openai_chat" else responses(*MESSAGE, COMPLETED))
+    mine = client(whole)
+    asked = {**BODY, "model": f"{kind}/again"}
+    if stream:
+        given = list(mine.responses.create(**asked, stream=True))[-1].response
+    else:
+        given = mine.responses.create(**asked)
+    assert given.output_text
+    same(given, mine.responses.retrieve(given.id))
+    assert said_before(mine, given.id) == ["Which way?"]
+    raises(404, whole, lambda _: client(whole, "yours").responses.retrieve(given.id))
+
+
+def test_going_on_and_taking_back(whole: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["going"] = streamed(PLAIN)
+    mine = client(whole)
+    first = mine.responses.create(model="openai_chat/going", input="one", instructions="Be brief.")
+    second = mine.responses.create(model="openai_chat/going", input="two", previous_response_id=first.id)
+    assert said_before(mine, second.id) == ["one", "Hello world", "two"]
+    assert mine.responses.retrieve(second.id).instructions is None
+    named = mine.responses.create(
+        model="openai_chat/going", input="two", previous_response_id=first.id, extra_headers={"x-streamglot-session": "n"}
+    )
+    assert said_before(mine, named.id) == ["one", "Hello world", "two"]
+    mine.responses.delete(first.id)
+    raises(404, whole, lambda mine: mine.responses.retrieve(first.id))
+    assert mine.responses.retrieve(second.id).id == second.id
+    unkept = mine.responses.create(model="openai_chat/going", input="x", store=False)
+    raises(404, whole, lambda mine: mine.responses.retrieve(unkept.id))
+    sent = len(upstream.requests("going"))
+    for ident in (first.id, unkept.id):
+        asked = {"model": "openai_chat/going", "input": "x", "previous_response_id": ident}
+        raises(400, whole, lambda mine, asked=asked: mine.responses.create(**asked))
+    assert len(upstream.requests("going")) == sent
+
+
+def test_one_that_runs_and_is_left(whole: Running, upstream: HostileUpstream) -> None:
+    go_on = threading.Event()
+    upstream.scripts["slow"] = streamed(sse(said("Hello")), Until(go_on), sse(END, DONE))
+    mine = client(whole)
+    stream = mine.responses.create(model="openai_chat/slow", input="x", stream=True)
+    ident = next(event.response.id for event in stream if event.type == "response.created")
+    assert mine.responses.retrieve(ident).status == "in_progress"
+    stream.close()
+    until(lambda: mine.responses.retrieve(ident).status == "cancelled")
+    go_on.set()

@@ -1,0 +1,254 @@
+"""Streams that are gone on with, kept going without a client, and stopped."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.asking import CLIENT_DIALECTS, body_of, path_of, understood
+from gateway.kept import keeping, kept, said
+from gateway.raw import RawClient
+from gateway.running import Running
+from gateway.upstream import HostileUpstream, Until
+from streamglot.gateway.numbering import NUMBERINGS, Elements, Frames, Lines
+from waiting import PATIENCE, until
+
+WORDS = tuple(f"word {number} – „ü“\n" for number in range(30))
+ARRAY = "/v1beta/models/{}:streamGenerateContent"
+STREAM = "x-streamglot-stream"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/kept.db"
+
+
+def kinds() -> list[str]:
+    return [*CLIENT_DIALECTS, "gemini array"]
+
+
+def asked_as(kind: str, model: str) -> tuple[str, dict[str, Any]]:
+    if kind == "gemini array":
+        return ARRAY.format(model), body_of("gemini", model)
+    return path_of(kind, model), body_of(kind, model)
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_stream_goes_on_after_any_event(upstream: HostileUpstream, url: str, kind: str) -> None:
+    upstream.scripts["long"] = said(*WORDS)
+    with keeping(upstream, url) as gateway:
+        path, body = asked_as(kind, "openai_chat/long")
+        answer = gateway.ask(path, body)
+        assert answer.status == 200
+        stream = f"/v1/streams/{answer.headers[STREAM]}"
+        rest, number = answer.body, 0
+        while rest:
+            again = gateway.ask(f"{stream}?after={number}")
+            assert (again.status, again.body) == (200, rest), number
+            assert again.headers["content-type"] == answer.headers["content-type"]
+            rest = NUMBERINGS[answer.headers["content-type"].partition(";")[0]].rest(rest, 1)
+            number += 1
+        assert number > len(WORDS)
+        assert gateway.ask(f"{stream}?after={number}").body == b""
+        assert gateway.ask(stream, headers={"last-event-id": str(number - 1)}).body
+        assert gateway.ask(f"{stream}?after={number + 1}").status == gateway.ask(f"{stream}?after={10**30}").status == 410
+        assert gateway.ask(f"{stream}?after=x").status == 400
+        assert gateway.ask("/v1/streams/turn_no").status == 404
+
+
+def test_numbers_are_in_the_frames_where_clients_take_them(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["long"] = said(*WORDS)
+    with keeping(upstream, url) as gateway:
+        for kind in ("agui", "vercel_ui"):
+            frames = gateway.ask(*asked_as(kind, "openai_chat/long")).body.split(b"\n\n")[:-1]
+            assert [frame.split(b"\n")[0] for frame in frames] == [b"id: %d" % number for number in range(1, len(frames) + 1)]
+        responses = gateway.ask(*asked_as("openai_responses", "openai_chat/long")).body
+        assert all(b'"sequence_number":%d' % number in frame for number, frame in enumerate(responses.split(b"\n\n")[:-1]))
+        assert b"\nid:" not in gateway.ask(*asked_as("openai_chat", "openai_chat/long")).body
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstream, url: str, kind: str) -> None:
+    """The client hangs up in the middle; another one gets the rest, live, and both together have all of it."""
+    go_on = threading.Event()
+    upstream.scripts["held"] = said(*WORDS[:5], Until(go_on), *WORDS[5:])
+    upstream.scripts["whole"] = said(*WORDS)
+    with keeping(upstream, url) as gateway:
+        path, body = asked_as(kind, "openai_chat/held")
+        client = RawClient(gateway.port)
+        client.post(path, body, {"x-streamglot-keep": "true"})
+        came = client.read_until(b"word 4")
+        client.hang_up()
+        head, _, _ = came.partition(b"\r\n\r\n")
+        names = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+        upstream_saw = upstream.wait_for("held")
+        results: list[Any] = []
+        reader = threading.Thread(target=lambda: results.append(gateway.ask(f"/v1/streams/{names[STREAM]}?after=3")))
+        reader.start()
+        go_on.set()
+        reader.join(PATIENCE)
+        whole = gateway.ask(f"/v1/streams/{names[STREAM]}")
+        (answer,) = results
+        numbering = NUMBERINGS[whole.headers["content-type"].partition(";")[0]]
+        assert answer.body == numbering.rest(whole.body, 3)
+        assert not upstream_saw.closed
+        (turn,) = kept(url)
+        assert turn.ending == "end"
+        assert turn.response is not None
+        assert turn.response.choices[0].text == "".join(WORDS)
+        if kind in CLIENT_DIALECTS:
+            assert understood(kind, whole).text.strip() == "".join(WORDS).strip()
+
+
+def test_without_keep_a_hang_up_is_the_end(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["held"] = said("first", Until(threading.Event()))
+    with keeping(upstream, url) as gateway:
+        client = RawClient(gateway.port)
+        client.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/held"))
+        came = client.read_until(b"first")
+        client.hang_up()
+        upstream.wait_for("held", lambda seen: seen.closed)
+        stream = came.split(b"x-streamglot-stream: ")[1].split(b"\r\n")[0].decode()
+        kept(url)
+        again = gateway.ask(f"/v1/streams/{stream}")
+        assert b"first" in again.body
+        assert understood("openai_chat", again).code == "client_gone"
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_stream_is_stopped_properly(upstream: HostileUpstream, url: str, kind: str) -> None:
+    upstream.scripts["held"] = said("first", Until(threading.Event()))
+    with keeping(upstream, url) as gateway:
+        path, body = asked_as(kind, "openai_chat/held")
+        client = RawClient(gateway.port)
+        client.post(path, body)
+        came = client.read_until(b"first")
+        stream = came.split(b"x-streamglot-stream: ")[1].split(b"\r\n")[0].decode()
+        told = gateway.ask(f"/v1/streams/{stream}/stop", {})
+        assert told.json()["ended"] is True
+        client.read_until(b"0\r\n\r\n")
+        upstream.wait_for("held", lambda seen: seen.closed)
+        (turn,) = kept(url)
+        assert turn.ending == "cancelled"
+        assert turn.error is None
+        whole = gateway.ask(f"/v1/streams/{stream}")
+        if kind in CLIENT_DIALECTS:
+            read = understood(kind, whole)
+            assert (read.text.strip(), read.error) == ("first", None)
+        assert gateway.ask("/v1/streams/turn_no/stop", {}).status == 404
+
+
+# --- in the background
+
+
+def background(gateway: Running, model: str, **more: Any) -> dict[str, Any]:
+    answer = gateway.ask("/v1/responses", {"model": f"openai_chat/{model}", "input": "q", "background": True, **more})
+    assert answer.status == 200, answer.body
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def response(gateway: Running, ident: str) -> dict[str, Any]:
+    answer = gateway.ask(f"/v1/responses/{ident}")
+    assert answer.status == 200, answer.body
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def test_an_answer_in_the_background(upstream: HostileUpstream, url: str) -> None:
+    go_on = threading.Event()
+    upstream.scripts["later"] = said("first", Until(go_on), " second")
+    with keeping(upstream, url) as gateway:
+        told = background(gateway, "later")
+        assert (told["status"], told["background"], told["output"]) == ("queued", True, [])
+        assert response(gateway, told["id"])["status"] in ("queued", "in_progress")
+        assert "background" not in upstream.wait_for("later").body
+        go_on.set()
+        until(lambda: response(gateway, told["id"])["status"] == "completed")
+        done = response(gateway, told["id"])
+        assert done["output"][0]["content"][0]["text"] == "first second"
+        stream = gateway.ask(f"/v1/responses/{told['id']}?stream=true")
+        assert understood("openai_responses", stream).text == "first second"
+        later = gateway.ask(f"/v1/responses/{told['id']}?stream=true&starting_after=4")
+        assert later.body == Frames().rest(stream.body, 5)
+
+
+def test_an_answer_in_the_background_is_cancelled(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["later"] = said("first", Until(threading.Event()))
+    with keeping(upstream, url) as gateway:
+        told = background(gateway, "later")
+        upstream.wait_for("later", lambda seen: seen.sent)
+        cancelled = gateway.ask(f"/v1/responses/{told['id']}/cancel", {})
+        assert (cancelled.status, cancelled.json()["status"]) == (200, "cancelled")
+        upstream.wait_for("later", lambda seen: seen.closed)
+        assert response(gateway, told["id"])["status"] == "cancelled"
+        assert gateway.ask("/v1/responses/resp_no/cancel", {}).status == 404
+
+
+def test_a_background_that_fails_says_so(upstream: HostileUpstream, url: str) -> None:
+    with keeping(upstream, url) as gateway:
+        told = background(gateway, "nobody")
+        until(lambda: response(gateway, told["id"])["status"] == "failed")
+        assert "nobody" in response(gateway, told["id"])["error"]["message"]
+        assert understood("openai_responses", gateway.ask(f"/v1/responses/{told['id']}?stream=true")).error
+
+
+def test_the_background_needs_a_store(upstream: HostileUpstream) -> None:
+    with keeping(upstream, "none") as gateway:
+        answer = gateway.ask("/v1/responses", {"model": "openai_chat/x", "input": "q", "background": True})
+        assert answer.status == 400
+        assert "store.url" in answer.json()["error"]["message"]
+
+
+# --- numbers
+
+
+def test_events_are_counted_as_clients_count_them() -> None:
+    frames = b'data: {"a":"b"}\n\n: comment\n\nevent: x\ndata: 2\n\n: again\n\n'
+    assert Frames().count(frames) == 2
+    assert Frames().rest(frames, 1) == b": comment\n\nevent: x\ndata: 2\n\n: again\n\n"
+    assert Frames().rest(frames, 2) == b": again\n\n"
+    numbered = b'id: 7\ndata: {"a":"b"}\n\n: comment\n\nid: 8\nevent: x\ndata: 2\n\n: again\n\n'
+    assert Frames().numbered(frames, 6) == (numbered, 8)
+    assert Frames().count(b": only\n\n") == 0
+    lines = b'{"a":1}\n{"b":2}\n'
+    assert (Lines().count(lines), Lines().rest(lines, 1), Lines().rest(lines, 2)) == (2, b'{"b":2}\n', b"")
+    array = b'[{"a":[{"x":1}]},\r\n{"b":2},\r\n{"c":3}]'
+    assert Elements().count(array) == 4
+    assert [Elements().rest(array, skipped) for skipped in range(1, 5)] == [
+        b',\r\n{"b":2},\r\n{"c":3}]',
+        b',\r\n{"c":3}]',
+        b"]",
+        b"",
+    ]
+    chance = random.Random(3)
+    pieces = [chance.choice((b"data: x\n\n", b": c\n\n", b"event: a\ndata: b\ndata: c\n\n")) for _ in range(200)]
+    whole = b"".join(pieces)
+    for at in range(201):
+        before, after = b"".join(pieces[:at]), b"".join(pieces[at:])
+        assert Frames().count(before) + Frames().count(after) == Frames().count(whole)
+
+
+def test_a_page_that_is_loaded_again_finds_its_answer(upstream: HostileUpstream, url: str) -> None:
+    go_on = threading.Event()
+    upstream.scripts["held"] = said("first", Until(go_on), " second")
+    with keeping(upstream, url) as gateway:
+        assert gateway.ask("/ui/chat-7/stream").status == 204
+        client = RawClient(gateway.port)
+        client.post("/ui?keep=true", {**body_of("vercel_ui", "openai_chat/held"), "id": "chat-7"})
+        client.read_until(b"first")
+        client.hang_up()
+        kept(url, lambda found: found)
+        page = RawClient(gateway.port)
+        page.send(b"GET /ui/chat-7/stream HTTP/1.1\r\nhost: page\r\n\r\n")
+        came = page.read_until(b"first")
+        go_on.set()
+        came += page.read_until(b"[DONE]")
+        assert b"text-start" in came
+        assert b" second" in came
+        kept(url)
+        assert gateway.ask("/ui/chat-7/stream").status == 204

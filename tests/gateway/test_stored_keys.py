@@ -1,0 +1,190 @@
+"""Keys that live in the store: they open the door, within seconds, for as long as they are not revoked and not overdrawn."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from gateway.archived import database, inside, keep, store_of, with_store
+from gateway.asking import body_of
+from gateway.official import USER
+from gateway.running import Answer, Running, running
+from store.turns import answer, ask, user
+from streamglot import ConfigError
+from streamglot.gateway.app import Gateway
+from streamglot.gateway.config import Config, Kept, Keys, Loaded, Server
+from streamglot.gateway.keys import Doorkeeper, digest_of
+from streamglot.gateway.stored_keys import StoredCallers, refusal
+from streamglot.store import Overdrawn, Spent, Store, StoredKey, StoreUnavailable
+from waiting import until
+
+CHAT = "/v1/chat/completions"
+
+
+def add(url: str, name: str, **limits: Any) -> str:
+    """As ``streamglot keys add`` does it: in a process of its own."""
+    return with_store(url, lambda store: store.keys.add(name, **limits))[1]
+
+
+def asked(gateway: Running, secret: str = "", model: str = "replay") -> Answer:
+    return gateway.ask(CHAT, body_of("openai_chat", model), {"x-api-key": secret} if secret else {})
+
+
+def test_new_and_revoked_keys_take_effect_without_a_restart(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    with running({"store": {"url": url}}) as gateway:
+        assert asked(gateway).status == 200  # this machine, and no keys yet
+        secret = add(url, "me", models=["replay", "re*"])
+        until(lambda: asked(gateway).status == 401)
+        assert asked(gateway, secret).status == 200
+        assert asked(gateway, "sg-another").json()["error"]["code"] == "invalid_api_key"
+        assert asked(gateway, secret, "other").json()["error"]["code"] == "model_not_allowed"
+        second = add(url, "you")
+        until(lambda: asked(gateway, second).status == 200)
+        assert with_store(url, lambda store: store.keys.revoke("you"))
+        until(lambda: asked(gateway, second).status == 401)
+        assert asked(gateway, secret).status == 200
+        assert with_store(url, lambda store: store.keys.revoke("me"))
+        until(lambda: asked(gateway, secret).status == 401)
+        assert asked(gateway).status == 401  # a door that had keys does not open to all
+        with pytest.raises(openai.AuthenticationError):
+            openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret).models.list()
+        assert secret not in str(gateway.lines)
+
+
+def test_limits(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    secret = add(url, "slow", requests_per_minute=2, concurrent=1)
+    with running({"store": {"url": url}}) as gateway:
+        answers = [asked(gateway, secret) for _ in range(3)]
+        assert [found.status for found in answers] == [200, 200, 429]
+        caller = gateway.gateway.doorkeeper.admit({"x-api-key": secret})
+        assert caller is not None
+        assert (caller.name, caller.concurrent) == ("slow", 1)
+        store = store_of(gateway)
+        inside(gateway, gateway.gateway._stored.refresh(store))
+        assert gateway.gateway.doorkeeper.admit({"x-api-key": secret}) is caller  # what it did is not forgotten
+        assert asked(gateway, secret).status == 429
+
+
+def test_budgets(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    secret = add(url, "spender", budget_tokens=100, budget_seconds=86_400.0)
+    other = add(url, "other", budget_cost=1.0)
+
+    async def spend(store: Store) -> None:
+        for number in range(2):
+            await keep(store, ask(user(f"{number}")), answer("x"), caller="spender", cost=5.0)
+
+    with_store(url, spend)
+    with running({"store": {"url": url}}) as gateway:
+        assert asked(gateway, secret).status == 200  # 80 of 100
+        with_store(url, spend)
+        until(lambda: asked(gateway, secret).status == 429)
+        refused = asked(gateway, secret)
+        error = refused.json()["error"]
+        assert error["code"] == "budget_exceeded"
+        assert re.search(r"used \d{3} of the 100 tokens that it may use in 1 day; it can go on at 20\d\d-", error["message"])
+        assert 80_000 < int(refused.headers["retry-after"]) <= 86_400
+        assert refused.headers["x-should-retry"] == "false"
+        with pytest.raises(openai.RateLimitError, match="may use in 1 day"):
+            openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret).chat.completions.create(model="replay", messages=[USER])
+        assert gateway.ask("/turns", headers={"x-api-key": secret}).status == 200  # what it said it may still read
+        assert asked(gateway, other).status == 200
+        with_store(url, lambda store: keep(store, ask(user("x")), answer("y"), caller="other", cost=1.5))
+        until(lambda: asked(gateway, other).status == 429)
+        refused = asked(gateway, other)
+        assert "1.50 of the 1.00 that it may cost; that does not renew" in refused.json()["error"]["message"]
+        assert "retry-after" not in refused.headers
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(3_600.0, "1 hour"), (172_800.0, "2 days"), (90.0, "90 seconds"), (0.5, "0.5 seconds")]
+)
+def test_the_words_of_a_refusal(seconds: float, words: str) -> None:
+    key = StoredKey(id="1", name="me", budget_cost=1.0, budget_tokens=10, budget_seconds=seconds)
+    over = Overdrawn(key=key, spent=Spent(turns=1, tokens=12, cost=1.25), renews=1_767_225_600.0)
+    error = refusal(over)
+    assert error.message == (
+        f"the key 'me' has used 1.25 of the 1.00 that it may cost in {words} and 12 of the 10 tokens that it may use in {words}; "
+        "it can go on at 2026-01-01 00:00:00 UTC"
+    )
+    assert (error.status, error.detail) == (429, {"retry_after": 1.0})
+
+
+# --- a store that does not answer, a configuration that is read again
+
+
+def test_a_store_that_does_not_answer_leaves_keys_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = database(tmp_path)
+    secret = add(url, "me")
+    with running({"store": {"url": url}}) as gateway:
+        failed: list[int] = []
+
+        async def gone(**_: Any) -> Any:
+            failed.append(1)
+            raise StoreUnavailable("the database does not answer")
+
+        monkeypatch.setattr(store_of(gateway).keys, "all", gone)
+        until(lambda: len(failed) > 1)
+        assert asked(gateway, secret).status == 200
+        assert asked(gateway).status == 401
+
+        async def broken(**_: Any) -> Any:
+            raise ValueError("a fault")
+
+        monkeypatch.setattr(store_of(gateway).keys, "all", broken)
+        assert gateway.said(lambda line: line.get("event") == "store_fault")["message"] == "ValueError: a fault"
+        monkeypatch.undo()
+        second = add(url, "you")
+        until(lambda: asked(gateway, second).status == 200)
+
+
+def test_keys_of_both_places(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    secret = add(url, "stored")
+    with running({"store": {"url": url}, "server": {"keys": [{"name": "set", "hash": digest_of("sesame")}]}}) as gateway:
+        assert [asked(gateway, key).status for key in (secret, "sesame", "wrong")] == [200, 200, 401]
+        gateway.gateway._take(gateway.gateway.loaded)
+        assert [asked(gateway, key).status for key in (secret, "sesame", "wrong")] == [200, 200, 401]
+
+
+# --- a door that others reach
+
+
+async def _enter(config: Config) -> Gateway:
+    gateway = Gateway(Loaded(config), {}, lambda line: None)
+    await gateway.check()
+    async with gateway.running():
+        return gateway
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_door_to_the_outside_needs_a_key_in_either_place(tmp_path: Path, host: str) -> None:
+    url = database(tmp_path)
+    config = Config(server=Server(host=host, discover=False), store=Kept(url=url))
+    with pytest.raises(ConfigError, match=r"without keys.*streamglot keys add"):
+        asyncio.run(_enter(config))
+    configured = Config(server=Server(host=host, discover=False, keys=[Keys(name="a", hash=digest_of("k"))]), store=Kept(url=url))
+    asyncio.run(_enter(configured))
+    secret = add(url, "me")
+    gateway = asyncio.run(_enter(config))
+    caller = gateway.doorkeeper.admit({"x-api-key": secret})
+    assert caller is not None
+    with_store(url, lambda store: store.keys.revoke("me"))
+    with pytest.raises(ConfigError, match="without keys"):
+        asyncio.run(_enter(config))
+
+
+def test_before_the_store_was_asked_nobody_comes_in_from_outside() -> None:
+    doorkeeper = Doorkeeper(Server(host="0.0.0.0"), {}, StoredCallers())
+    with pytest.raises(Exception, match="asks for a key"):
+        doorkeeper.admit({})
+    with pytest.raises(Exception, match="not known"):
+        doorkeeper.admit({"x-api-key": hashlib.sha256(b"").hexdigest()})
