@@ -54,10 +54,12 @@ http {{
     return Candidate("nginx", Program("nginx", [program, "-p", str(place), "-c", str(place / "nginx.conf")], GATEWAY_CORE), port)
 
 
-def gateway_config(upstream_port: int) -> str:
-    path = BUILD / "bench.toml"
+def gateway_config(upstream_port: int, store: str = "none") -> str:
+    """Nothing is kept but in the store that is named: what was measured before there was one can be compared."""
+    path = BUILD / f"bench-{'off' if store == 'none' else 'on'}.toml"
     path.write_text(
-        f'[server]\ndiscover = false\n[upstreams.mock]\ndialect = "openai_chat"\nbase_url = "http://127.0.0.1:{upstream_port}/v1"\n'
+        f'[server]\ndiscover = false\n[store]\nurl = "{store}"\ncontent = true\n'
+        f'[upstreams.mock]\ndialect = "openai_chat"\nbase_url = "http://127.0.0.1:{upstream_port}/v1"\n'
     )
     return str(path)
 
@@ -66,10 +68,10 @@ def gateway_command() -> str:
     return shutil.which("streamglot", path=str(sys.exec_prefix) + "/bin") or "streamglot"
 
 
-def streamglot(upstream_port: int, face: str) -> Candidate:
+def streamglot(upstream_port: int, face: str, store: str = "none") -> Candidate:
     """A gateway of its own for each client dialect, so that the memory of one does not count for another."""
     port = free_port()
-    command = [gateway_command(), "serve", "--port", str(port), "--config", gateway_config(upstream_port)]
+    command = [gateway_command(), "serve", "--port", str(port), "--config", gateway_config(upstream_port, store)]
     name = f"streamglot, {face} client"
     return Candidate(name, Program(f"streamglot-{face}", command, GATEWAY_CORE), port, ["-F", face])
 

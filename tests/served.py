@@ -9,14 +9,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextmanager
-def served(body: bytes, media_type: str, status: int = 200) -> Iterator[str]:
-    """The address of a server that answers every POST with this body, in pieces of 40 bytes."""
+def served(body: bytes, media_type: str, status: int = 200, asked: list[bytes] | None = None) -> Iterator[str]:
+    """The address of a server that answers every POST with this body, in pieces of 40 bytes. ``asked`` gets what is posted."""
 
     class Answer(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length", 0)))
+            posted = self.rfile.read(int(self.headers.get("content-length", 0)))
+            if asked is not None:
+                asked.append(posted)
             self.send_response(status)
             self.send_header("content-type", media_type)
             self.send_header("transfer-encoding", "chunked")

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from msgspec.json import encode
 
+from waiting import PATIENCE
+
 PROGRAM = str(Path(sys.executable).with_name("streamglot"))
 CHUNK = 'data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%s%s}]%s}\n\n'
 DONE = "data: [DONE]\n\n"
@@ -35,7 +37,8 @@ def said(*pieces: str) -> list[str]:
 
 
 class Shell:
-    """A home of its own, and an upstream that plays recordings: ``tape`` makes one, a model is its name."""
+    """A home of its own, and an upstream that plays recordings: ``tape`` makes one, a model is its name. Nothing is kept
+    (loading a store takes longer than most commands do), unless a test ``keeps``."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -50,10 +53,15 @@ class Shell:
             "PATH": os.environ["PATH"],
             "HOME": str(home),
             "STREAMGLOT_CONFIG": str(config),
+            "STREAMGLOT_STORE__URL": "none",
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
             "COLUMNS": "80",
         }
+
+    def keeps(self) -> Shell:
+        del self.environment["STREAMGLOT_STORE__URL"]
+        return self
 
     def tape(self, name: str, chunks: list[str], gap: float = 0.0) -> str:
         (self.tapes / name).write_text("".join(chunks))
@@ -66,7 +74,13 @@ class Shell:
     ) -> subprocess.CompletedProcess[bytes]:
         variables = {**self.environment, **(environment or {})}
         return subprocess.run(
-            [PROGRAM, *arguments], input=stdin, capture_output=True, check=False, env=variables, cwd=self.home, timeout=60
+            [PROGRAM, *arguments],
+            input=stdin,
+            capture_output=True,
+            check=False,
+            env=variables,
+            cwd=self.home,
+            timeout=2 * PATIENCE,
         )
 
     @contextmanager
@@ -122,17 +136,17 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def until(self, mark: bytes, seconds: float = 20.0) -> bytes:
+    def until(self, mark: bytes) -> bytes:
         """What is on the terminal once this has come."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE
         while mark not in self.seen:
             if not self._read(end - time.monotonic()):
                 raise AssertionError(f"{mark!r} did not come: {self.seen!r}")
         return self.seen
 
-    def end(self, seconds: float = 20.0) -> int:
+    def end(self) -> int:
         """The status of the program, once it has ended."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE
         while self._read(end - time.monotonic()):
             pass
         return self.process.wait(max(0.1, end - time.monotonic()))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 import tomllib
 
 import pytest
 
+from cli.past import database
 from cli.shell import Shell
 
 
@@ -56,6 +59,35 @@ def test_doctor(shell: Shell) -> None:
     assert "streamglot config edit" in done.stdout.decode()
 
 
+def test_doctor_and_the_store(shell: Shell) -> None:
+    def store(**variables: str) -> tuple[int, dict[str, str]]:
+        done = shell.run("doctor", "--json", "--offline", environment=variables)
+        return done.returncode, next(finding for finding in json.loads(done.stdout) if finding["about"] == "store")
+
+    shell.keeps()
+    assert store()[1]["says"].endswith("streamglot.db is not there yet: the first turn makes it")
+    assert not database(shell).exists()
+    assert store(STREAMGLOT_STORE__URL="none")[1]["state"] == "note"
+    shell.run("query", "-m", "replay", "x")
+    status, found = store()
+    assert (status, found["state"]) == (0, "good")
+    assert re.fullmatch(r"sqlite:///.*streamglot\.db, version \d{4}, 1 turns, \d+ (bytes|kB)", found["says"])
+    with sqlite3.connect(database(shell)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    status, found = store()
+    assert (status, found["state"]) == (1, "bad")
+    assert "has version 9999" in found["says"]
+    assert "Update streamglot" in found["says"]
+    assert "store.url" in found["step"]
+    done = shell.run("query", "-m", "replay", "x")
+    assert (done.returncode, done.stdout) == (0, b"You said: x\n")
+    assert b"a newer one made it" in done.stderr
+    assert b"a newer one made it" in shell.run("logs", "list").stderr
+    status, found = store(STREAMGLOT_STORE__URL="postgresql://me:hidden@127.0.0.1:9/none")
+    assert (status, found["state"]) == (1, "bad")
+    assert "hidden" not in found["says"]
+
+
 CLIENTS = (
     "codex",
     "claude-code",
@@ -84,7 +116,7 @@ def test_setup(shell: Shell, client: str) -> None:
         assert tomllib.loads(text)["model_providers"]["streamglot"]["base_url"] == "http://10.0.0.1:1234/v1"
 
 
-def test_setup_writes_but_never_over_a_file(shell: Shell) -> None:
+def test_setup_writes_but_not_over_what_it_cannot_read(shell: Shell) -> None:
     done = shell.run("setup", "claude-code", "--write")
     path = shell.home / ".claude" / "settings.json"
     assert done.returncode == 0

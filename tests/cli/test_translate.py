@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -76,7 +75,6 @@ def test_it_is_written_as_it_comes() -> None:
         assert process.stdout is not None
         process.stdin.write(EXAMPLE.read_bytes()[:1200])
         process.stdin.flush()
-        time.sleep(0.05)
         assert json.loads(process.stdout.readline())["type"] == "stream_start"
         process.stdin.close()
         process.wait()

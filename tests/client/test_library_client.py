@@ -26,6 +26,7 @@ from streamglot import (
 )
 from streamglot.messages import TextPart
 from streamglot.upstream import Timeouts
+from waiting import PATIENCE
 
 
 def test_plain(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_closing_hangs_up() -> None:
     with talker() as server, Client(upstreams=[server.upstream()]) as client:
         with client.stream(model="m", messages="talk") as stream:
             assert any(isinstance(event, TextDelta) for event in stream)
-        assert server.gone.wait(5)
+        assert server.gone.wait(PATIENCE)
         assert list(stream) == []
 
 
@@ -131,7 +132,7 @@ def test_leaving_the_client_hangs_up() -> None:
 
     with talker() as server:
         asyncio.run(ask(server.upstream()))
-        assert server.gone.wait(5)
+        assert server.gone.wait(PATIENCE)
 
 
 def test_a_reader_that_takes_its_time_slows_the_upstream_down() -> None:
@@ -144,7 +145,7 @@ def test_a_reader_that_takes_its_time_slows_the_upstream_down() -> None:
             assert not server.gone.wait(0.3)
         assert server.sent * 150 < 16 * 2**20, "the whole stream is being kept"
         stream.close()
-        assert server.gone.wait(5)
+        assert server.gone.wait(PATIENCE)
 
 
 def test_the_two_ways_are_not_mixed(tmp_path: Path) -> None:

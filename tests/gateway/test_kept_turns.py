@@ -218,7 +218,8 @@ def test_a_web_chat_goes_on_where_it_was(upstream: HostileUpstream, url: str) ->
         done = {"choices": [{"delta": {"content": "", "phase": "answer", "status": "finished"}}]}
         return list(streamed(sse(created, delta, done)))
 
-    upstream.scripts["web"] = [answer(1), answer(2)]
+    upstream.scripts["web"] = [answer(1), answer(2), answer(3)]
+    upstream.scripts["told"] = said("Hello")
     web = {"qwen": {"dialect": "qwen_web", "base_url": upstream.url, "attempts": 1}}
     with keeping(upstream, url, upstreams=web) as gateway:
         one = {"role": "user", "content": "one"}
@@ -227,12 +228,18 @@ def test_a_web_chat_goes_on_where_it_was(upstream: HostileUpstream, url: str) ->
         two = {"role": "user", "content": "two"}
         again = gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [one, echo, two]})
         assert again.status == 200, again.body
-    first, second = upstream.requests("web")[-2:]
+        three, four = {"role": "user", "content": "three"}, {"role": "user", "content": "four"}
+        elsewhere = [one, echo, two, echo, three]
+        gateway.ask("/v1/chat/completions", {"model": "openai_chat/told", "messages": elsewhere})
+        gateway.ask("/v1/chat/completions", {"model": "qwen/web", "messages": [*elsewhere, echo, four]})
+    first, second, third = upstream.requests("web")[-3:]
     assert (first.body["parent_id"], first.body["messages"][0]["content"]) == (None, "one")
     assert (second.body["chat_id"], second.body["parent_id"]) == ("chat_9", "r1")
     assert second.body["messages"][0]["content"] == "two"
     assert second.path.endswith("chat_id=chat_9")
     assert second.body["messages"][0]["fid"] not in ("", first.body["messages"][0]["fid"])
+    assert third.body["parent_id"] is None, "it has missed what another upstream was told"
+    assert "three" in third.body["messages"][0]["content"]
 
 
 def test_reasoning_is_kept_too(upstream: HostileUpstream, url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ STREAM = "x-streamglot-stream"
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/kept.db"
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A model of the test's own: the upstream is shared, and remembers."""
+    return f"resumed-{zlib.crc32(request.node.name.encode())}"
 
 
 def kinds() -> list[str]:
@@ -72,20 +79,20 @@ def test_numbers_are_in_the_frames_where_clients_take_them(upstream: HostileUpst
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstream, url: str, kind: str) -> None:
+def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
     """The client hangs up in the middle; another one gets the rest, live, and both together have all of it."""
     go_on = threading.Event()
-    upstream.scripts["held"] = said(*WORDS[:5], Until(go_on), *WORDS[5:])
+    upstream.scripts[name] = said(*WORDS[:5], Until(go_on), *WORDS[5:])
     upstream.scripts["whole"] = said(*WORDS)
     with keeping(upstream, url) as gateway:
-        path, body = asked_as(kind, "openai_chat/held")
+        path, body = asked_as(kind, f"openai_chat/{name}")
         client = RawClient(gateway.port)
         client.post(path, body, {"x-streamglot-keep": "true"})
         came = client.read_until(b"word 4")
         client.hang_up()
         head, _, _ = came.partition(b"\r\n\r\n")
         names = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
-        upstream_saw = upstream.wait_for("held")
+        upstream_saw = upstream.wait_for(name)
         results: list[Any] = []
         reader = threading.Thread(target=lambda: results.append(gateway.ask(f"/v1/streams/{names[STREAM]}?after=3")))
         reader.start()
@@ -104,14 +111,14 @@ def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstr
             assert understood(kind, whole).text.strip() == "".join(WORDS).strip()
 
 
-def test_without_keep_a_hang_up_is_the_end(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["held"] = said("first", Until(threading.Event()))
+def test_without_keep_a_hang_up_is_the_end(upstream: HostileUpstream, url: str, name: str) -> None:
+    upstream.scripts[name] = said("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
-        client.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/held"))
+        client.post("/v1/chat/completions", body_of("openai_chat", f"openai_chat/{name}"))
         came = client.read_until(b"first")
         client.hang_up()
-        upstream.wait_for("held", lambda seen: seen.closed)
+        upstream.wait_for(name, lambda seen: seen.closed)
         stream = came.split(b"x-streamglot-stream: ")[1].split(b"\r\n")[0].decode()
         kept(url)
         again = gateway.ask(f"/v1/streams/{stream}")
@@ -120,10 +127,10 @@ def test_without_keep_a_hang_up_is_the_end(upstream: HostileUpstream, url: str) 
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_a_stream_is_stopped_properly(upstream: HostileUpstream, url: str, kind: str) -> None:
-    upstream.scripts["held"] = said("first", Until(threading.Event()))
+def test_a_stream_is_stopped_properly(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
+    upstream.scripts[name] = said("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
-        path, body = asked_as(kind, "openai_chat/held")
+        path, body = asked_as(kind, f"openai_chat/{name}")
         client = RawClient(gateway.port)
         client.post(path, body)
         came = client.read_until(b"first")
@@ -131,7 +138,7 @@ def test_a_stream_is_stopped_properly(upstream: HostileUpstream, url: str, kind:
         told = gateway.ask(f"/v1/streams/{stream}/stop", {})
         assert told.json()["ended"] is True
         client.read_until(b"0\r\n\r\n")
-        upstream.wait_for("held", lambda seen: seen.closed)
+        upstream.wait_for(name, lambda seen: seen.closed)
         (turn,) = kept(url)
         assert turn.ending == "cancelled"
         assert turn.error is None
@@ -159,14 +166,14 @@ def response(gateway: Running, ident: str) -> dict[str, Any]:
     return told
 
 
-def test_an_answer_in_the_background(upstream: HostileUpstream, url: str) -> None:
+def test_an_answer_in_the_background(upstream: HostileUpstream, url: str, name: str) -> None:
     go_on = threading.Event()
-    upstream.scripts["later"] = said("first", Until(go_on), " second")
+    upstream.scripts[name] = said("first", Until(go_on), " second")
     with keeping(upstream, url) as gateway:
-        told = background(gateway, "later")
+        told = background(gateway, name)
         assert (told["status"], told["background"], told["output"]) == ("queued", True, [])
         assert response(gateway, told["id"])["status"] in ("queued", "in_progress")
-        assert "background" not in upstream.wait_for("later").body
+        assert "background" not in upstream.wait_for(name).body
         go_on.set()
         until(lambda: response(gateway, told["id"])["status"] == "completed")
         done = response(gateway, told["id"])
@@ -177,14 +184,14 @@ def test_an_answer_in_the_background(upstream: HostileUpstream, url: str) -> Non
         assert later.body == Frames().rest(stream.body, 5)
 
 
-def test_an_answer_in_the_background_is_cancelled(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["later"] = said("first", Until(threading.Event()))
+def test_an_answer_in_the_background_is_cancelled(upstream: HostileUpstream, url: str, name: str) -> None:
+    upstream.scripts[name] = said("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
-        told = background(gateway, "later")
-        upstream.wait_for("later", lambda seen: seen.sent)
+        told = background(gateway, name)
+        upstream.wait_for(name, lambda seen: seen.sent)
         cancelled = gateway.ask(f"/v1/responses/{told['id']}/cancel", {})
         assert (cancelled.status, cancelled.json()["status"]) == (200, "cancelled")
-        upstream.wait_for("later", lambda seen: seen.closed)
+        upstream.wait_for(name, lambda seen: seen.closed)
         assert response(gateway, told["id"])["status"] == "cancelled"
         assert gateway.ask("/v1/responses/resp_no/cancel", {}).status == 404
 
@@ -233,13 +240,13 @@ def test_events_are_counted_as_clients_count_them() -> None:
         assert Frames().count(before) + Frames().count(after) == Frames().count(whole)
 
 
-def test_a_page_that_is_loaded_again_finds_its_answer(upstream: HostileUpstream, url: str) -> None:
+def test_a_page_that_is_loaded_again_finds_its_answer(upstream: HostileUpstream, url: str, name: str) -> None:
     go_on = threading.Event()
-    upstream.scripts["held"] = said("first", Until(go_on), " second")
+    upstream.scripts[name] = said("first", Until(go_on), " second")
     with keeping(upstream, url) as gateway:
         assert gateway.ask("/ui/chat-7/stream").status == 204
         client = RawClient(gateway.port)
-        client.post("/ui?keep=true", {**body_of("vercel_ui", "openai_chat/held"), "id": "chat-7"})
+        client.post("/ui?keep=true", {**body_of("vercel_ui", f"openai_chat/{name}"), "id": "chat-7"})
         client.read_until(b"first")
         client.hang_up()
         kept(url, lambda found: found)

@@ -36,6 +36,7 @@ READ = {
     "type": "function",
     "function": {"name": "read", "parameters": {"type": "object", "properties": {"filePath": {"type": "string"}}}},
 }
+PYTHON = {"name": "python", "parameters": {"type": "object", "properties": {"code": {"type": "string"}}}}
 
 
 def put_together(events: Iterable[BareEvent]) -> dict[str, Any]:

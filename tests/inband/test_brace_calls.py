@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -74,3 +75,9 @@ def test_lists_and_objects_are_written_in_the_notation() -> None:
     text = FORMATS["functiongemma"].write([Call("get_weather", '{"l": [1, "a", {"k": null}]}')])
     assert text == "<start_function_call>call:get_weather{l:[1,<escape>a<escape>,{k:null}]}<end_function_call>"
     assert arguments(read_all_ways(text, "functiongemma")) == [("get_weather", {"l": [1, "a", {"k": None}]})]
+
+
+@pytest.mark.parametrize("value", ['<|"|>', 'a<|"|>', '<|"|>a', 'a<|"|> <|"', "<tool_call|>", "<|tool_call>call:f{"])
+def test_a_value_may_hold_the_quote(value: str) -> None:
+    text = FORMATS["gemma4"].write([Call("f", json.dumps({"a": value, "b": [{"k": value}]}))])
+    assert arguments(read_all_ways(text, "gemma4", None)) == [("f", {"a": value, "b": [{"k": value}]})]

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from inband.readings import WEATHER, arguments, outcome, read_all_ways
+from inband.readings import PYTHON, WEATHER, arguments, outcome, read_all_ways
 
 PARIS = ("get_weather", '{"city": "Paris"}')
+CODE = ("python", '{"code": "print(1)"}')
 HARMONY_CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
 ATEM = (
     '<atem:function_calls>\n<atem:invoke name="get_weather">\n<atem:parameter name="city">Paris</atem:parameter>\n'
@@ -32,6 +33,8 @@ K3_CALL = (
         ("harmony", "<|start|>assistant to=get_weather<|channel|>analysis<|message|>{}<|call|>", "", "", [("get_weather", "{}")]),
         ("harmony", "<|channel|>analysis to=other<|message|>{}<|call|>x", "{}", "x", []),
         ("harmony", "<|channel|>commentary to=get_weather<|message|>words<|end|>", "", "words", []),
+        ("harmony", "<|channel|>analysis to=python code<|message|>print(1)<|call|>Yes.", "", "Yes.", [CODE]),
+        ("harmony", "<|channel|>analysis to=python code<|message|>print(1)", "", "", [CODE]),
         ("harmony", "plain words", "", "plain words", []),
         ("harmony", "plain <|channel|>half a hea", "", "plain ", []),
         ("harmony", "Yes.<|channel|>analysis<|message|>Hm.", "Hm.", "Yes.", []),
@@ -54,7 +57,7 @@ K3_CALL = (
     ],
 )  # fmt: skip
 def test_messages(format: str, text: str, reasoning: str, answer: str, calls: list[Any]) -> None:
-    found = read_all_ways(text, format)
+    found = read_all_ways(text, format, [WEATHER, PYTHON])
     assert (found["reasoning"], found["text"], [tuple(call) for call in found["calls"]]) == (reasoning, answer, calls)
 
 
@@ -67,6 +70,7 @@ def test_messages(format: str, text: str, reasoning: str, answer: str, calls: li
         ("kimi_k3", '<|open|>call tool="get_weather"<|sep|>words', "words", ""),
         ("kimi_k3", '<|open|>call tool="get_weather"<|sep|><|open|>other<|sep|>x', "x", ""),
         ("kimi_k3", '<|open|>call tool="get_weather"<|sep|><|open|>argument key="city"<|sep|>Par', "", '{"city": "Par'),
+        ("kimi_k3", K3_CALL.replace("<|close|>argument<|sep|>", "") + "Yes.", "Yes.", '{"city": "Paris'),
     ],
 )
 def test_calls_that_break(format: str, text: str, left: str, written: str) -> None:
@@ -102,3 +106,11 @@ def test_calls_that_are_not_wanted_are_text(format: str, text: str, left: str) -
     found = read_all_ways(text, format, [WEATHER], calls=False)
     assert (found["text"], found["calls"]) == (left, [])
     assert found["reasoning"] in ("", "Hm.")
+
+
+@pytest.mark.parametrize(
+    "value", ["a<|close|>argument<|sep|>", "<|close|>argument<|sep|>b", "<|close|>call<|sep|>", "<|open|>call"]
+)
+def test_a_value_may_speak_of_the_notation(value: str) -> None:
+    found = read_all_ways(K3_CALL.replace("Paris", value), "kimi_k3", starts_in_reasoning=False)
+    assert (arguments(found), found["complete"]) == ([("get_weather", {"city": value})], [True])

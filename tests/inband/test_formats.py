@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
-from inband.readings import READ, WEATHER, arguments, read, read_all_ways
-from streamglot.inband import FORMATS, find_format, format_for_model
+from inband.readings import READ, WEATHER, arguments, put_together, read, read_all_ways
+from streamglot.inband import FORMATS, find_format, format_for_model, parse_text
 from streamglot.inband.engine import Call
 
 NAMES = """
@@ -18,7 +19,7 @@ qwen3_think think_generic kimi_vl_think minimax_m2_append_think llama_function t
 """.split()  # noqa: SIM905
 WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines)
 ANY_NAME = ("gemma4", "kimi_k3")
-"""Rows that say of themselves that they take any name."""
+"""Rows that take any name, because their tokens can say nothing but a call."""
 FENCED = ("generic_json", "xlam")
 """Rows in which a fence with nothing but a call in it is a call."""
 PARIS = Call("get_weather", '{"city": "Paris"}', "0")
@@ -59,8 +60,11 @@ def test_text_before_between_and_behind_calls(name: str) -> None:
 def test_only_declared_tools_are_called(name: str) -> None:
     text = FORMATS[name].write([Call("rm_rf", '{"city": "Paris"}', "0")])
     found = read_all_ways(text, name, starts_in_reasoning=False)
+    assert FORMATS[name].any_name == (name in ANY_NAME)
     if name in ANY_NAME:
         assert arguments(found) == [("rm_rf", {"city": "Paris"})]
+        strict = parse_text(text, structs.replace(FORMATS[name], any_name=False), [WEATHER], starts_in_reasoning=False)
+        assert put_together(strict)["calls"] == []
         return
     assert (found["calls"], found["end"]) == ([], "end")
     if name == "harmony":

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inband.readings import arguments, outcome, read_all_ways
+from inband.readings import arguments, outcome, read, read_all_ways
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 
@@ -24,6 +24,9 @@ PARIS = ("get_weather", '{"city": "Paris"}')
         ("generic_json", '{"name": "get_weather", "arguments": {"city": "Paris"}}'),
         ("generic_json", '{"id": "a", "id": "b", "function": {"arguments": {"city": "Paris"}, "name": "get_weather"}}'),
         ("generic_json", '[{"tool": "get_weather", "input": {"city": "Paris"}}]'),
+        ("generic_json", '{"tool_calls": [{"name": "get_weather", "arguments": {"city": "Paris"}}]}'),
+        ("generic_json", '{ "tool_calls" : [{"name": "get_weather", "arguments": {"city": "Paris"}}]'),
+        ("generic_json", '{"function": "get_weather", "arguments": {"city": "Paris"}}'),
         ("internlm2", '<|action_start|> <|plugin|>{"name": "get_weather", "params": {"city": "Paris"}}<|action_end|>'),
         ("apertus", '<|tools_prefix|>[{"get_weather": {"city": "Paris"}}]<|tools_suffix|>'),
     ],
@@ -105,6 +108,26 @@ def test_arguments_that_break(text: str, written: str | None, left: str | None) 
         assert found["text"].startswith(left)
     if not text.endswith('\\n"}'):
         assert found["complete"] == [False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"tool_calls": []}',
+        '{"tool_calls": 5}',
+        '{"tool_calls" 5}',
+        '{"function": ' * 5000,
+        '{"tool_calls": [' * 5000,
+    ],
+)
+def test_objects_around_calls_that_are_none(text: str) -> None:
+    found = read(text, "generic_json", starts_in_reasoning=False)
+    assert (found["text"], found["calls"]) == (text, [])
+
+
+def test_a_list_of_calls_that_does_not_end() -> None:
+    text = '<tool_call>{"tool_calls": [{"name": "get_weather", "arguments": {}}] oops'
+    assert outcome(text, "hermes") == ("] oops", [("get_weather", "{}")], [True])
 
 
 @pytest.mark.parametrize("value", ["🎉", "a\\b", 'q"q', "\\u00e9", "𝄞" * 9, "\\", "tab\there", "e\u0301"])

@@ -22,6 +22,11 @@ DEEPSEEK = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{}<｜tool▁
         ("deepseek_v31", DEEPSEEK.format('get_weather<｜tool▁sep｜>{"city": "Paris"}')),
         ("deepseek_v31", DEEPSEEK.format('function<｜tool▁sep｜>get_weather\n```json\n{"city": "Paris"}\n```')),
         ("deepseek_v3", DEEPSEEK.format('function<｜tool▁sep｜>get_weather\n{"city": "Paris"}')),
+        (
+            "deepseek_r1_tools",
+            '<｜tool▁calls｜>function<｜tool▁sep｜>get_weather\n```json\n{"city": "Paris"}\n```<｜tool▁call▁end｜>',
+        ),
+        ("deepseek_r1_tools", '<｜tool_calls_begin｜>function<｜tool▁sep｜>get_weather\n{"city": "Paris"}<｜tool▁calls▁end｜>'),
         ("llama_function", '<tool_call><function="get_weather">{"city": "Paris"}</function></tool_call>'),
         ("mistral", '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}}]'),
         ("mistral", '[TOOL_CALLS]{"name": "get_weather", "arguments": {"city": "Paris"}}'),

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from inband.readings import WEATHER, arguments, outcome, read_all_ways
+from inband.readings import PYTHON, WEATHER, arguments, outcome, read_all_ways
+from streamglot.events import StreamEnd, TextDelta, ToolCallEnd
+from streamglot.inband import inband
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 BRAVE = {"name": "brave_search", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}}
@@ -122,3 +124,25 @@ def test_a_long_argument_starts_before_it_is_whole() -> None:
 def test_built_in_tools(text: str, expected: Any) -> None:
     left, calls, whole = outcome(text, "llama3_json", [WEATHER, BRAVE])
     assert (left.strip(), calls, whole) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "left", "calls"),
+    [
+        ("<|python_tag|>print(1)\nx = 2", "", [("python", '{"code": "print(1)\\nx = 2"}')]),
+        ("<|python_tag|>x<|eom_id|>", "", [("python", '{"code": "x"}')]),
+        ("<|python_tag|>x.c", "", [("python", '{"code": "x.c"}')]),
+        ("Look: <|python_tag|>x.call_me()", "Look:", [("python", '{"code": "x.call_me()"}')]),
+        ('<|python_tag|>python.call(code="x")', "", [("python", '{"code": "x"}')]),
+        ('<|python_tag|>{"name": "python", "parameters": {"code": "x"}}', "", [("python", '{"code": "x"}')]),
+    ],
+)
+def test_code_for_an_interpreter(text: str, left: str, calls: list[Any]) -> None:
+    found = outcome(text, "functionary_v31", [PYTHON])
+    assert (found[0].strip(), *found[1:]) == (left, calls, [True])
+
+
+def test_code_that_was_cut_is_not_run() -> None:
+    box = inband("functionary_v31", [PYTHON])
+    events = [*box.feed(TextDelta("<|python_tag|>rm -rf /tmp")), *box.feed(StreamEnd("length"))]
+    assert ToolCallEnd(None, False) in events

@@ -21,7 +21,10 @@ PLAN = {
             "owner": {"anyOf": ["?", {"type": "null"}, {"properties": {"zip": {"type": "string"}}}]},
             "notes": {"type": "array"},
             "extra": {"type": "object"},
+            "box": {"type": "object", "properties": {"item": {"$ref": "#/$defs/size"}}},
+            "sizes": {"type": "object", "additionalProperties": {"$ref": "#/$defs/size"}},
         },
+        "$defs": {"size": {"type": "string"}},
     },
 }
 NESTED: dict[str, Any] = {
@@ -59,6 +62,10 @@ def test_tags_that_nest() -> None:
         (tag("free", "5"), {"free": 5}),
         (tag("notes", f"\n{tag('item', 'a')}\n{tag('item', '7')}\n"), {"notes": ["a", 7]}),
         (tag("owner", tag("zip", "1") + tag("x", "1")), {"owner": {"zip": "1", "x": 1}}),
+        (tag("box", tag("item", "5")), {"box": {"item": "5"}}),
+        (tag("sizes", tag("a", "5")), {"sizes": {"a": "5"}}),
+        (tag("title", f"a{T}</title>b"), {"title": f"a{T}</title>b"}),
+        (tag("title", f"a{T}</invoke>b"), {"title": f"a{T}</invoke>b"}),
     ],
 )
 def test_values(inside: str, value: Any) -> None:
@@ -72,6 +79,7 @@ def test_values(inside: str, value: Any) -> None:
         f"{T}</other>",
         "words",
         f"{T}<title>cut off",
+        f"{T}<title>not closed{T}</invoke>{T}</tool_call>",
         f"{T}<days>[1{T}</other>",
         f"{T}<days>[1",
         f"{T}<free>{T}<a>1{T}</a>words{T}</free>",

@@ -178,7 +178,7 @@ def test_the_longest_word_counts_and_wide_gaps_are_not_crossed() -> None:
     running = grammar(source)
     next(running, None)
     steps(source, running)
-    assert read == ["abc", "abc", "", True]
+    assert read == ["abc", "abc", "", False]
     read.clear()
     source = Source()
     source.push("abc abc" + " " * 5000)
@@ -208,3 +208,19 @@ def test_calls_at_rest() -> None:
 def test_prose_after_a_call_is_read_like_any_other() -> None:
     found = read_all_ways(f"{CALL}\n```\n{CALL}\n```\n{CALL}", "hermes")
     assert arguments(found) == [("get_weather", {"city": "Paris"})] * 2
+
+
+@pytest.mark.parametrize("size", [250, 300, 5000])
+@pytest.mark.parametrize(
+    ("format", "head", "tail"),
+    [
+        ("lfm2", "<|tool_call_start|>[get_weather(city='a'", ")]<|tool_call_end|>"),
+        ("lfm2", "<|tool_call_start|>[get_weather(city='a'", "b')]<|tool_call_end|>"),
+        ("gemma4", '<|tool_call>call:get_weather{city:<|"|>a<|"|>', "}<tool_call|>"),
+        ("gemma4", '<|tool_call>call:get_weather{city:<|"|>a<|"|>', 'b<|"|>}<tool_call|>'),
+        ("qwen3_coder", "<tool_call><function=get_weather><parameter=city>a</parameter>", "</function></tool_call>"),
+    ],
+)
+def test_white_space_without_end_reads_the_same_in_any_cut(format: str, head: str, tail: str, size: int) -> None:
+    found = read_all_ways(head + " " * size + tail, format, starts_in_reasoning=False)
+    assert found["calls"][0][1].startswith('{"city": "a')

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from inband.readings import READ, WEATHER, arguments, outcome, read_all_ways
 from streamglot.events import StreamEnd, TextDelta, ToolCallEnd
-from streamglot.inband import inband
+from streamglot.inband import FORMATS, inband
+from streamglot.inband.engine import Call
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 CODER = "<tool_call>\n{}\n</tool_call>"
@@ -38,7 +40,18 @@ def parameter(name: str, text: str, more: str = "") -> str:
         ("glm4x", "<tool_call>get_weather\\n<arg_key>city</arg_key>\\n<arg_value>Paris</arg_value>\\n</tool_call>"),
         ("glm4x", '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
         ("glm4x", "<tool_call>get_weather<arg_key>x</arg_key><arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>"),
+        ("glm4x", '<tool_call>get_weather city="Paris"</tool_call>'),
+        ("glm4x", "<tool_call>get_weather city=Paris</tool_call>"),
+        ("glm4x", '<tool_call>get_weather {"city": "Paris"}</tool_call>'),
+        ("glm4x", '<tool_call>get_weather\n{"city": "Paris"}\n</tool_call>'),
+        ("glm4x", '<tool_call>{"function": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
+        ("glm4x", '<tool_call>{"tool": {"name": "get_weather", "arguments": {"city": "Paris"}}}</tool_call>'),
+        ("hy_v3", "<tool_calls:opensource><tool_call:opensource>get_weather<tool_sep:opensource><arg_key:opensource>city"
+                  "</arg_key:opensource><arg_value:opensource>Paris</arg_value:opensource></tool_call:opensource>"
+                  "</tool_calls:opensource>"),
+        ("step3p5", '<tool_call><function name="get_weather"><parameter name="city">Paris</parameter></function></tool_call>'),
         ("minicpm5", '<function name="get_weather"><param name="city"><![CDATA[Paris]]></param></function>'),
+        ("minicpm5", '<function name="get_weather"><param name="city"><![CDATA[Pa]]><![CDATA[ris]]></param></function>'),
         ("minicpm5", '<function name="get_weather"><param name="x">1</param><param name="city">Paris</param></function>'),
         ("deepseek_v32", DSML.format(INVOKE.format(parameter("city", "Paris")))),
         ("deepseek_v32", DSML.format(INVOKE.format(parameter("arguments", '{"city": "Paris"}')))),
@@ -148,3 +161,29 @@ def test_a_stopped_call_is_incomplete_even_where_its_parameters_are_whole() -> N
     box = inband("qwen3_coder", [WEATHER], starts_in_reasoning=False)
     events = box.feed(TextDelta(f"<function=get_weather>\n{CITY}")) + box.feed(StreamEnd("length"))
     assert [event.complete for event in events if isinstance(event, ToolCallEnd)] == [False]
+
+
+def test_words_for_parameters() -> None:
+    found = read_all_ways(
+        "<tool_call>get_weather city='Den Haag' days=2\tx=true\n</tool_call>", "glm4x", starts_in_reasoning=False
+    )
+    assert arguments(found) == [("get_weather", {"city": "Den Haag", "days": 2, "x": True})]
+
+
+@pytest.mark.parametrize(
+    "inside",
+    ["get_weather 5=2", "get_weather =2", "get_weather a=1 b", "get_weather a=1", 'get_weather {"a": 1} b', 'get_weather a="1'],
+)
+def test_words_that_are_no_call(inside: str) -> None:
+    end = "" if inside.endswith(("=1", '"1')) else "</tool_call>"
+    assert outcome(f"<tool_call>{inside}{end}", "glm4x") == (f"<tool_call>{inside}{end}", [], [])
+
+
+def test_a_section_of_characters_is_one_only_where_the_notation_has_them() -> None:
+    text = FUNCTION.format("<parameter=city><![CDATA[Paris]]></parameter>")
+    assert outcome(text, "qwen3_coder") == ("", [("get_weather", '{"city": "<![CDATA[Paris]]>"}')], [True])
+    for value in ("<b>", "</param></function>", "a]]>b<c", "<![CDATA[x]]>"):
+        found = read_all_ways(FORMATS["minicpm5"].write([Call("f", json.dumps({"a": value}))]), "minicpm5", None)
+        assert arguments(found) == [("f", {"a": value})]
+    cut = '<function name="get_weather"><param name="city"><![CDATA[Par'
+    assert outcome(cut, "minicpm5") == ("", [("get_weather", '{"city": "Par')], [False])

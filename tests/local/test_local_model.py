@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -21,7 +17,7 @@ from streamglot import StreamEnd, TextDelta, ToolCallDelta, UpstreamError, check
 from streamglot.messages import ReasoningPart, ToolCallPart
 from streamglot.upstream import Upstream
 from streamglot.upstream.local import LocalServer, missing, threads
-from streamglot.upstream.weights import chosen
+from waiting import PATIENCE, until
 
 TOOL = {
     "type": "function",
@@ -72,7 +68,7 @@ def test_hanging_up_stops_the_model(model: Upstream) -> None:
                 break
         stream.close()
     after = _settled(model)
-    assert 0 < after - before < 100, "it went on writing for nobody"
+    assert 0 < after - before < 300, "it went on writing for nobody"
 
 
 def test_a_client_of_the_gateway_that_leaves_stops_the_model(model: Upstream) -> None:
@@ -80,17 +76,14 @@ def test_a_client_of_the_gateway_that_leaves_stops_the_model(model: Upstream) ->
         before = counter(model, "tokens_predicted_total")
         body = b'{"model":"local","stream":true,"max_tokens":2000,"messages":[{"role":"user","content":"Tell me a story."}]}'
         request = urllib.request.Request(f"{gateway.url}/v1/chat/completions", body, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             assert answer.readline().startswith(b"data: ")
-        assert 0 < _settled(model) - before < 100
+        assert 0 < _settled(model) - before < 300
 
 
 def _settled(model: Upstream) -> float:
     """The server's own count once it no longer changes. It counts when an answer ends, however it ends."""
-    until = time.monotonic() + 20
-    while counter(model, "requests_processing"):
-        assert time.monotonic() < until, "the server is still busy"
-        time.sleep(0.02)
+    until(lambda: not counter(model, "requests_processing"), lambda: "the server is still busy")
     return counter(model, "tokens_predicted_total")
 
 
@@ -149,7 +142,7 @@ def test_the_official_clients_stream_from_it(model: Upstream) -> None:
 def test_only_who_has_the_key_is_served(model: Upstream) -> None:
     request = urllib.request.Request(f"{model.base_url}/chat/completions", b"{}", {"content-type": "application/json"})
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(request, timeout=10)
+        urllib.request.urlopen(request, timeout=PATIENCE)
     assert model.base_url.startswith("http://127.0.0.1:")
 
 
@@ -158,52 +151,12 @@ def test_weights_that_are_none(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF and nothing else")
     server = LocalServer(broken)
-    with pytest.raises(UpstreamError, match=r"'broken.gguf' could not be started"):
+    with pytest.raises(UpstreamError, match=r"'broken.gguf' could not be started: \w+Error"):
         server.start()
     assert not server.running
-
-
-def test_a_model_whose_process_died_is_started_again() -> None:
-    needed()
-    weights = chosen()
-    assert weights is not None
-    server = LocalServer(weights)
-    try:
-        first = server.start()
-        assert server.start().base_url == first.base_url
-        assert server.process is not None
-        os.kill(server.process, signal.SIGKILL)
-        while server.running:
-            time.sleep(0.01)
-        with streamglot.Client(upstreams=[server.start()]) as client:
-            assert list(client.stream(model="local", messages="Hi", max_tokens=1))
-    finally:
-        server.stop()
-    assert not server.running
-
-
-def test_it_does_not_outlive_a_process_that_was_killed() -> None:
-    needed()
-    code = (
-        "import time\nfrom streamglot.upstream.local import local_server\nserver = local_server()\nserver.start()\n"
-        "print(server.process, flush=True)\ntime.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        parent.send_signal(signal.SIGKILL)
-    until = time.monotonic() + 5
-    while _alive(child):
-        assert time.monotonic() < until, "the model's process is still there"
-        time.sleep(0.02)
-
-
-def _alive(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    broken.write_bytes(b"<html>")
+    with pytest.raises(UpstreamError, match="damaged: streamglot local pull"):
+        server.start()
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:

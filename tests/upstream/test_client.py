@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import random
+import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 from streamglot.errors import ConfigError, StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
 from streamglot.upstream import Answer, Timeouts, Upstream
+from streamglot.upstream import connection as connections
 from streamglot.upstream.client import Client, parts
+from waiting import PATIENCE, soon
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n"
@@ -28,10 +31,12 @@ class Server:
     def __init__(self, *scripts: bytes | None, cut: int = 0, hang_up: bool = False) -> None:
         self.requests: list[bytes] = []
         self.connections = 0
+        self.lines: list[asyncio.StreamWriter] = []
+        self.written = 0
         self.closed = asyncio.Event()
         self._scripts = list(scripts)
         self._cut = cut
-        self._hang_up = hang_up
+        self.hang_up = hang_up
 
     async def __aenter__(self) -> Server:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -43,6 +48,7 @@ class Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.lines.append(writer)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
@@ -53,9 +59,10 @@ class Server:
                 step = self._cut or len(script)
                 for place in range(0, len(script), step):
                     writer.write(script[place : place + step])
+                    self.written += step
                     await writer.drain()
                     await asyncio.sleep(0)
-                if self._hang_up:
+                if self.hang_up:
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -76,7 +83,7 @@ async def whole(answer: Answer) -> bytes:
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await test()
 
     asyncio.run(limited())
@@ -155,6 +162,45 @@ def test_connections_that_cannot_be_trusted_are_not_used_again(script: bytes) ->
     run(test)
 
 
+def test_a_kept_connection_that_the_upstream_closed_is_replaced_at_once() -> None:
+    """It closes its end in the moment in which the next request goes out: nobody could know."""
+
+    async def test() -> None:
+        for size in (2, 5 * 2**20):
+            async with Client() as client, Server(PLAIN, PLAIN, PLAIN) as server:
+                assert await whole(await ask(client, server)) == b"hello"
+                server.lines[0].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+                assert await whole(await ask(client, server, body=b"x" * size)) == b"hello"
+                assert await whole(await ask(client, server)) == b"hello"
+                assert server.connections == 2
+                assert [len(request.partition(b"\r\n\r\n")[2]) for request in server.requests] == [2, size, 2]
+
+    run(test)
+
+
+def test_a_request_goes_out_again_once_and_only_if_nothing_was_heard() -> None:
+    async def test() -> None:
+        async with Client() as client, Server(PLAIN, None, PLAIN) as server:
+            for _ in range(2):
+                assert await whole(await ask(client, server, body=b"x")) == b"hello"
+            assert (server.connections, len(server.requests)) == (2, 3)
+        async with Client() as client, Server(PLAIN, None, None, PLAIN) as server:
+            assert await whole(await ask(client, server)) == b"hello"
+            error = await refused(ask(client, server))
+            assert isinstance(error, UpstreamTruncated)
+            assert (server.connections, len(server.requests)) == (2, 3), "the second time it counts"
+        async with Client() as client, Server(None, PLAIN) as server:
+            await refused(ask(client, server))
+            assert len(server.requests) == 1, "it was a new connection: the upstream has closed no idle one"
+        async with Client() as client, Server(PLAIN, PLAIN[:12], PLAIN) as server:
+            assert await whole(await ask(client, server)) == b"hello"
+            server.hang_up = True
+            await refused(ask(client, server))
+            assert len(server.requests) == 2, "it had begun to answer"
+
+    run(test)
+
+
 @pytest.mark.parametrize("script", [PLAIN[:-2], CHUNKED[:-5], CHUNKED[:-12], GZIP[:-9]], ids=["length", "last", "inside", "gzip"])
 def test_an_answer_that_is_cut_is_told_after_what_came(script: bytes) -> None:
     async def test() -> None:
@@ -216,8 +262,7 @@ def test_hanging_up_reaches_the_upstream() -> None:
             answer = await ask(client, server)
             assert await answer.read() == b"hel"
             answer.close()
-            async with asyncio.timeout(1):
-                await server.closed.wait()
+            await server.closed.wait()
 
     run(test)
 
@@ -226,11 +271,9 @@ def test_cancelled_while_it_waits_for_headers() -> None:
     async def test() -> None:
         async with Client() as client, Server(b"HTTP/1.1 200 OK\r\n") as server:
             task = asyncio.ensure_future(ask(client, server))
-            while not server.requests:
-                await asyncio.sleep(0.01)
+            await soon(lambda: server.requests)
             task.cancel()
-            async with asyncio.timeout(1):
-                await server.closed.wait()
+            await server.closed.wait()
 
     run(test)
 
@@ -241,7 +284,11 @@ def test_a_reader_that_waits_stops_the_upstream() -> None:
         script = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
         async with Client() as client, Server(script, cut=2**16) as server:
             answer = await ask(client, server)
-            await asyncio.sleep(0.3)
+            before = -1
+            while server.written != before:
+                before = server.written
+                await asyncio.sleep(0.3)
+            assert server.written < 16 * 2**20, "the upstream was read on"
             first = len(await answer.read())
             assert first < 2**20
             assert first + len(await whole(answer)) == size
@@ -249,16 +296,17 @@ def test_a_reader_that_waits_stops_the_upstream() -> None:
     run(test)
 
 
-def test_drain_waits_for_the_end_and_gives_up() -> None:
+def test_drain_waits_for_the_end_and_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
+        monkeypatch.setattr(connections, "DRAIN_SECONDS", PATIENCE)
         async with Client() as client, Server(CHUNKED, CHUNKED[:-5], cut=30) as server:
             answer = await ask(client, server)
             await answer.drain()
             answer = await ask(client, server)
-            await answer.drain()
             assert server.connections == 1
-            async with asyncio.timeout(1):
-                await server.closed.wait()
+            monkeypatch.setattr(connections, "DRAIN_SECONDS", 0.1)
+            await answer.drain()
+            await server.closed.wait()
 
     run(test)
 

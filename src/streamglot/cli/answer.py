@@ -13,11 +13,14 @@ from ..events import Event, StreamEnd, StreamError
 from ..messages import Request, Response
 from ..stages import Collect
 from .cost import usage_line
+from .notebook import Notebook
 from .plain import PlainPrinter
 from .terminal import complain, is_terminal, neutral
 
 INTERRUPTED = 130
 """What shells say of a program that Ctrl-C ended."""
+GONE = "client_gone"
+"""The ending of an answer that nobody reads to its end."""
 
 
 class Printer(Protocol):
@@ -55,18 +58,23 @@ class Answered(Struct):
     status: int
 
 
-def answer(client: Client, request: Request, look: Look) -> Answered:
-    """Asks, shows the answer as it comes, and says what went wrong on standard error."""
+def answer(client: Client, request: Request, look: Look, book: Notebook) -> Answered:
+    """Asks, shows the answer as it comes, writes it down, and says what went wrong on standard error."""
     stream = client.stream(request)
+    entry = stream.past = book.entry(stream)
     box = Collect()
-    status = 0
+    status, ending = 0, GONE
     printer = look.printer()
     try:
-        status = _show(stream, printer, box)
+        try:
+            status = _show(stream, printer, box)
+        finally:
+            stream.close()
+            printer.close()
+        ending = stream.record.ending
     finally:
-        stream.close()
-        printer.close()
-    response = box.close()[0]
+        response = box.close()[0]
+        entry.finish(response, ending)
     if printer.error is not None:
         complain(printer.error.message)
         status = 1

@@ -16,6 +16,7 @@ from ..errors import ConfigError
 from ..messages import Message, TokenCounts
 from .answer import INTERRUPTED, Answered, Look, answer
 from .cost import usage_line
+from .notebook import Notebook
 from .question import Question
 from .terminal import complain, is_terminal, neutral
 
@@ -37,8 +38,9 @@ of a line. Ctrl-C stops an answer; what came of it stays."""
 
 
 class Chat:
-    def __init__(self, client: Client, question: Question, look: Look) -> None:
+    def __init__(self, client: Client, book: Notebook, question: Question, look: Look) -> None:
         self._client = client
+        self._book = book
         self._question = question
         self._look = look
         self._messages: list[Message] = []
@@ -81,7 +83,7 @@ class Chat:
         self._messages.append(message)
         request = self._question.request(self._messages)
         self._question.attachments = []
-        self._last = answer(self._client, request, self._look)
+        self._last = answer(self._client, request, self._look, self._book)
         self.status = 0 if self._last.status == INTERRUPTED else self._last.status
         parts = self._last.response.choices[0].parts if self._last.response.choices else []
         if parts:
@@ -117,6 +119,7 @@ class Chat:
 
     def _reset(self, _: str) -> None:
         self._messages.clear()
+        self._book.new_conversation()
 
     def _usage(self, _: str) -> None:
         response = self._last.response if self._last else None
@@ -134,10 +137,11 @@ class Chat:
             raise ConfigError(f"{name} cannot be written: {error.strerror or error}") from None
 
 
-def run(question: Question, look: Look) -> int:
+def run(question: Question, look: Look, keeps: bool) -> int:
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
-    with Client() as client:
-        chat = Chat(client, structs.replace(question), look)
+    client = Client()
+    with Notebook(client.desk.loaded, keeps=keeps) as book, client:
+        chat = Chat(client, book, structs.replace(question), look)
         for text in _typed() if at_terminal else _given():
             if not chat.take(text):
                 break

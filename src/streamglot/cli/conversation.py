@@ -1,4 +1,4 @@
-"""The commands that ask a model: query and chat."""
+"""The commands that ask a model: query, chat and reply."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .guard import guarded
+from .offers import sessions
 
 if TYPE_CHECKING:
     from .answer import Look
@@ -49,6 +50,7 @@ Raw = Annotated[bool, typer.Option("--raw", help="The text exactly as it came (a
 Json = Annotated[bool, typer.Option("--json", help="The whole answer as one JSON object, at its end.")]
 Events = Annotated[bool, typer.Option("--events", help="Our events, one JSON object a line, as they come.")]
 Usage = Annotated[bool, typer.Option("--usage", "-u", help="Tokens and cost, on standard error.")]
+NoLog = Annotated[bool, typer.Option("--no-log", help="Keep nothing of this.")]
 
 
 @app.command()
@@ -68,6 +70,7 @@ def query(
     json: Json = False,
     events: Events = False,
     usage: Usage = False,
+    no_log: NoLog = False,
 ) -> None:
     """Asks one question and shows the answer as it comes. Ctrl-C stops it and keeps what came."""
     look = _look(markdown, hide_reasoning, raw, json, events, usage)
@@ -85,7 +88,7 @@ def query(
             temperature=temperature,
             effort=effort,
         )
-        raise typer.Exit(run(words or [], question, look))
+        raise typer.Exit(run(words or [], question, look, not no_log))
 
 
 @app.command()
@@ -101,6 +104,7 @@ def chat(
     hide_reasoning: HideReasoning = False,
     raw: Raw = False,
     usage: Usage = False,
+    no_log: NoLog = False,
 ) -> None:
     """A conversation: several lines with Alt-Enter, former lines with the arrow keys, /help for commands."""
     look = _look(markdown, hide_reasoning, raw, False, False, usage)
@@ -117,7 +121,50 @@ def chat(
             temperature=temperature,
             effort=effort,
         )
-        raise typer.Exit(run(question, look))
+        raise typer.Exit(run(question, look, not no_log))
+
+
+@app.command()
+def reply(
+    words: Annotated[list[str] | None, typer.Argument(help="What to say; standard input is added to it.")] = None,
+    session: Annotated[
+        str,
+        typer.Option(help="The session to go on with, or the beginning of its id.", autocompletion=sessions, show_default=False),
+    ] = "",
+    here: Annotated[bool, typer.Option("--here", help="The last conversation of this directory.")] = False,
+    model: Model = "",
+    system: System = "",
+    schema: Schema = "",
+    attach: Attach = None,
+    tools_file: ToolsFile = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    effort: Effort = "",
+    markdown: Rendered = Markdown.auto,
+    hide_reasoning: HideReasoning = False,
+    raw: Raw = False,
+    json: Json = False,
+    events: Events = False,
+    usage: Usage = False,
+    no_log: NoLog = False,
+) -> None:
+    """Goes on with the last conversation, with its model and its system message unless others are named."""
+    look = _look(markdown, hide_reasoning, raw, json, events, usage)
+    with guarded():
+        from .question import Question
+        from .reply import run
+
+        question = Question(
+            model=model,
+            system=system,
+            schema=schema,
+            attachments=attach or [],
+            tools_file=tools_file,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            effort=effort,
+        )
+        raise typer.Exit(run(words or [], question, look, session, here, not no_log))
 
 
 def _look(markdown: Markdown, hide_reasoning: bool, raw: bool, json: bool, events: bool, usage: bool) -> Look:

@@ -9,6 +9,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -16,12 +17,14 @@ import msgspec
 from msgspec import Struct
 
 from .. import __version__
-from ..errors import ConfigError
+from ..errors import ConfigError, StreamglotError
 from ..gateway.config import Loaded, load
+from ..gateway.keeping import NOTHING
 from ..upstream import Upstream, weights
 from ..upstream.discovery import Found, discover
 from ..upstream.local import LIBRARY, PINNED
 from ..upstream.providers import PROVIDERS
+from .amounts import shown_size
 from .terminal import coloured, neutral
 
 CONNECT_SECONDS: Final = 3.0
@@ -50,6 +53,8 @@ def run(as_json: bool, offline: bool) -> int:
         where = str(loaded.path) if loaded.path else "no file: everything is as it is by itself"
         findings.append(Finding("good", "configuration", where))
     findings += asyncio.run(_upstreams(loaded, offline))
+    if loaded is not None:
+        findings.append(asyncio.run(_store(loaded)))
     findings += _model()
     if as_json:
         sys.stdout.buffer.write(msgspec.json.encode(findings) + b"\n")
@@ -130,6 +135,34 @@ async def reachable(address: str) -> str:
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+# --- what was kept
+
+
+async def _store(loaded: Loaded) -> Finding:
+    """Where it is, and whether it opens. One that is not there is not made."""
+    url = loaded.config.store.url
+    if url == NOTHING:
+        return Finding("note", "store", f'nothing is kept: store.url is "{NOTHING}"')
+    try:
+        from ..store import default_url
+        from ..store.database import head
+        from ..store.place import engine_url
+        from ..store.prune import size
+        from .library import opened
+    except ModuleNotFoundError as error:
+        return Finding("note", "store", f"nothing is kept: {error.name} is not installed", "pip install 'streamglot[server]'")
+    try:
+        place = engine_url(url or default_url(os.environ))
+        if place.drivername.startswith("sqlite") and not Path(place.database or "").exists():
+            return Finding("note", "store", f"{place.database} is not there yet: the first turn makes it")
+        async with opened(loaded) as library:
+            turns, taken = await library.lookup.count_turns(), shown_size(await size(library.database))
+            return Finding("good", "store", f"{library.database.shown}, version {head()}, {turns} turns, {taken}")
+    except (StreamglotError, OSError) as error:
+        message = error.message if isinstance(error, StreamglotError) else f"{error.strerror}: {error.filename}"
+        return Finding("bad", "store", message, 'give store.url another database, or "none" to keep nothing')
 
 
 # --- the model on this machine

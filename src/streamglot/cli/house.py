@@ -58,7 +58,7 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Do not try to reach anybody.")] = False,
 ) -> None:
-    """Looks at keys, upstreams, the local model and versions, and says what to do. Exits with 1 if something is broken."""
+    """Looks at keys, upstreams, the store, the local model and versions, and says what to do. Exits with 1 if something is broken."""
     with guarded():
         from .doctor import run
 
@@ -71,7 +71,9 @@ def setup(
     address: Annotated[str, typer.Option(help="Where the gateway listens.")] = "http://127.0.0.1:8484",
     model: Annotated[str, typer.Option("--model", "-m", help="The model to use.")] = "local",
     key: Annotated[str, typer.Option(help="The key for the gateway, if it wants one.")] = "streamglot",
-    write: Annotated[bool, typer.Option("--write", help="Write the client's settings file, if there is none yet.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Put them into the client's settings file; the rest of it stays.")
+    ] = False,
 ) -> None:
     """The settings with which a client talks to the gateway: printed, or written."""
     with guarded():

@@ -17,7 +17,7 @@ from ..gateway.serve import listen, serve
 from ..upstream.discovery import discover
 from ..upstream.local import NAME, LocalServer, local_server, missing
 from ..upstream.weights import CHOICE
-from .setup import recipe
+from .recipes import RECIPES, recipe
 
 ADDRESSES = (
     ("OpenAI", "/v1"),
@@ -28,6 +28,12 @@ ADDRESSES = (
     ("Vercel AI SDK", "/ui"),
 )
 """Where clients of each kind are pointed to."""
+BLANK_LINE = "\n\n"
+REPLAY = "replay"
+ONLY_REPLAY = (
+    "No model is there, so it runs on replay, which says back what it is told. For a real one: streamglot local pull, or set "
+    "a provider's key, and start again."
+)
 
 
 def run(path: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
@@ -40,28 +46,34 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
     discovered = asyncio.run(discover(os.environ)) if loaded.config.server.discover else []
     alone = not known and not any(found.there for found in discovered)
     wanted = loaded.config.server.discover and NAME not in known and (alone or CHOICE in os.environ)
-    local = local_server() if wanted else None
+    local = local_server(log=True) if wanted else None
     try:
         if local is not None:
             rows.append(_started(local, overrides))
             loaded = load(path, overrides=overrides)
         elif NAME not in known:
-            because = missing() if wanted else f"other upstreams are there; {CHOICE}=on starts it beside them"
-            rows.append((NAME, "not started", "openai_chat", because or "not looked for"))
+            rows.append((NAME, "not started", "openai_chat", missing() if wanted else _unwanted(loaded.config.server.discover)))
         for found in discovered:
             if found.provider.name not in known:
                 state = "found" if found.there else "not found"
                 rows.append((found.provider.name, state, found.provider.dialect, found.because))
-        rows.append(("replay", "found", "openai_chat", "always there: it says back what it is told"))
-        Gateway(loaded)  # a bad configuration is refused before anything is said or listens
+        rows.append((REPLAY, "found", "openai_chat", "always there: it says back what it is told"))
+        asyncio.run(Gateway(loaded).check())  # a bad configuration is refused before anything is said or listens
         server = loaded.config.server
         listener = listen(server.host, server.port)
         address = f"[{server.host}]" if ":" in server.host else server.host
-        _greet(rows, f"http://{address}:{listener.getsockname()[1]}", NAME if f"upstreams.{NAME}" in overrides else "replay")
+        started = f"upstreams.{NAME}" in overrides
+        _greet(rows, f"http://{address}:{listener.getsockname()[1]}", NAME if started else REPLAY)
+        if alone and wanted and not started:
+            print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
         return serve(loaded, listener)
     finally:
         if local is not None:
             local.stop()
+
+
+def _unwanted(discovers: bool) -> str:
+    return f"other upstreams are there; {CHOICE}=on starts it beside them" if discovers else "server.discover is off"
 
 
 def _started(local: LocalServer, overrides: dict[str, Any]) -> tuple[str, ...]:
@@ -78,8 +90,11 @@ def _greet(rows: list[tuple[str, ...]], address: str, model: str) -> None:
     print(table(rows), file=sys.stderr)
     print(f"\nstreamglot listens on {address}", file=sys.stderr)
     print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
-    snippet = recipe("curl", address, model, "streamglot").text.partition("\n\n")[0]
-    print(f"\nTry it:\n\n{snippet}\n\nMore: streamglot setup", file=sys.stderr, flush=True)
+    curl, openai, anthropic = (recipe(client, address, model, "streamglot").text for client in ("curl", "openai", "anthropic"))
+    print(f"\nTry it:\n\n{curl.partition(BLANK_LINE)[0]}", file=sys.stderr)
+    print(f"\nOr point a program at it:\n\n{openai}\n{anthropic}", file=sys.stderr)
+    others = ", ".join(client for client in RECIPES if client not in ("openai", "anthropic"))
+    print(f"More: streamglot setup CLIENT ({others})", file=sys.stderr, flush=True)
 
 
 def table(rows: list[tuple[str, ...]]) -> str:

@@ -9,25 +9,22 @@ import typer
 
 from .conversation import MaxTokens, Model, System
 from .guard import guarded
+from .offers import dialects as known_dialects
 
 app = typer.Typer()
-
-
-def _dialects(incomplete: str) -> list[str]:
-    from ..dialects import DIALECTS
-
-    return [name for name in DIALECTS if name.startswith(incomplete)]
 
 
 @app.command()
 def translate(
     file: Annotated[Path | None, typer.Argument(help="The recorded stream; standard input if left out.")] = None,
     source: Annotated[
-        str, typer.Option("--from", help="The dialect of the input, or `text`.", autocompletion=_dialects)
+        str, typer.Option("--from", help="The dialect of the input, or `text`.", autocompletion=known_dialects)
     ] = "openai_chat",
     target: Annotated[
         str,
-        typer.Option("--to", help="A dialect; `events`, one a line; `response`, the whole answer.", autocompletion=_dialects),
+        typer.Option(
+            "--to", help="A dialect; `events`, one a line; `response`, the whole answer.", autocompletion=known_dialects
+        ),
     ] = "events",
     strict: Annotated[bool, typer.Option(help="Write the fields of the dialect's specification only.")] = False,
     inband: Annotated[
@@ -46,10 +43,11 @@ def translate(
 def replay(
     file: Annotated[Path, typer.Argument(help="A recording: the bytes of a stream, its times beside it in FILE.times.")],
     target: Annotated[
-        str, typer.Option("--as", help="A dialect, `events`, or `text`: the answer as query shows it.", autocompletion=_dialects)
+        str,
+        typer.Option("--as", help="A dialect, `events`, or `text`: the answer as query shows it.", autocompletion=known_dialects),
     ] = "text",
     source: Annotated[
-        str, typer.Option("--from", help="The dialect of the recording; guessed if left out.", autocompletion=_dialects)
+        str, typer.Option("--from", help="The dialect of the recording; guessed if left out.", autocompletion=known_dialects)
     ] = "",
     speed: Annotated[str, typer.Option(help="1x as it came, 2x twice as fast, 0 without any pause.")] = "1x",
 ) -> None:
@@ -86,7 +84,7 @@ def probe(
     model: Model = "",
     dialects: Annotated[
         list[str] | None,
-        typer.Option("--dialect", "-d", help="The dialects to try; may be repeated.", autocompletion=_dialects),
+        typer.Option("--dialect", "-d", help="The dialects to try; may be repeated.", autocompletion=known_dialects),
     ] = None,
     key: Annotated[str, typer.Option(envvar="STREAMGLOT_PROBE_KEY", help="The key, where the target is an address.")] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder for the recordings.")] = None,

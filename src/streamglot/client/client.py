@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import weakref
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from ..upstream import Upstream
 from .desk import Desk
 from .request import make_request
 from .stream import Stream
+from .worker import Worker
 
 
 class Client:
@@ -32,7 +32,7 @@ class Client:
     ) -> None:
         self._desk = Desk(config, upstreams, environment, discover)
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-        self._worker: _Worker | None = None
+        self._worker: Worker | None = None
         self._opened = False
 
     @property
@@ -73,7 +73,7 @@ class Client:
         await self._desk.close()
 
     def __enter__(self) -> Self:
-        self._worker = _Worker()
+        self._worker = Worker("streamglot client")
         try:
             self._worker.run(self.__aenter__())
         except BaseException:
@@ -93,35 +93,3 @@ class Client:
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The loop that a plain ``with`` runs in the background."""
         return self._worker.loop if self._worker else None
-
-
-class _Worker:
-    """A thread with a loop, which does the steps of a plain program."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._work, name="streamglot client", daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-        left = asyncio.all_tasks(self.loop)
-        for task in left:
-            task.cancel()  # streams in threads that still run: each says in its last event that it was stopped
-        if left:
-            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        self.loop.run_until_complete(self.loop.shutdown_default_executor())
-        self.loop.close()
-
-    def run(self, step: Coroutine[Any, Any, Any]) -> Any:
-        future = asyncio.run_coroutine_threadsafe(step, self.loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()

@@ -11,13 +11,12 @@ import random
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, cast
 
 from ..errors import ConfigError, StreamglotError, UpstreamError
 from ..gateway.admission import Turns
 from ..gateway.config import Loaded, load
 from ..gateway.deadlines import Deadline, Deadlines
-from ..gateway.opening import Opening
+from ..gateway.opening import Opening, Past
 from ..gateway.record import Record
 from ..gateway.source import Source
 from ..messages import Request
@@ -27,9 +26,6 @@ from ..upstream.client import Client as Connections
 from ..upstream.discovery import Found, discover
 from ..upstream.local import ALIAS, NAME, LocalServer, local_server, missing
 from ..upstream.routes import Candidate, Routes
-
-if TYPE_CHECKING:
-    from ..gateway.app import Gateway
 
 REPLAY = "replay"
 WAIT_SECONDS = 60.0
@@ -98,11 +94,13 @@ class Desk:
     async def first(self, model: str) -> Candidate:
         return (await self.candidates(model))[0]
 
-    async def ask(self, request: Request) -> Source:
+    def record(self, request: Request) -> Record:
+        return Record(uuid.uuid4().hex, request.dialect, self.clock(), self.routes.named(request.model), request.stream)
+
+    async def ask(self, request: Request, record: Record, past: Past | None = None) -> Source:
         """The answer of the first upstream that gives one."""
         candidates = await self.candidates(request.model)
-        record = Record(uuid.uuid4().hex, request.dialect, self.clock(), request.model, request.stream)
-        return await Opening(cast("Gateway", self), request, record, "", {}).first_of(candidates)
+        return await Opening(self, request, record, "", {}, past).first_of(candidates)
 
     # --- what an opening asks for
 

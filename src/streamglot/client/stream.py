@@ -23,6 +23,7 @@ from ..events import (
     ToolCallEnd,
     ToolCallStart,
 )
+from ..gateway.opening import Past
 from ..gateway.source import ENDS, Source
 from ..messages import Request
 
@@ -39,12 +40,15 @@ _ENDINGS: Final[dict[type, BareEvent]] = {
 
 class Stream:
     """The request goes out with the first step. An error before the answer has begun is raised; after that it is the last
-    event. ``run`` is how a plain loop gets a step done; ``upstream`` and ``dropped`` are known once the answer has begun."""
+    event. ``run`` is how a plain loop gets a step done; ``upstream``, its ``model`` and ``dropped`` are known once the answer
+    has begun. ``record`` notes who was asked, and when what came; ``past`` is what upstreams are to be told of earlier answers."""
 
     def __init__(self, desk: Desk, request: Request, run: Run | None) -> None:
         self.request = request
-        self.upstream = ""
+        self.upstream = self.model = ""
         self.dropped: list[str] = []
+        self.record = desk.record(request)
+        self.past: Past | None = None
         self._desk = desk
         self._run = run
         self._source: Source | None = None
@@ -113,8 +117,9 @@ class Stream:
         try:
             if not self._began:
                 self._began = True
-                self._source = await self._desk.ask(self.request)
-                self.upstream, self.dropped = self._source.name, self._source.dropped
+                self._source = await self._desk.ask(self.request, self.record, self.past)
+                self.upstream, self.model, self.dropped = self._source.name, self._source.model, self._source.dropped
+                self.record.first_event = self._desk.clock()
                 events: list[Event] | None = self._source.first
             else:
                 assert self._source is not None
@@ -124,7 +129,9 @@ class Stream:
             raise
         if events is None:
             self.hang_up()
-        elif events and type(events[-1]) in ENDS:
+            return None
+        self.record.seen(events, self._desk.clock())
+        if events and type(events[-1]) in ENDS:
             assert self._source is not None
             self._over = True
             await self._source.drain()
@@ -172,4 +179,5 @@ class Stream:
         self._open.clear()
         self._started = self._over = True
         self._ready.clear()
+        self.record.seen([last], self._desk.clock())
         return [*events, last]

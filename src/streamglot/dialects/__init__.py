@@ -65,6 +65,11 @@ class Dialect(Struct, frozen=True, dict=True):
         found = getattr(self._module("request", self.request), "continued", None)
         return found
 
+    @property
+    def stored(self) -> ModuleType:
+        """What was asked, as a dialect shows it whose answers can be asked for again."""
+        return self._module("stored", True)
+
     @cached_property
     def parse_response(self) -> Callable[..., Response]:
         parse: Callable[..., Response] = self._module("response", self.response).parse

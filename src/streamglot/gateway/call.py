@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from copy import copy
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -95,14 +94,6 @@ class Call:
         if self._connection is not None:
             self._connection.cut()
 
-    def left(self, started: bool) -> Call:
-        """The same call once its client is gone, or has its answer: what is said from now on goes nowhere."""
-        self.unwatch()
-        call = copy(self)
-        call.started, call.ended = started, False
-        call._send, call._connection, call._watcher = _unheard, None, None
-        return call
-
     def _too_large(self, most: int) -> LimitExceeded:
         return LimitExceeded(f"the body is larger than the limit of {most} bytes (server.max_body_bytes)", code="body_too_large")
 
@@ -133,7 +124,20 @@ class Call:
         await self.end(body)
 
 
-async def _unheard(_: MutableMapping[str, Any]) -> None:
+class Unheard(Call):
+    """A call whose client is gone, or has its answer already: what is said from now on goes nowhere."""
+
+    def __init__(self, call: Call) -> None:
+        call.unwatch()
+        self.method, self.path, self.headers, self._query = call.method, call.path, call.headers, call._query
+        self.started = call.started and not call.ended
+        self.ended = False
+        self.bytes_sent = call.bytes_sent
+        self._send = _nowhere
+        self._connection = self._watcher = None
+
+
+async def _nowhere(_: MutableMapping[str, Any]) -> None:
     """Nobody is there."""
 
 

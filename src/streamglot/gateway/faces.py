@@ -23,7 +23,8 @@ class Face(Struct, frozen=True):
     """``parse`` makes the request of a body and of what stands in the address. ``writer`` and ``response`` are options for
     the writer and for the response builder that depend on what was asked. ``id_prefix`` begins the ids that we give.
     ``passed`` are headers of a client that an upstream of the same dialect is sent. ``numbered``: its clients take the numbers
-    of events in their frames; those of the others trip over them, or have numbers of their own."""
+    of events in their frames; those of the others trip over them, or have numbers of their own. ``chat`` is
+    the field that names the conversation of a page."""
 
     dialect: str
     parse: Callable[[Body, str], Request]
@@ -33,10 +34,15 @@ class Face(Struct, frozen=True):
     headers: dict[str, str] = field(default_factory=dict)
     passed: tuple[str, ...] = ()
     numbered: bool = False
+    chat: str = ""
 
     @property
     def media_type(self) -> str:
         return dialect(self.dialect).media_type
+
+    @property
+    def asked_again(self) -> bool:
+        return self.dialect == ASKED_AGAIN
 
 
 def _plain(name: str) -> Callable[[Body, str], Request]:
@@ -110,11 +116,13 @@ FACES: Final[dict[str, Face]] = {
         response=lambda request, body: {"generate": True},
     ),
     "/agui": Face("agui", _always_streams("agui"), "run_", _agui_writer, numbered=True),
-    "/ui": Face("vercel_ui", _always_streams("vercel_ui"), "msg_", numbered=True),
+    "/ui": Face("vercel_ui", _always_streams("vercel_ui"), "msg_", numbered=True, chat="id"),
 }
 
 PLAIN: Final = ("openai_chat", "openai_responses", "openai_completions")
 """Dialects whose upstreams have embeddings beside their chat, under the same base address."""
+ASKED_AGAIN: Final = "openai_responses"
+"""The dialect whose answers can be asked for, continued and made in the background, by their id."""
 COUNTED_BY: Final = "anthropic"
 """The dialect whose upstreams count tokens when they are asked to."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NOTHING: Final = "none"
 """The ``store.url`` of who wants nothing kept."""
-RESPONSES: Final = "openai_responses"
+STALE: Final = "streamglot.stale"
 _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """What a client said that the request for an upstream no longer shows."""
 _YES: Final = ("1", "true", "yes")
@@ -61,12 +61,12 @@ def wish(face: Face, call: Call, body: dict[str, Any], store: Store | None) -> t
     rest = dict(body)
     found = Wish(rest.pop("keep", None) is True)
     found.keep = found.keep or call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
-    if face.dialect == RESPONSES and store is not None:
+    if face.asked_again and store is not None:
         found.background = rest.pop("background", None) is True
         found.conversation = bool(rest.pop("conversation", None))
         if found.background and not store.settings.content:
             raise Unsupported("an answer in the background must be kept, and store.content is off")
-    elif face.dialect == RESPONSES and rest.get("background"):
+    elif face.asked_again and rest.get("background"):
         raise Unsupported("an answer in the background must be kept, and this gateway keeps nothing: set store.url")
     found.keep = (found.keep or found.background) and store is not None
     return found, rest
@@ -97,7 +97,7 @@ class Keeping:
         from ..store import Started, is_probe, wanted
 
         caller = record.key or anonymous(call.headers)
-        session = await store.find_session(wanted(caller, request, body, call.headers), request)
+        session = await store.find_session(wanted(caller, request, body, call.headers, face.chat), request)
         if wish.conversation and not session.new:
             session.previous = await store.queries.last_turn(session.id, caller)
         named = request.previous_response_id or (session.name if wish.conversation else "")
@@ -123,12 +123,12 @@ class Keeping:
             model=record.model,
             request=request,
             probe=is_probe(request),
-            response_id=id if face.dialect == RESPONSES else "",
+            response_id=id if face.asked_again else "",
             retrievable=request.store is not False,
             wish={name: body[name] for name in _TAKEN_OUT if body.get(name)},
         )
         keeping = cls(store, face, session, await store.answers(session), wish, started)
-        if face.dialect == RESPONSES and body.get("instructions"):
+        if face.asked_again and body.get("instructions"):
             keeping._more["instructions"] = True  # those of one request do not hold for the next
         return keeping
 
@@ -147,13 +147,20 @@ class Keeping:
         return self._asked
 
     def state(self, upstream: Upstream) -> dict[str, Any]:
-        return self._session.state.get(upstream.name, {})
+        state = self._session.state.get(upstream.name, {})
+        return {} if state.get(STALE) else state
 
     def learn(self, upstream: Upstream, events: list[Event]) -> None:
         """State of the conversation, of an upstream that keeps it itself."""
         for event in events:
             if isinstance(event, Extra) and event.dialect == upstream.dialect:
-                self._turn.learn(upstream.name, event)
+                self._turn.learn(upstream.name, Extra(event.dialect, {**event.data, STALE: False}))
+
+    def _outdate(self, upstream: str) -> None:
+        """Where another upstream answered, those that keep the conversation themselves have missed a part of it."""
+        for provider, state in list(self._session.state.items()):
+            if provider != upstream and not state.get(STALE):
+                self._turn.learn(provider, Extra("", {STALE: True}))
 
     def _keep_bytes(self, chunk: bytes) -> None:
         self._turn.frame("up", time.time() - self._turn.started.at, chunk)
@@ -183,6 +190,7 @@ class Keeping:
             usage = record.usage
             response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
         response.error = response.error or error
+        self._outdate(record.upstream)
         if record.dropped:
             self._more["dropped"] = record.dropped
         self._turn.finish(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from .record import Record
-from .tally import SECONDS, Tally
 
 if TYPE_CHECKING:
     from ..store import Report
 
+SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 
@@ -31,7 +32,7 @@ def forget(process: int) -> None:
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._noted: dict[str, Tally] = {}
+        self._noted: dict[str, _Noted] = {}
         self._requests = Counter(
             "streamglot_requests",
             "Requests by client dialect, upstream and ending",
@@ -64,7 +65,7 @@ class Metrics:
     def note(self, record: Record) -> None:
         noted = self._noted.get(record.upstream)
         if noted is None:
-            noted = self._noted[record.upstream] = Tally()
+            noted = self._noted[record.upstream] = _Noted()
         kind = (record.dialect, record.ending or "error")
         noted.requests[kind] = noted.requests.get(kind, 0) + 1
         if record.error:
@@ -79,7 +80,7 @@ class Metrics:
             noted.output += record.usage.output_tokens or 0
 
     def publish(self, live: int) -> None:
-        """Gives what was noted since the last time to the library. Called by the gateway's clock."""
+        """Gives what was noted since the last time to the library, whose counting is slow. Called by the gateway's clock."""
         self._open.set(live)
         noted, self._noted = self._noted, {}
         for upstream, new in noted.items():
@@ -142,3 +143,39 @@ class StoreMetrics:
         """A counter only goes up: by what was added since."""
         counter.inc(max(0, count - self._before.get(place, 0)))
         self._before[place] = count
+
+
+class _Spread:
+    """How many of some times fell into each bucket, and their sum."""
+
+    __slots__ = ("_counts", "_sum")
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(SECONDS) + 1)
+        self._sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        self._counts[bisect_left(SECONDS, seconds)] += 1
+        self._sum += seconds
+
+    def __bool__(self) -> bool:
+        return any(self._counts)
+
+    def into(self, histogram: Any) -> None:
+        """By the values that the histogram is made of: it takes no sums itself."""
+        histogram._sum.inc(self._sum)
+        for value, count in zip(histogram._buckets, self._counts, strict=True):
+            if count:
+                value.inc(count)
+
+
+class _Noted:
+    """What came to an end at one upstream since it was published."""
+
+    __slots__ = ("cached", "errors", "first", "gap", "input", "longest", "output", "requests")
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str], int] = {}
+        self.errors: dict[str, int] = {}
+        self.cached = self.input = self.output = 0
+        self.first, self.gap, self.longest = _Spread(), _Spread(), _Spread()

@@ -14,8 +14,7 @@ from ..events import Event, StreamEnd, StreamStart
 from ..messages import Request, Response
 from ..stages import replay
 from .archive import archive_of, id_in, json_reply
-from .faces import REPEATED
-from .keeping import RESPONSES
+from .faces import ASKED_AGAIN, REPEATED
 from .parameters import Parameters
 from .resume import resumed, stopped
 
@@ -33,7 +32,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
     async def found(http: HttpRequest) -> TurnDetail:
         archive, response_id = archive_of(gateway, http), id_in(http)
         turn = await archive.store.responses.find(response_id, archive.caller)
-        if turn is None or turn.dialects["client"] != RESPONSES:
+        if turn is None or turn.dialects["client"] != ASKED_AGAIN:
             raise _missing(response_id)
         return turn
 
@@ -57,12 +56,10 @@ def response_routes(gateway: Gateway) -> list[Route]:
         return json_reply({"id": turn.response_id, "object": "response.deleted", "deleted": True})
 
     async def input_items(http: HttpRequest) -> HttpResponse:
-        from ..dialects.openai_responses import stored
-
         asked = Parameters(http, "limit", "order", "after", "include", "include[]")
         order, limit = asked.one_of("order", "desc", "asc"), asked.limit(USUAL_ITEMS, MOST_ITEMS)
         turn = await found(http)
-        items = stored.input_items(_request(turn), turn.response_id)
+        items = dialect(ASKED_AGAIN).stored.input_items(_request(turn), turn.response_id)
         return json_reply(listed(items if order == "asc" else items[::-1], asked["after"], limit))
 
     return [
@@ -82,12 +79,10 @@ def _after(number: str) -> int:
 
 def restored(turn: TurnDetail) -> dict[str, Any]:
     """The response object: as its client was given it, or as far as it is known."""
-    from ..dialects.openai_responses import stored
-
     request = _request(turn)
-    said = {**stored.repeated(request), **turn.wish}
+    said = {**dialect(ASKED_AGAIN).stored.repeated(request), **turn.wish}
     mirror = {name: value for name, value in said.items() if name in REPEATED}
-    writer: Any = dialect(RESPONSES).writer(
+    writer: Any = dialect(ASKED_AGAIN).writer(
         id=turn.response_id, model=request.model or turn.model, created=int(turn.started), mirror=mirror
     )
     writer.feed(_events(turn))

@@ -123,7 +123,9 @@ class _Supervisor:
             self._start()
         while self._children:
             child, _ = os.wait()
-            born = self._children.pop(child, 0.0)
+            if child not in self._children:
+                continue  # a process that somebody else started
+            born = self._children.pop(child)
             metrics.forget(child)
             if not self._stopping and time.monotonic() - born < SHORTEST_LIFE:
                 time.sleep(SHORTEST_LIFE)

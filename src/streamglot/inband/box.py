@@ -66,7 +66,7 @@ class InBand:
         if bad_call not in ("text", "error"):
             raise ConfigError(f'bad_call is "text" or "error", not {excerpt(bad_call)}')
         self.format = format
-        self._declared = Declared(tools)
+        self._declared = Declared(tools, format.any_name)
         self._emitter = Emitter(buffering, call_prefix, keep_space=format.untouched)
         self._starts = self._begins = format.think.begins(starts_in_reasoning, thinking)
         self._bad_call = bad_call

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
 
 from .engine import Call, Engine, dumped
@@ -15,7 +14,6 @@ from .values import ValueWriter
 MAX_WORD_CHARS = 65_536
 """A bare word: strings have quotes, so this is far more than a number needs."""
 
-_NAME = re.compile(r"[\w.-]{1,256}")
 _NAME_END = Markers(("{",))
 _KEY_END = Markers((":",))
 _BARE_END = Markers((",", "}"))
@@ -23,16 +21,15 @@ _BARE_END = Markers((",", "}"))
 
 class BraceCalls(Engine):
     """``quote`` is the token around strings. Bare words are numbers, true, false, null, or strings; a bare word whose
-    schema says string is one. ``any_name``: tools that were not declared may be called too."""
+    schema says string is one."""
 
-    def __init__(self, opener: str, end: str, quote: str, prefix: str = "call:", any_name: bool = False) -> None:
+    def __init__(self, opener: str, end: str, quote: str, prefix: str = "call:") -> None:
         self.openers = (opener,)
         self.closers = (end,)
         self.in_reasoning = "call"
         self._end = end
         self._prefix = prefix
-        self._any_name = any_name
-        self._notation = Notation(quotes=(quote, '"'), bare_keys=True, bare_strings=True)
+        self._notation = Notation(quotes=(quote, '"'), bare_keys=True, bare_strings=True, end=end)
         self._quotes = (quote, '"')
 
     def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
@@ -52,7 +49,7 @@ class BraceCalls(Engine):
     def _call(self, reader: Reader) -> Wait:
         source = reader.source
         written, _ = yield from source.upto(_NAME_END)
-        name = reader.name(written, any_name=self._any_name and _NAME.fullmatch(written.strip()) is not None)
+        name = reader.name(written)
         reader.start(name)
         count = 0
         while not (yield from source.spaced(("}",))):

@@ -7,7 +7,7 @@ from html import escape, unescape
 
 from .declared import json_type, schema_types
 from .engine import Call, Engine, dumped
-from .json_calls import json_arguments
+from .json_calls import INTERPRETERS, json_arguments, raw_arguments
 from .json_strings import quoted
 from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait, markers_of
@@ -41,6 +41,7 @@ class Channels(Engine):
         self.openers = (*starts, *ends)
         self.start_openers = start_openers
         self._ends = ends
+        self._end = Markers(ends)
         self._message = Markers((message,))
         self._reasoning = reasoning
         self._answer = answer
@@ -84,7 +85,13 @@ class Channels(Engine):
     def _call(self, reader: Reader, recipient: str, channel: str) -> Wait:
         source = reader.source
         name = reader.declared.resolve(recipient.removeprefix("functions."))
-        if name is None or (yield from source.spaces()) not in ("{", ""):
+        following = yield from source.spaces()
+        if name in INTERPRETERS and name in reader.declared.schemas and following not in ("{", ""):
+            yield from raw_arguments(reader, name, self._end)
+            reader.mode = "text"
+            yield from self._between(reader)
+            return
+        if name is None or following not in ("{", ""):
             reader.mode = "reasoning" if channel in self._reasoning else "text"
             return
         reader.start(name)
@@ -139,20 +146,21 @@ _ATTRIBUTE = re.compile(r"""([\w.-]+)\s*=\s*"([^"]*)\"""")
 
 class Elements(Engine):
     """Elements between tokens: ``<|open|>call tool="f" index="1"<|sep|>...<|close|>call<|sep|>``. The element ``think``
-    is thinking, ``response`` is the answer; a call holds one ``argument`` for each parameter, typed by an attribute.
-    ``any_name``: tools that were not declared may be called too."""
+    is thinking, ``response`` is the answer; a call holds one ``argument`` for each parameter, typed by an attribute."""
 
     in_reasoning = "marker"
     structure = True
 
-    def __init__(self, open_: str, close: str, separator: str, any_name: bool = False) -> None:
+    def __init__(self, open_: str, close: str, separator: str) -> None:
         self.openers = (open_, close)
         self._open = open_
         self._close = close
         self._separator = separator
-        self._any_name = any_name
         self._header_end = Markers((separator, open_, close))
-        self._argument_end = Markers((f"{close}argument{separator}",))
+        self._argument_end = f"{close}argument{separator}"
+        self._value_end = Markers((self._argument_end, f"{close}call{separator}"))
+        self._behind_argument = (open_, f"{close}call", f"{close}tools")
+        self._behind_call = (f"{open_}call", f"{close}tools")
 
     def read(self, reader: Reader, opener: str) -> Wait:
         source = reader.source
@@ -182,7 +190,7 @@ class Elements(Engine):
         source = reader.source
         reader.mode = "text"
         attributes = {key: unescape(text) for key, text in _ATTRIBUTE.findall(header)}
-        name = reader.name(attributes.get("tool", ""), any_name=self._any_name)
+        name = reader.name(attributes.get("tool", ""))
         reader.start(name)
         count = 0
         while True:
@@ -199,13 +207,26 @@ class Elements(Engine):
             types = reader.declared.types(name, key) or schema_types({"type": attributes.get("type", "")}, {})
             reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
             writer = ValueWriter(reader.arguments, types, "string", False)
-            if not (yield from source.stream(self._argument_end, writer.feed)):
-                raise Cut("the text ended inside a value")
+            yield from self._value(reader, writer)
             writer.close()
             count += 1
         if count:
             reader.arguments("}")
         reader.end()
+
+    def _value(self, reader: Reader, writer: ValueWriter) -> Wait:
+        """An end counts only where something follows that may follow it: a value may speak of this notation."""
+        source = reader.source
+        while True:
+            mark = yield from source.stream(self._value_end, writer.feed)
+            if not mark:
+                raise Cut("the text ended inside a value")
+            if mark == self._argument_end:
+                if (yield from source.ahead(self._behind_argument)):
+                    return
+            elif (yield from source.ahead(self._behind_call)):
+                raise Malformed("an argument is not closed")
+            writer.feed(mark)
 
     def write(self, calls: list[Call]) -> str:
         return self._element("tools", "", "".join(self._written(call, index + 1) for index, call in enumerate(calls)))

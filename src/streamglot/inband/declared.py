@@ -27,10 +27,11 @@ _NAME = re.compile(r"[^\s<>{}()\[\]\"'=|]{1,256}")
 
 
 class Declared:
-    """The declared tools. Without any, every well-formed name may open a call."""
+    """The declared tools. Without any, or with ``any_name``, every well-formed name may open a call."""
 
-    def __init__(self, tools: Iterable[ToolSpec | Mapping[str, Any]] | None = None) -> None:
+    def __init__(self, tools: Iterable[ToolSpec | Mapping[str, Any]] | None = None, any_name: bool = False) -> None:
         self.schemas: dict[str, Schema] = {}
+        self._any_name = any_name
         for tool in tools or ():
             name, parameters = _name_and_schema(tool)
             self.schemas[name] = parameters
@@ -38,15 +39,13 @@ class Declared:
     def resolve(self, name: str) -> str | None:
         """The declared name that is meant; None if none is. Models add a namespace: ``functions.f``, ``f.f``."""
         name = name.strip()
-        if not self.schemas:
-            return name if _NAME.fullmatch(name) else None
         if name in self.schemas:
             return name
         for cut in (".", ":", "/"):
             short = name.rsplit(cut, 1)[-1]
             if short in self.schemas:
                 return short
-        return None
+        return name if (self._any_name or not self.schemas) and _NAME.fullmatch(name) else None
 
     def only(self) -> str | None:
         """The one declared tool, where there is just one."""
@@ -54,7 +53,7 @@ class Declared:
 
     def properties(self, name: str) -> Schema:
         schema = self.schemas.get(name) or {}
-        schema = _follow(schema, schema)
+        schema = follow(schema, schema)
         properties = schema.get("properties")
         return properties if isinstance(properties, Mapping) else {}
 
@@ -79,7 +78,8 @@ def _name_and_schema(tool: ToolSpec | Mapping[str, Any]) -> tuple[str, Schema]:
     return name, parameters if isinstance(parameters, Mapping) else {}
 
 
-def _follow(schema: Any, root: Schema) -> Schema:
+def follow(schema: Any, root: Schema) -> Schema:
+    """The schema that this one refers to; an empty one where it is none."""
     for _ in range(16):
         if not isinstance(schema, Mapping):
             return {}
@@ -94,7 +94,7 @@ def _follow(schema: Any, root: Schema) -> Schema:
 
 
 def schema_types(schema: Any, root: Schema, depth: int = 0) -> frozenset[str]:
-    schema = _follow(schema, root)
+    schema = follow(schema, root)
     if not schema or depth > 8:
         return frozenset()
     found: set[str] = set()

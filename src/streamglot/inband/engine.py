@@ -22,7 +22,7 @@ class Call(Struct, frozen=True):
     def members(self) -> dict[str, Any]:
         try:
             members = json.loads(self.arguments or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return {"arguments": self.arguments}
         return members if isinstance(members, dict) else {"arguments": members}
 

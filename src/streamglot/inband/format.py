@@ -17,7 +17,9 @@ SPECIAL_TOKENS = (
 class Format(Struct, frozen=True):
     """``drop``: tokens and tags that only wrap the answer. ``example``: one answer with a call in it.
 
-    ``untouched``: the text is handed on as it is."""
+    ``untouched``: the text is handed on as it is. ``any_name``: a tool that was not declared may be called too, because
+    the tokens of the notation can say nothing but a call: whoever runs the tools can tell the model that there is no
+    such tool, and a reader of leaked tokens can not."""
 
     name: str
     example: str
@@ -25,6 +27,7 @@ class Format(Struct, frozen=True):
     think: Think = TAGS
     drop: tuple[str, ...] = ()
     untouched: bool = False
+    any_name: bool = False
 
     def write(self, calls: list[Call]) -> str:
         """The calls in this notation, as the model itself would have written them."""

@@ -20,18 +20,23 @@ _FUNCTION_TAG = TaggedJson("<function=", ">", "</function>")
 _PREFIXED = PrefixedJson("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", special=True)
 
 
-def _deepseek(fenced: bool) -> SectionCalls:
+def _deepseek(fenced: bool, spellings: tuple[str, ...] = ()) -> SectionCalls:
+    """``spellings``: what a model writes in place of the first token, where it also forgets the second."""
     return SectionCalls(
-        ("<｜tool▁calls▁begin｜>",),
+        ("<｜tool▁calls▁begin｜>", *spellings),
         "<｜tool▁call▁begin｜>",
         "<｜tool▁sep｜>",
         "<｜tool▁call▁end｜>",
         ("<｜tool▁calls▁end｜>",),
         kind="function",
         fenced=fenced,
+        forgets_begin=bool(spellings),
     )
 
 
+_DISTILLED = _deepseek(
+    True, ("<｜tool_calls_begin｜>", "<｜tool calls begin｜>", "<｜tool\\_calls\\_begin｜>", "<｜tool▁calls｜>")
+)
 _KIMI = SectionCalls(
     ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"),
     "<|tool_call_begin|>",
@@ -66,7 +71,7 @@ _ROWS = (
     Format(
         "longcat",
         f"<longcat_tool_call>{_CALL}</longcat_tool_call>",
-        (pairs("longcat_tool_call", "longcat_tool_call", "longcat_", reasoning="no"),),
+        (pairs("longcat_tool_call", "longcat_", reasoning="no"),),
         Think(("<longcat_think>", "<think>"), ("</longcat_think>", "</think>")),
     ),
     Format(
@@ -193,7 +198,7 @@ _ROWS = (
         "deepseek_r1_tools",
         "I look.</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n"
         '```json\n{"city": "Paris"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
-        (_deepseek(True),),
+        (_DISTILLED,),
         PREFILLED,
     ),
     Format(

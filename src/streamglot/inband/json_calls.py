@@ -1,8 +1,8 @@
 """Calls written as JSON objects: between markers, in an array, in a code fence, or bare.
 
 ``{"name": "f", "arguments": {...}}`` in any order of its keys, with the words that a row gives for them; wrapped in
-``{"function": {...}}`` or ``{"tool_call": {...}}``; or ``{"f": {...}}`` where the name itself is the key. Arguments may
-be an object or a string that holds one. Arguments that come before the name wait for it.
+``{"function": {...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls": [...]}``; or ``{"f": {...}}`` where the name itself
+is the key. Arguments may be an object or a string that holds one. Arguments that come before the name wait for it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from typing import Literal
 
 from .engine import Call, Engine
 from .json_scan import decoded_string, value
-from .json_strings import JSON, quoted, string
+from .json_strings import JSON, escaped, quoted, string
 from .reader import Reader
-from .scan import Malformed, Wait
+from .scan import Cut, Malformed, Markers, Wait
 
-NAMES = frozenset(("name", "tool_name", "function_name", "tool"))
+NAMES = frozenset(("name", "tool_name", "function_name", "function", "tool"))
 ARGUMENTS = frozenset(("arguments", "parameters", "args", "input", "params"))
 IDS = frozenset(("id", "tool_call_id", "call_id"))
-WRAPPERS = frozenset(("function", "tool_call", "function_call"))
+WRAPPERS = frozenset(("function", "tool_call", "function_call", "tool"))
+MAX_WRAPPERS = 4
+"""Objects around one call: more of them are an attack."""
+
+INTERPRETERS = ("python", "ipython", "code_interpreter")
+"""Names of tools that are given bare code."""
+
+_LIST = '"tool_calls"'
 OTHERS = frozenset(("type", "index", "thoughts", "reasoning", "description"))
 
 
@@ -70,8 +77,8 @@ class JsonCalls(Engine):
         if self._end:
             yield from source.spaced(self._end)
 
-    def calls(self, reader: Reader) -> Wait:
-        """One call, several in a row, or an array of them."""
+    def calls(self, reader: Reader, listed: bool = False) -> Wait:
+        """One call, several in a row, or an array of them. ``listed``: this is the array of an object already."""
         source = reader.source
         first = yield from source.spaces()
         if first == "[":
@@ -81,7 +88,7 @@ class JsonCalls(Engine):
                     raise Malformed("an empty list is no call")
                 return
             while True:
-                yield from self._call(reader)
+                yield from self._call(reader, listed)
                 if not (yield from source.spaced((",",))):
                     break
             if not (yield from source.spaced(("]",))) and (yield from source.spaces()):
@@ -97,12 +104,14 @@ class JsonCalls(Engine):
             source.give_back("{")
             yield from self._call(reader)
 
-    def _call(self, reader: Reader) -> Wait:
+    def _call(self, reader: Reader, listed: bool = False) -> Wait:
         source = reader.source
         if (yield from source.spaces()) != "{":
             raise Malformed("a call does not begin with a brace")
         source.skip(source.at + 1)
         braces = 2 if (yield from source.literal(("{",))) else 1
+        if not listed and (yield from self._listed(reader)):
+            return
         held: list[str] = []
         state = _State()
         yield from self._members(reader, state, held)
@@ -117,6 +126,18 @@ class JsonCalls(Engine):
             for piece in held:
                 reader.arguments(piece)
         reader.end()
+
+    def _listed(self, reader: Reader) -> Generator[None, None, bool]:
+        """``{"tool_calls": [...]}``: an object whose only member is the array of the calls."""
+        source = reader.source
+        if not (yield from source.spaced((_LIST,))):
+            return False
+        if not (yield from source.spaced((":",))) or (yield from source.spaces()) != "[":
+            raise Malformed("no list of calls follows")
+        yield from self.calls(reader, listed=True)
+        if not (yield from source.spaced(("}",))) and (yield from source.spaces()):
+            raise Malformed("a list of calls does not end")
+        return True
 
     def _members(self, reader: Reader, state: _State, held: list[str]) -> Wait:
         source = reader.source
@@ -161,6 +182,9 @@ class JsonCalls(Engine):
             state.call_id = yield from string(source)
         elif key in WRAPPERS and following == "{" and not state.name:
             source.skip(source.at + 1)
+            state.wrappers += 1
+            if state.wrappers > MAX_WRAPPERS:
+                raise Malformed("a call is wrapped too often")
             yield from self._members(reader, state, held)
         elif key == "_name" and following == '"' and not state.name:
             state.name = reader.name((yield from string(source)))
@@ -220,17 +244,31 @@ def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
 class _State:
     """What is known of the call that is being read."""
 
-    __slots__ = ("arguments", "call_id", "name", "started")
+    __slots__ = ("arguments", "call_id", "name", "started", "wrappers")
 
     def __init__(self) -> None:
         self.name = ""
         self.call_id = ""
         self.arguments = False
         self.started = False
+        self.wrappers = 0
 
 
 def _nowhere(_: str) -> None:
     return None
+
+
+def raw_arguments(reader: Reader, name: str, ends: Markers) -> Generator[None, None, str]:
+    """A body that is no JSON is the one string parameter of its tool: code for an interpreter. The marker behind it."""
+    parameter = next(iter(reader.declared.properties(name)), "code")
+    reader.start(name)
+    reader.arguments("{" + quoted(parameter) + ': "')
+    mark = yield from reader.source.stream(ends, lambda piece: reader.arguments(escaped(piece)))
+    if not mark and reader.source.cut:
+        raise Cut("the text ended inside a value")
+    reader.arguments('"}')
+    reader.end()
+    return mark
 
 
 def json_arguments(reader: Reader) -> Generator[None, None, bool]:

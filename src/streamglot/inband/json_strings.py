@@ -35,16 +35,21 @@ _PYTHON_ESCAPES = {
 
 
 class Notation(Struct, frozen=True):
-    """How values are written. ``quotes`` open and close a string; ``escapes`` tells how a backslash is read in it."""
+    """How values are written. ``quotes`` open and close a string; ``escapes`` tells how a backslash is read in it.
+    ``end``: the marker behind the whole, which may stand where a bracket was forgotten."""
 
     quotes: tuple[str, ...] = ('"',)
     escapes: str = "json"
     bare_keys: bool = False
     bare_strings: bool = False
+    end: str = ""
 
 
 JSON = Notation()
 PYTHON = Notation(quotes=('"', "'"), escapes="python")
+
+LOOK_CHARS = 256
+"""How far the text behind a quote tells whether it ends its string."""
 
 _string_ends: dict[str, Markers] = {}
 
@@ -73,7 +78,7 @@ def _as_escape(found: re.Match[str]) -> str:
 def inside_string(source: Source, out: list[str], sink: Sink, notation: Notation, quote: str, nested: bool | None) -> Wait:
     """The inside of a string, and its closing quote. ``nested`` is None for a key."""
     if len(quote) > 1:
-        yield from _token_string(source, out, sink, quote)
+        yield from _token_string(source, out, sink, quote, (":",) if nested is None else (",", "}", "]", notation.end))
         return
     python = notation.escapes == "python"
     stop = _JSON_STOP if quote == '"' else _PYTHON_STOP
@@ -119,25 +124,40 @@ _AFTER_ARGUMENT = re.compile(
 _AFTER_MEMBER = re.compile(r"\s*(?:(?P<sure>[\]}:)]|,\s*[\"'\[{(\w+\-\]}.])|(?P<open>$|,\s*$))")
 
 
+_NEXT_KEY = re.compile(r"\s*(?:(?P<sure>\w{1,64}\s*:)|(?P<open>\w{0,64}\s*$))")
+"""A key without the comma before it."""
+
+
 def _ends_string(source: Source, nested: bool) -> Generator[None, None, bool]:
     """Does the quote here end the string? Models forget to escape quotes; what follows a true end tells."""
-    pattern = _AFTER_MEMBER if nested else _AFTER_ARGUMENT
+    return (yield from _follows(source, 1, _AFTER_MEMBER if nested else _AFTER_ARGUMENT))
+
+
+def _follows(source: Source, offset: int, pattern: re.Pattern[str]) -> Generator[None, None, bool]:
+    """Does the text go on like this? Waits while it may, but looks no further than ``LOOK_CHARS``."""
     while True:
-        found = pattern.match(source.text, source.at + 1)
+        place = source.at + offset
+        text = source.text[place : place + LOOK_CHARS]
+        found = pattern.match(text)
         if found is None:
             return False
-        if found["sure"] is not None or source.closed or len(source.text) - source.at > 256:
+        if found["sure"] is not None or source.closed or len(text) == LOOK_CHARS:
             return True
         yield
 
 
-def _token_string(source: Source, out: list[str], sink: Sink, quote: str) -> Wait:
-    """A string between special tokens: nothing in it is an escape."""
+def _token_string(source: Source, out: list[str], sink: Sink, quote: str, behind: tuple[str, ...]) -> Wait:
+    """A string between special tokens: nothing in it is an escape, and the token ends it only where something follows
+    that may stand behind a string."""
     markers = _string_ends.setdefault(quote, Markers((quote,)))
     sink("".join(out))
     out.clear()
-    if not (yield from source.stream(markers, lambda part: sink(escaped(part)))):
-        raise Cut("the text ended inside a string")
+    while True:
+        if not (yield from source.stream(markers, lambda part: sink(escaped(part)))):
+            raise Cut("the text ended inside a string")
+        if (yield from source.ahead(behind)) or (yield from _follows(source, 0, _NEXT_KEY)):
+            return
+        sink(escaped(quote))
 
 
 def _json_escape(source: Source) -> Generator[None, None, str]:

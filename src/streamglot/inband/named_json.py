@@ -7,8 +7,7 @@ import re
 from typing import Literal
 
 from .engine import Call, Engine
-from .json_calls import JsonCalls, json_arguments
-from .json_strings import escaped, quoted
+from .json_calls import JsonCalls, json_arguments, raw_arguments
 from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait
 
@@ -20,7 +19,7 @@ class SectionCalls(Engine):
     """Sections of special tokens. ``section`` tokens open the whole, ``begin`` one call, ``separator`` stands before
     the arguments, ``end`` closes a call and ``section_end`` the whole; all but ``begin`` and ``separator`` may be
     missing. ``id_is_name``: the header is an id such as ``functions.f:0``. ``kind``: a header word that is the type of
-    the call, with the name behind the separator."""
+    the call, with the name behind the separator. ``forgets_begin``: that word alone may begin a call in a section."""
 
     def __init__(
         self,
@@ -32,6 +31,7 @@ class SectionCalls(Engine):
         *,
         id_is_name: bool = False,
         kind: str = "",
+        forgets_begin: bool = False,
         fenced: bool = False,
         in_reasoning: Literal["no", "call", "marker"] = "no",
     ) -> None:
@@ -40,6 +40,7 @@ class SectionCalls(Engine):
         self.in_reasoning = in_reasoning
         self._section = section
         self._begin = begin
+        self._begins = (begin, f"{kind}{separator}") if forgets_begin else (begin,)
         self._separator = Markers((separator,))
         self._end = end
         self._section_end = section_end
@@ -51,10 +52,14 @@ class SectionCalls(Engine):
         source = reader.source
         inside = opener == self._begin
         while True:
-            if not inside and not (yield from source.spaced((self._begin,))):
-                if not (yield from source.spaced(self._section_end)) and opener in self._section and source.trail_size:
-                    raise Malformed("a section holds no call")
-                return
+            if not inside:
+                mark = yield from source.spaced(self._begins)
+                if not mark:
+                    if not (yield from source.spaced(self._section_end)) and opener in self._section and source.trail_size:
+                        raise Malformed("a section holds no call")
+                    return
+                if mark != self._begin:
+                    source.give_back(mark)
             inside = False
             yield from self._call(reader)
             opener = ""
@@ -175,8 +180,7 @@ class PrefixedJson(Engine):
 
 
 class LineNamed(Engine):
-    """``>>>f\\n{...}`` and ``>>>all\\ntext``: the line behind the separator names the recipient of what follows. A body
-    that is not JSON is the one string parameter of its tool (code for an interpreter)."""
+    """``>>>f\\n{...}`` and ``>>>all\\ntext``: the line behind the separator names the recipient of what follows."""
 
     def __init__(self, opener: str, text: tuple[str, ...]) -> None:
         self.openers = (opener,)
@@ -198,14 +202,7 @@ class LineNamed(Engine):
             return
         if not following:
             raise Cut("a call has no arguments")
-        properties = list(reader.declared.properties(name)) or ["code"]
-        reader.start(name)
-        reader.arguments("{" + quoted(properties[0]) + ': "')
-        mark = yield from source.stream(self._opener, lambda piece: reader.arguments(escaped(piece)))
-        reader.arguments('"}')
-        reader.end()
-        if mark:
-            source.give_back(mark)
+        source.give_back((yield from raw_arguments(reader, name, self._opener)))
 
     def write(self, calls: list[Call]) -> str:
         return "".join(f"{self.openers[0]}{call.name}\n{call.arguments or '{}'}" for call in calls)

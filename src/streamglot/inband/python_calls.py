@@ -8,7 +8,7 @@ from collections.abc import Generator
 from typing import Literal
 
 from .engine import Call, Engine
-from .json_calls import JsonCalls
+from .json_calls import INTERPRETERS, JsonCalls, raw_arguments
 from .json_scan import value
 from .json_strings import PYTHON, quoted
 from .reader import Reader
@@ -139,8 +139,14 @@ class PythonCalls(Engine):
             yield
 
 
+_DOTTED = re.compile(r"\w+\.call\(")
+_DOTTED_BEGINS = re.compile(r"\w{0,64}(?:\.(?:c(?:a(?:l(?:l)?)?)?)?)?")
+_MESSAGE_END = Markers(("<|eom_id|>", "<|eot_id|>"))
+
+
 class DottedCalls(Engine):
-    """``brave_search.call(query="x")``: a built-in tool behind its marker."""
+    """``brave_search.call(query="x")``: a built-in tool behind its marker. Anything else there is code, where one of the
+    ``INTERPRETERS`` was declared."""
 
     def __init__(self, opener: str, json: JsonCalls) -> None:
         self.openers = (opener,)
@@ -150,6 +156,10 @@ class DottedCalls(Engine):
         source = reader.source
         if (yield from source.spaces()) in ("{", "["):
             yield from self._json.calls(reader)
+            return
+        interpreter = next((name for name in INTERPRETERS if name in reader.declared.schemas), "")
+        if interpreter and not (yield from self._is_dotted(reader)):
+            yield from raw_arguments(reader, interpreter, _MESSAGE_END)
             return
         written, _ = yield from source.upto(Markers((".call(",)))
         name = reader.name(written)
@@ -165,3 +175,9 @@ class DottedCalls(Engine):
         if count:
             reader.arguments("}")
         reader.end()
+
+    def _is_dotted(self, reader: Reader) -> Generator[None, None, bool]:
+        source = reader.source
+        while _DOTTED_BEGINS.fullmatch(source.text, source.at) is not None and not source.closed:
+            yield
+        return _DOTTED.match(source.text, source.at) is not None

@@ -41,9 +41,9 @@ class Reader:
         self._held: list[str] = []
         self._held_size = 0
 
-    def name(self, written: str, any_name: bool = False) -> str:
+    def name(self, written: str) -> str:
         """The declared tool of this name; Malformed where there is none, unless the format takes any name."""
-        name = self.declared.resolve(written) or (written.strip() if any_name else None)
+        name = self.declared.resolve(written)
         if name is None:
             raise Malformed(f"{written[:80]!r} is no declared tool")
         return name

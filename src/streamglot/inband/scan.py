@@ -222,11 +222,11 @@ class Source:
             found = _SPACE.match(self.text, self.at)
             start = found.end() if found is not None else self.at
             rest = self.text[start : start + NAME_CHARS]
+            if start - self.at > MAX_SPACE_CHARS:
+                return False
             if rest.startswith(words) or (not rest and self.closed):
                 return True
             if self.closed or (rest and not any(word.startswith(rest) for word in words)):
-                return False
-            if start - self.at > MAX_SPACE_CHARS:
                 return False
             yield
 

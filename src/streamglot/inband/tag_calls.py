@@ -4,8 +4,9 @@ and parameters as tags that nest, each behind a token that prose never holds."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from .declared import Declared, Schema, schema_types
+from .declared import Declared, Schema, follow, schema_types
 from .engine import Call, Engine, dumped
 from .json_strings import quoted
 from .reader import Reader
@@ -129,14 +130,22 @@ class NestedTags(Engine):
         close = f"{self._token}</{tag}>"
         if only_text:
             writer = ValueWriter(reader.arguments, types, "string", False)
-            if not (yield from source.stream(markers_of((close,)), writer.feed)):
-                raise Cut("the text ended inside a value")
+            while True:
+                mark = yield from source.stream(markers_of((close, self._invoke_end)), writer.feed)
+                if not mark:
+                    raise Cut("the text ended inside a value")
+                if mark == close:
+                    if (yield from source.ahead(self._mark.words)):
+                        break
+                elif (yield from source.ahead((self._close, self._invoke))):
+                    raise Malformed("a parameter is not closed")
+                writer.feed(mark)
             writer.close()
             return
         if (yield from source.spaced((f"{self._token}<",))):
             source.give_back(f"{self._token}<")
             if not (yield from source.literal((close,))):
-                yield from self._children(reader, close, schema, root, depth)
+                yield from self._children(reader, close, follow(schema, root), root, depth)
                 return
             reader.arguments("[]" if types == {"array"} else "{}" if "object" in types else typed("", types))
             return
@@ -148,8 +157,9 @@ class NestedTags(Engine):
             raise Malformed("a parameter is closed by another tag")
         writer.close()
 
-    def _children(self, reader: Reader, close: str, schema: object, root: Schema, depth: int) -> Wait:
+    def _children(self, reader: Reader, close: str, schema: Schema, root: Schema, depth: int) -> Wait:
         source = reader.source
+        types = schema_types(schema, root)
         brackets = ""
         count = 0
         while not (yield from source.spaced((close,))):
@@ -159,11 +169,11 @@ class NestedTags(Engine):
             if tag.startswith("/"):
                 raise Malformed("a parameter is closed by another tag")
             if not brackets:
-                brackets = "[]" if tag == "item" else "{}"
+                brackets = "[]" if tag == "item" and types != {"object"} else "{}"
                 reader.arguments(brackets[0])
             key = "" if brackets == "[]" else quoted(tag) + ": "
             reader.arguments((", " if count else "") + key)
-            yield from self._element(reader, tag, _child(schema, tag), root, depth + 1)
+            yield from self._element(reader, tag, _child(schema, tag, root), root, depth + 1)
             count += 1
         reader.arguments(brackets[1:] or "{}")
 
@@ -187,15 +197,13 @@ def _nested(token: str, tag: str, item: object) -> str:
     return f"{token}<{tag}>{inside}{token}</{tag}>"
 
 
-def _child(schema: object, tag: str) -> object:
+def _child(schema: Schema, tag: str, root: Schema) -> object:
     """The schema of a tag inside this one, through unions, where it says something."""
-    if not isinstance(schema, dict):
-        return None
     for branch in (schema, *(part for joint in ("anyOf", "oneOf", "allOf") for part in schema.get(joint) or ())):
-        if isinstance(branch, dict):
-            if tag == "item" and isinstance(branch.get("items"), dict):
-                return branch["items"]
-            properties = branch.get("properties")
-            if isinstance(properties, dict) and tag in properties:
-                return properties[tag]
-    return None
+        branch = follow(branch, root)
+        if tag == "item" and "items" in branch:
+            return branch["items"]
+        properties = branch.get("properties")
+        if isinstance(properties, Mapping) and tag in properties:
+            return properties[tag]
+    return schema.get("additionalProperties")

@@ -12,14 +12,16 @@ from .think import HYBRID, NO_THINKING, PREFILLED, Think
 from .xml_calls import XmlCalls
 
 
-def _tagged(section: str, call: str, parameter: str, trim: bool = False, json: bool = False, loose: bool = True) -> XmlCalls:
-    """``<section><call=f><parameter=a>v</parameter></call></section>``."""
+def _tagged(
+    section: str, call: str, parameter: str, trim: bool = False, json: bool = False, loose: bool = True, named: bool = False
+) -> XmlCalls:
+    """``<section><call=f><parameter=a>v</parameter></call></section>``. ``named``: ``<call name="f">`` is the same."""
     return XmlCalls(
         (f"<{section}>",),
         (f"</{section}>",),
-        (f"<{call}",),
+        (f"<{call}", f"<{call[:-1]} name=") if named else (f"<{call}",),
         (f"</{call.rstrip('=').removesuffix(' name')}>",),
-        (f"<{parameter}",),
+        (f"<{parameter}", f"<{parameter[:-1]} name=") if named else (f"<{parameter}",),
         f"</{parameter.rstrip('=').removesuffix(' name')}>",
         in_reasoning="call",
         trim=trim,
@@ -29,18 +31,18 @@ def _tagged(section: str, call: str, parameter: str, trim: bool = False, json: b
 
 
 def pairs(
-    call: str, call_end: str, prefix: str = "", section: str = "", reasoning: Literal["no", "call", "marker"] = "marker"
+    call: str, prefix: str = "", section: str = "", suffix: str = "", reasoning: Literal["no", "call", "marker"] = "marker"
 ) -> XmlCalls:
-    """``<call>f<arg_key>a</arg_key><arg_value>v</arg_value></call>``."""
+    """``<call>f<arg_key>a</arg_key><arg_value>v</arg_value></call>``. ``suffix``: what stands at the end of every tag."""
     return XmlCalls(
-        (f"<{section}>",) if section else (),
-        (f"</{section}>",) if section else (),
-        (f"<{call}>",),
-        (f"</{call_end}>",),
-        (f"<{prefix}arg_key>",),
-        f"</{prefix}arg_value>",
-        pairs=(f"</{prefix}arg_key>", f"<{prefix}arg_value>"),
-        name_end=("\n", "<tool_sep>"),
+        (f"<{section}{suffix}>",) if section else (),
+        (f"</{section}{suffix}>",) if section else (),
+        (f"<{call}{suffix}>",),
+        (f"</{call}{suffix}>",),
+        (f"<{prefix}arg_key{suffix}>",),
+        f"</{prefix}arg_value{suffix}>",
+        pairs=(f"</{prefix}arg_key{suffix}>", f"<{prefix}arg_value{suffix}>"),
+        name_end=("\n", f"<tool_sep{suffix}>"),
         untyped="json",
         json=True,
         in_reasoning=reasoning,
@@ -48,7 +50,7 @@ def pairs(
 
 
 _CODER = _tagged("tool_call", "function=", "parameter=", trim=True, json=True)
-_GLM = pairs("tool_call", "tool_call")
+_GLM = pairs("tool_call")
 _DSML = "｜DSML｜"
 _ATEM = XmlCalls(
     ("<atem:function_calls>",),
@@ -76,6 +78,7 @@ _MINICPM = XmlCalls(
     ("<param name=", "<paramname=", "<paramĠname="),
     "</param>",
     only_declared=True,
+    cdata=True,
 )
 _HARMONY = Channels(
     ("<|start|>", "<|channel|>"),
@@ -121,7 +124,12 @@ TAGGED_ROWS = (
     # XML with typed parameters
     Format("qwen3_coder", f"<tool_call>\n{_XML}\n</tool_call>", (_CODER,), PREFILLED),
     Format("nemotron_v3", f"<tool_call>\n{_XML}\n</tool_call>", (_CODER,), PREFILLED),
-    Format("step3p5", f"<tool_call>\n{_XML}\n</tool_call>", (_CODER,), PREFILLED),
+    Format(
+        "step3p5",
+        f"<tool_call>\n{_XML}\n</tool_call>",
+        (_tagged("tool_call", "function=", "parameter=", trim=True, json=True, named=True),),
+        PREFILLED,
+    ),
     Format(
         "seed_oss",
         "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n</function>\n</seed:tool_call>",
@@ -164,8 +172,8 @@ TAGGED_ROWS = (
     Format(
         "hy_v3",
         "<tool_calls><tool_call>get_weather<tool_sep><arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call></tool_calls>",
-        (pairs("tool_call", "tool_call", section="tool_calls"),),
-        HYBRID,
+        (pairs("tool_call", section="tool_calls"), pairs("tool_call", section="tool_calls", suffix=":opensource")),
+        Think(("<think>", "<think:opensource>"), ("</think>", "</think:opensource>"), prefilled=True),
     ),
     # tags that are names
     Format("tool_tags", "<get_weather>\n<city>Paris</city>\n</get_weather>", (ToolTags(),), HYBRID),
@@ -196,18 +204,18 @@ TAGGED_ROWS = (
         '<|open|>tools<|sep|><|open|>call tool="get_weather" index="1"<|sep|>'
         '<|open|>argument key="city" type="string"<|sep|>Paris<|close|>argument<|sep|>'
         "<|close|>call<|sep|><|close|>tools<|sep|>",
-        # Its suites expect calls of tools that were not declared: nothing but a call can be written in these tokens.
-        (Elements("<|open|>", "<|close|>", "<|sep|>", any_name=True),),
+        (Elements("<|open|>", "<|close|>", "<|sep|>"),),
         Think((), (), prefilled=True),
+        any_name=True,
     ),
     # an object notation of its own
     Format(
         "gemma4",
         '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>',
-        # Its suites expect calls of tools that were not declared: nothing but a call can be written in these tokens.
-        (BraceCalls("<|tool_call>", "<tool_call|>", '<|"|>', any_name=True),),
+        (BraceCalls("<|tool_call>", "<tool_call|>", '<|"|>'),),
         Think(("<|channel>",), ("<channel|>",), label=("thought\n",), bare_openers=("thought\n",)),
         ("<turn|>",),
+        any_name=True,
     ),
     Format(
         "functiongemma",

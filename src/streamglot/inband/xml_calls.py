@@ -13,16 +13,20 @@ from typing import Literal
 
 from .engine import Call, Engine, dumped
 from .json_calls import JsonCalls
-from .json_strings import quoted
+from .json_scan import value
+from .json_strings import JSON, PYTHON, quoted, string
 from .reader import Reader
 from .scan import Cut, Malformed, Markers, Wait, markers_of
 from .values import ValueWriter, parsed, typed
 
 _HEAD = re.compile(r"""\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'>]+))(?P<rest>.*)""", re.S)
 _STRING_ATTRIBUTE = re.compile(r"""\bstring\s*=\s*["']?(true|false)""", re.I)
+_WORD = re.compile(r"[^\W\d][\w.-]*")
 _WRAPPERS = frozenset(("arguments", "input", "parameters"))
 _Feed = Callable[[str], None]
 _TAG_END = Markers((">",))
+_KEY_END = Markers(("=",))
+_SPACES = (" ", "\n", "\t")
 _NAME_TAG_END = Markers((">", "<"))
 WHOLE = -1
 """The arguments came as a whole: nothing may be added to them."""
@@ -41,7 +45,8 @@ def head_of(header: str) -> tuple[str, str]:
 class XmlCalls(Engine):
     """``call`` and ``parameter`` are the beginnings of tags that go on with a name. ``pairs``: the parameter comes as
     a key tag and a value tag, and the name of the call is bare text behind its opener. ``json``: a JSON call may stand
-    in a section too. ``before``: tokens that may stand in front of a call, and mean nothing."""
+    in a section too. ``before``: tokens that may stand in front of a call, and mean nothing. ``cdata``: a value with
+    markup in it stands in a CDATA section."""
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class XmlCalls(Engine):
         before: tuple[str, ...] = (),
         only_declared: bool = False,
         unwrap: bool = False,
+        cdata: bool = False,
         loose: bool = True,
         in_reasoning: Literal["no", "call", "marker"] = "no",
     ) -> None:
@@ -78,9 +84,11 @@ class XmlCalls(Engine):
         self._before = before
         self._only_declared = only_declared
         self._unwrap = unwrap
+        self._cdata = cdata
         self._parameter_end = parameter_end
         self._json = JsonCalls() if json else None
-        self._name_end = Markers((*name_end, *parameter, *call_end)) if pairs else _NAME_TAG_END
+        self._name_end = Markers((*name_end, *parameter, *call_end, "{", "=")) if pairs else _NAME_TAG_END
+        self._word_end = Markers((*_SPACES, *call_end))
         self._value_end = Markers((parameter_end, *parameter, *call_end, *section_end))
         self._after_value = (*parameter, *call_end, *section_end, *call, *section)
         self._behind_value = (*self._after_value, "\\n") if pairs else self._after_value
@@ -123,8 +131,13 @@ class XmlCalls(Engine):
         written = header.strip().removesuffix("\\n") if self._pairs else head_of(header)[0]
         if not written and mark in self._call_end:
             return
+        key = ""
+        if mark == "=":
+            written, _, key = written.partition(" ")
         name = reader.name(written)
         reader.start(name, hold=self._pairs is not None)
+        if self._pairs and mark not in self._call_end and (yield from self._bare_arguments(reader, name, mark, key.strip())):
+            return
         ended = mark in self._call_end
         if mark in self._parameter or mark == "<":
             source.give_back(mark)
@@ -152,6 +165,42 @@ class XmlCalls(Engine):
         if count > 0:
             reader.arguments("}")
         reader.end()
+
+    def _bare_arguments(self, reader: Reader, name: str, mark: str, key: str) -> Generator[None, None, bool]:
+        """``f {"a": 1}`` and ``f a=1 b="x y"``: some models leave the tags of the parameters out."""
+        source = reader.source
+        if mark == "{":
+            source.give_back(mark)
+        if mark == "=":
+            yield from self._words(reader, name, key)
+        elif mark not in self._parameter and (yield from source.spaces()) == "{":
+            yield from value(source, reader.arguments, JSON)
+        else:
+            return False
+        if not (yield from source.spaced(self._call_end)):
+            raise Malformed("a call does not end")
+        reader.end()
+        return True
+
+    def _words(self, reader: Reader, name: str, key: str) -> Wait:
+        source = reader.source
+        brackets = "{"
+        while True:
+            if not _WORD.fullmatch(key):
+                raise Malformed(f"{key[:40]!r} is no parameter")
+            reader.arguments(brackets + quoted(key) + ": ")
+            if (yield from source.peek()) in ('"', "'"):
+                text = yield from string(source, PYTHON)
+            else:
+                text, mark = yield from source.upto(self._word_end)
+                source.give_back(mark)
+            reader.arguments(typed(text, reader.declared.types(name, key), self._untyped))
+            brackets = ", "
+            if (yield from source.ahead(self._call_end)):
+                reader.arguments("}")
+                return
+            yield from source.spaces()
+            key, _ = yield from source.upto(_KEY_END)
 
     def _parameter_of(self, reader: Reader, name: str, count: int) -> Generator[None, None, int]:
         """One parameter. How many members the arguments gained: 0 where the value is missing."""
@@ -203,11 +252,12 @@ class XmlCalls(Engine):
             last = piece[-1]
             sink(piece)
 
-        if (yield from source.literal((_CDATA,))):
-            if not (yield from source.stream(_CDATA_END, sink)):
-                raise Cut("the text ended inside a value")
-            yield from source.spaced((self._parameter_end,))
-            return
+        if self._cdata and (yield from source.literal((_CDATA,))):
+            while (yield from source.stream(_CDATA_END, sink)):
+                if not (yield from source.literal((_CDATA,))):
+                    yield from source.spaced((self._parameter_end,))
+                    return
+            raise Cut("the text ended inside a value")
         while True:
             mark = yield from source.stream(self._value_end, note)
             if not mark:
@@ -235,7 +285,10 @@ class XmlCalls(Engine):
             if self._pairs:
                 lines.append(f"{self._parameter[0]}{key}{self._pairs[0]}\n{self._pairs[1]}{text}{self._parameter_end}")
                 continue
-            text = f"\n{text}\n" if self._trim else text
+            if self._trim:
+                text = f"\n{text}\n"
+            elif self._cdata and "<" in text:
+                text = _CDATA + text.replace("]]>", f"]]]]>{_CDATA}>") + "]]>"
             typed_as = f' string="{"true" if isinstance(item, str) else "false"}"' if self._unwrap else ""
             lines.append(f"{self._parameter[0]}{_named(self._parameter[0], key)}{typed_as}>{text}{self._parameter_end}")
         if self._pairs:

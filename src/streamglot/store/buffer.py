@@ -35,8 +35,8 @@ LOST_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.05
 OPEN_SECONDS: Final = 0.5
 """A stream that was opened a moment ago may not be there yet."""
-GATHER_SECONDS: Final = 0.2
-"""A reader elsewhere is so much behind, and a stream of twenty chunks a second costs five rows."""
+GATHER_SECONDS: Final = 0.3
+"""A reader elsewhere is so much behind, and a stream of twenty chunks a second costs three rows."""
 PAGE: Final = 64
 _chunks = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
 

@@ -176,13 +176,14 @@ def passing(error: BaseException) -> bool:
     """Is this a fault of the database's state, which may pass, and not of what we asked for?"""
     if isinstance(error, (StoreUnavailable, OSError, TimeoutError)):
         return True
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error):
+        return isinstance(cause, sqlite3.OperationalError) and not str(cause).startswith(_OUR_OWN)
     if not isinstance(error, DBAPIError):
         return False
-    state = getattr(error.orig, "sqlstate", None)
+    state = getattr(cause, "sqlstate", None)
     if state:
         return str(state).startswith(_PASSING_CLASSES)
-    if isinstance(error.orig, sqlite3.Error):
-        return isinstance(error, OperationalError) and not str(error.orig).startswith(_OUR_OWN)
     return error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError)) or _lost(error.orig)
 
 

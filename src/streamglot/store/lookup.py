@@ -70,7 +70,8 @@ class Lookup:
         if directory is not None:
             question = question.where(sessions.c.directory == directory)
         if callers:
-            question = question.where(or_(turns.c.caller.in_(callers), turns.c.caller.startswith(beginning, autoescape=True)))
+            alike = [turns.c.caller.startswith(beginning, autoescape=True)] if beginning else []
+            question = question.where(or_(turns.c.caller.in_(callers), *alike))
         rows = await self._database.fetch(question)
         return Answered(rows[0].id, rows[0].session_id, rows[0].caller) if rows else None
 

@@ -54,7 +54,7 @@ class Wanted(Struct, kw_only=True):
     directory: str = ""
 
 
-def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapping[str, str]) -> Wanted:
+def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapping[str, str], chat_field: str = "") -> Wanted:
     """Reads the names out of a request, in every way that clients have of saying them."""
     found = next((headers[name] for name in HEADERS if headers.get(name)), "")
     if not found:
@@ -62,8 +62,7 @@ def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapp
         held = held.get("id") if isinstance(held, dict) else held
         user = str((request.metadata or {}).get("user_id", ""))
         inside = _IN_USER.search(user)
-        chat = body.get("id") if request.dialect == "vercel_ui" else None
-        marked = [("conversation", held), ("thread", body.get("threadId")), (CHAT, chat)]
+        marked = [("conversation", held), ("thread", body.get("threadId")), (CHAT, body.get(chat_field))]
         marked.append(("session", inside[1] if inside else None))
         explicit = body.get("session_id")
         found = explicit if isinstance(explicit, str) else ""

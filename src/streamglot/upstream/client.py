@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
-from ..errors import ConfigError, UpstreamError
+from ..errors import ConfigError, UpstreamError, UpstreamTruncated
 from .answer import Answer
 from .connection import Connection
 from .http import HttpClient
@@ -66,10 +66,17 @@ class Client:
         if not lines.count("\n") == lines.count("\r") == len(headers):
             raise ConfigError(f"a header for upstream {upstream.name!r} has a line end in it")
         accept = "" if "accept" in names else "accept: */*\r\n"
-        head = f"{place.start}{lines}{accept}content-length: {len(body)}\r\n\r\n"
+        head = f"{place.start}{lines}{accept}content-length: {len(body)}\r\n\r\n".encode()
         key = (place.host, place.port, place.tls, upstream.ca_file)
-        connection = self._kept(key) or await self._connect(key, place, upstream)
-        return await connection.ask(head.encode(), body)
+        kept = self._kept(key)
+        if kept is not None:
+            try:
+                return await kept.ask(head, body)
+            except UpstreamTruncated:  # it was hung up while it was idle: no fault of this request, which goes out again, once
+                if kept.heard():
+                    raise
+        connection = await self._connect(key, place, upstream)
+        return await connection.ask(head, body)
 
     # --- connections
 

@@ -68,6 +68,10 @@ class Connection(asyncio.Protocol):
     def alive(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    def heard(self) -> bool:
+        """Has a byte come since the last request went out?"""
+        return self._head_bytes > 0
+
     def abort(self) -> None:
         """Hangs up at once."""
         self._answer = None

@@ -25,6 +25,14 @@ from .report import Probed, in_words
 
 TRIED: Final = ("openai_chat", "openai_responses", "anthropic")
 """The dialects that servers speak side by side."""
+LOCAL_THINKS: Final[dict[str, dict[str, Any]]] = {
+    "anthropic": {
+        "thinking": {"type": "enabled", "budget_tokens": 16},
+        "chat_template_kwargs": {"reasoning_effort": "low"},
+    }
+}
+"""How the local model is made to think in a dialect whose own words for it do not reach its template. It stops thinking only
+where a budget ends, and the dialect's smallest is far more than it has to say."""
 PATIENCE: Final = Timeouts(connect=10.0, first_byte=120.0, idle=60.0)
 
 
@@ -50,7 +58,10 @@ async def _probe(
         for upstream in upstreams:
             one = Probed(upstream.dialect, upstream.base_url, model)
             for case in CASES:
-                tapped = await tap(upstream, model, case.request(model, max_tokens), extra)
+                thinks = LOCAL_THINKS.get(upstream.dialect, {}) if case.reasoning and target == LOCAL else {}
+                tapped = await tap(upstream, model, case.request(model, max_tokens), {**thinks, **extra})
+                if thinks:
+                    tapped.dropped = [name for name in tapped.dropped if name != "reasoning"]
                 one.url = tapped.url
                 seen = observe(case, tapped)
                 one.observations.append(seen)

@@ -164,7 +164,7 @@ def _deviations(case: Case, tapped: Tapped, seen: Observation, said: list[Said])
         yield f"it does not end as the dialect wants it: {seen.error}"
     if case.tools and not seen.tools_called:
         yield "a tool was offered and asked for, and none was called (the model may be at fault, or its template)"
-    if case.reasoning and not any(name.startswith("reasoning") for name in seen.order):
+    if case.reasoning and "reasoning" not in tapped.dropped and not any(name.startswith("reasoning") for name in seen.order):
         yield "reasoning was asked for, and none was shown"
     if not case.reasoning and any(name.startswith("reasoning") for name in seen.order):
         yield "reasoning was not asked for, and came"

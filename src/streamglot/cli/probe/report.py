@@ -73,10 +73,7 @@ def _shared(observations: list[Observation]) -> Iterator[str]:
     for observation in observations:
         for sentence in observation.deviations:
             found.setdefault(sentence, []).append(titles[observation.case])
-    if not found:
-        yield "  nothing departs from the dialect"
-        return
-    yield "  departs from the dialect:"
+    yield "  departs from the dialect:" if found else "  nothing departs from the dialect"
     for sentence, cases in found.items():
         where = "" if len(cases) == len(observations) else f" ({', '.join(cases)})"
         yield f"    - {sentence}{where}"

@@ -48,26 +48,26 @@ def _numbers(events: list[Said]) -> Iterator[str]:
     numbers = [body.get("sequence_number") for body in bodies]
     without = sum(number is None for number in numbers)
     if without:
-        yield f"{_share(without, len(bodies))} without a `sequence_number`"
+        yield f"{_share(without, len(bodies), 'events')} without a `sequence_number`"
     elif numbers != sorted(numbers, key=lambda number: number or 0):
         yield "the sequence numbers are not in order"
     of_items = [frame for frame in events if _speaks_of_an_item(frame.type)]
     missing = sum("output_index" not in (frame.data or {}) for frame in of_items)
     if missing:
-        share = _share(missing, len(of_items))
-        yield f"{share} about items without an `output_index`: clients that go by it lose the pieces"
+        share = _share(missing, len(of_items), "events about items")
+        yield f"{share} without an `output_index`: clients that go by it lose the pieces"
     of_parts = [frame for frame in of_items if frame.type.split(".")[1] in PARTS]
     missing = sum("content_index" not in (frame.data or {}) for frame in of_parts)
     if missing:
-        yield f"{_share(missing, len(of_parts))} about content parts without a `content_index`"
+        yield f"{_share(missing, len(of_parts), 'events about content parts')} without a `content_index`"
     missing = sum("item_id" not in (frame.data or {}) for frame in of_items if not frame.type.startswith("response.output_item"))
     if missing:
         yield "events about items have no `item_id`"
 
 
-def _share(some: int, every: int) -> str:
+def _share(some: int, every: int, what: str) -> str:
     """How many, in words that stay the same from answer to answer where all are meant."""
-    return "all events are" if some == every else f"{some} of {every} events are"
+    return f"all {what} are" if some == every else f"{some} of {every} {what} are"
 
 
 def _speaks_of_an_item(name: str) -> bool:

@@ -1,0 +1,65 @@
+"""``streamglot logs export``: turns as JSON lines or as pages to read, to a file or to standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from ..errors import ConfigError
+from ..store import export_jsonl, export_markdown, markdown
+from ..store.export import detail_line
+from .library import Library, reading
+from .logs import Chosen
+from .machine import seen
+from .terminal import neutral
+
+
+def run(turn: str, chosen: Chosen, form: Literal["jsonl", "markdown"], output: Path | None) -> int:
+    async def work(library: Library) -> int:
+        count = 0
+        with _target(output) as file:
+            async for page in _pages(library, turn, chosen, form):
+                file.write(page)
+                count += 1
+        return count
+
+    count = reading(work)
+    if output is not None:
+        print(f"{output}: {count} {'turn' if count == 1 else 'turns'}", file=sys.stderr)
+    return 0
+
+
+async def _pages(library: Library, turn: str, chosen: Chosen, form: str) -> AsyncIterator[bytes]:
+    if turn:
+        whole = await library.queries.turn(await library.turn_id(turn))
+        assert whole is not None
+        yield seen(detail_line(whole)) if form == "jsonl" else _page(markdown(whole))
+    elif form == "jsonl":
+        async for line in export_jsonl(library.queries, await chosen.filter(library)):
+            yield seen(line)
+    else:
+        async for text in export_markdown(library.queries, await chosen.filter(library)):
+            yield _page(text)
+
+
+def _page(text: str) -> bytes:
+    """A page to read holds no control characters; the lines of JSON hold them all, as escapes."""
+    return f"{neutral(text)}\n".encode("utf-8", "replace")
+
+
+@contextmanager
+def _target(output: Path | None) -> Iterator[BinaryIO]:
+    """A file of conversations is for its owner only."""
+    if output is None:
+        yield sys.stdout.buffer
+        return
+    try:
+        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror or error}") from None
+    with open(handle, "wb") as file:
+        yield file

@@ -1,0 +1,142 @@
+"""Settings put into a file that is somebody else's: what is there stays, and what cannot be understood is left alone.
+
+Each form takes the file as it is and our settings in the same form, and gives the new text and what changed. Comments stay,
+because lines are replaced and added; only JSON, which has none, is written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any, Final
+
+from .changes import Change, NotMerged, unquoted
+from .merge_yaml import merged_yaml
+from .recipes import Form
+
+_INDENT: Final = re.compile(r"\n([ \t]+)\S")
+_TABLE: Final = re.compile(r"\[{1,2}\s*([^\[\]]+?)\s*\]{1,2}\s*(#.*)?$")
+_VARIABLE: Final = re.compile(r"\s*(export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
+
+
+def merged(form: Form, old: str, new: str) -> tuple[str, list[Change]]:
+    """The file with our settings in it; as it was, if they are there already."""
+    if not old.strip():
+        old = ""
+    text, changes = FORMS[form](old, new)
+    return (text, changes) if changes else (old, [])
+
+
+def merged_json(old: str, new: str) -> tuple[str, list[Change]]:
+    try:
+        values = json.loads(old or "{}")
+    except json.JSONDecodeError as error:
+        raise NotMerged(f"it is not plain JSON, without comments (line {error.lineno}: {error.msg})") from None
+    if not isinstance(values, dict):
+        raise NotMerged("it holds no JSON object")
+    changes = list(_put(values, json.loads(new)))
+    found = _INDENT.search(old)
+    return json.dumps(values, indent=found[1] if found else 2, ensure_ascii=False) + "\n", changes
+
+
+def _put(there: dict[str, Any], wanted: dict[str, Any], path: str = "") -> Iterator[Change]:
+    """Puts values into a tree, and tells which of them are new."""
+    for name, value in wanted.items():
+        place = f"{path}{name}"
+        if isinstance(value, dict):
+            inner = there.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise NotMerged(f"`{place}` is no table of settings there")
+            yield from _put(inner, value, f"{place}.")
+        elif there.get(name) != value:
+            yield Change(place, str(there.get(name, "")), str(value))
+            there[name] = value
+
+
+# --- TOML
+
+
+def merged_toml(old: str, new: str) -> tuple[str, list[Change]]:
+    """Line by line; that it means what it should is then made sure of by reading it."""
+    try:
+        expected = tomllib.loads(old)
+    except tomllib.TOMLDecodeError as error:
+        raise NotMerged(f"it is not valid TOML ({error})") from None
+    before, wanted = deepcopy(expected), tomllib.loads(new)
+    changes = list(_put(expected, wanted))
+    lines = old.splitlines()
+    for path, values in _tables(wanted):
+        there = before
+        for name in path:
+            there = there.get(name, {})
+        _put_lines(lines, ".".join(path), {name: value for name, value in values.items() if there.get(name) != value})
+    text = "\n".join(lines) + "\n"
+    try:
+        right = tomllib.loads(text) == expected
+    except tomllib.TOMLDecodeError:
+        right = False
+    if not right:
+        raise NotMerged("its settings are written in a way that a line cannot be added to")
+    return text, changes
+
+
+def _tables(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    yield path, {name: value for name, value in values.items() if not isinstance(value, dict)}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _tables(value, (*path, name))
+
+
+def _put_lines(lines: list[str], table: str, values: dict[str, Any]) -> None:
+    if not values:
+        return
+    heads = [(number, found[1]) for number, line in enumerate(lines) if (found := _TABLE.match(line))]
+    start = next((number + 1 for number, name in heads if name == table), 0 if not table else -1)
+    if start < 0:
+        lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
+        start = len(lines)
+    for name, value in values.items():
+        end = next((number for number, line in enumerate(lines) if number >= start and _TABLE.match(line)), len(lines))
+        written = f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        place = next((number for number in range(start, end) if re.match(rf'\s*"?{re.escape(name)}"?\s*=', lines[number])), None)
+        if place is not None:
+            lines[place] = written
+            continue
+        while end > start and not lines[end - 1].strip():
+            end -= 1
+        lines[end:end] = [written, ""] if end < len(lines) and lines[end].strip() else [written]
+
+
+# --- variables
+
+
+def merged_env(old: str, new: str) -> tuple[str, list[Change]]:
+    wanted = {found[2]: found[3] for line in new.splitlines() if (found := _VARIABLE.match(line))}
+    changes: dict[str, Change] = {}
+    missing = dict(wanted)
+    lines = old.splitlines()
+    for number, line in enumerate(lines):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _VARIABLE.match(line)
+        if found is None or (found[3][:1] in ("'", '"') and found[3].count(found[3][0]) < 2):
+            raise NotMerged(f"line {number + 1} is no NAME=value on one line")
+        exported, name, value = found[1] or "", found[2], unquoted(found[3])
+        missing.pop(name, None)
+        if name in wanted and value != wanted[name]:
+            lines[number] = f"{exported}{name}={wanted[name]}"
+            changes[name] = Change(name, value, wanted[name])
+    lines += [f"{name}={value}" for name, value in missing.items()]
+    added = [Change(name, "", value) for name, value in missing.items()]
+    return "\n".join(lines) + "\n", [*changes.values(), *added]
+
+
+FORMS: Final[dict[Form, Callable[[str, str], tuple[str, list[Change]]]]] = {
+    "json": merged_json,
+    "toml": merged_toml,
+    "yaml": merged_yaml,
+    "env": merged_env,
+}

@@ -1,0 +1,56 @@
+"""What a shell offers where an id or a name is wanted. A store that cannot be read offers nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .library import Library
+
+MOST: Final = 50
+
+
+def sessions(incomplete: str) -> list[tuple[str, str]]:
+    async def work(library: Library) -> list[tuple[str, str]]:
+        return [(session.id, session.title) for session in await library.queries.sessions(limit=MOST)]
+
+    return _offered(incomplete, work)
+
+
+def turns(incomplete: str) -> list[tuple[str, str]]:
+    async def work(library: Library) -> list[tuple[str, str]]:
+        return [(turn.id, turn.title) for turn in await library.queries.turns()]
+
+    return _offered(incomplete, work)
+
+
+def keys(incomplete: str) -> list[tuple[str, str]]:
+    async def work(library: Library) -> list[tuple[str, str]]:
+        return [(key.name, key.shown) for key in await library.keys.all()]
+
+    return _offered(incomplete, work)
+
+
+def endings(incomplete: str) -> list[str]:
+    from ..store import ENDINGS
+    from .logs import STILL
+
+    return [name for name in (*ENDINGS, STILL) if name.startswith(incomplete)]
+
+
+def dialects(incomplete: str) -> list[str]:
+    from ..dialects import DIALECTS
+
+    return [name for name in DIALECTS if name.startswith(incomplete)]
+
+
+def _offered(incomplete: str, work: Callable[[Library], Awaitable[list[tuple[str, str]]]]) -> list[tuple[str, str]]:
+    from ..errors import StreamglotError
+    from .library import reading
+    from .table import one_line
+
+    try:
+        return [(name, one_line(about)) for name, about in reading(work) if name.startswith(incomplete)]
+    except (StreamglotError, ImportError, OSError):
+        return []

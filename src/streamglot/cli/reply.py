@@ -1,0 +1,70 @@
+"""``streamglot reply``: goes on with a conversation that was kept, whoever had it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from ..client import Client
+from ..errors import ConfigError, RequestError
+from ..messages import Message, Request
+from .answer import Look, answer
+from .notebook import Notebook, this_user
+from .question import Question, spoken
+
+if TYPE_CHECKING:
+    from ..store import Session, Store, TurnDetail
+
+ANONYMOUS: Final = "anonymous:"
+"""How the gateway calls those who come without a key of its own."""
+
+
+def run(words: list[str], question: Question, look: Look, session: str, here: bool, keeps: bool) -> int:
+    if session and here:
+        raise ConfigError("--session names one conversation, and --here another")
+    text = spoken(words)
+    if not text and not question.attachments:
+        raise ConfigError("nothing was said: give words, standard input or an attachment")
+    client = Client()
+    with Notebook(client.desk.loaded, keeps=keeps) as book:
+        turn, found, answers = book.ask(lambda store: _last(store, session, here))
+        book.go_on(found, turn.upstream, answers)
+        with client:
+            return answer(client, continued(turn, question, text), look, book).status
+
+
+def continued(turn: TurnDetail, question: Question, text: str) -> Request:
+    """The request that follows this turn: the same model, system message and tools, unless the options say otherwise."""
+    assert turn.request is not None
+    said = turn.request.messages
+    if question.system:
+        said = [message for message in said if message.role not in ("system", "developer")]
+    answers = turn.response.choices if turn.response is not None else []
+    answered = [Message("assistant", choice.parts) for choice in answers[:1]]
+    request = question.request([*said, *answered, question.message(text)])
+    request.model = request.model or turn.model
+    request.tools = request.tools or turn.request.tools
+    return request
+
+
+async def _last(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
+    """The turn to go on from, its session, and the answers of that which carry state of upstreams. Unless a session is named
+    it is one of this user, or of a client of the gateway that came without a key."""
+    from ..store import Wanted
+    from .library import Library
+
+    library = Library(store.database)
+    if session:
+        found = await library.lookup.last_answered(session_id=await library.session_id(session))
+    else:
+        where = os.getcwd() if here else None
+        found = await library.lookup.last_answered(directory=where, callers=(this_user(), ""), beginning=ANONYMOUS)
+    turn = await library.queries.turn(found.turn_id) if found is not None else None
+    if turn is None or turn.request is None:
+        which = f"in the session {session!r}" if session else "of this directory" if here else "yet"
+        raise RequestError(
+            f"there is no answer {which} that could be replied to; `streamglot sessions list` has what was kept, "
+            "and what was said is kept unless store.content is false"
+        )
+    owned = await store.find_session(Wanted(caller=turn.caller, name=turn.session_id), turn.request)
+    return turn, owned, await store.answers(owned)

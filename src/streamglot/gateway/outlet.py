@@ -1,0 +1,168 @@
+"""What a client is told: the bytes of its stream or one whole answer, and all of it to the store as well.
+
+It begins with the client's call. When the client is gone, or has its answer for now, the rest goes to the store alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ..dialects import dialect
+from ..events import KeepAlive, StreamError
+from ..messages import Request
+from .call import Call, Unheard
+from .faces import Face
+from .keeping import Keeping
+from .record import Record
+
+if TYPE_CHECKING:
+    from .app import Gateway
+
+LAST_WORD_SECONDS: Final = 2.0
+"""How long the last words to a client may take that has stopped reading."""
+
+
+class Outlet:
+    """``busy`` counts the writes that wait for the client. ``left``: nobody listens any more. ``stop`` ends the exchange."""
+
+    def __init__(self, gateway: Gateway, face: Face, call: Call, record: Record, stop: Callable[[], None]) -> None:
+        self.call = call
+        self.writer: Any = None
+        self.keeping: Keeping | None = None
+        self.cache = ""
+        self.busy = 0
+        self.left = False
+        self.last_write = self._last_keep_alive = record.began
+        self._gateway = gateway
+        self._face = face
+        self._record = record
+        self._stop = stop
+
+    @property
+    def streaming(self) -> bool:
+        """Has the stream begun? Then an error is its last event, and before that an HTTP status."""
+        return self.call.started or self.left
+
+    def begin(self, request: Request, body: dict[str, Any], minted: str) -> None:
+        """The answer will be a stream."""
+        options = self._face.writer(request, body)
+        self.writer = dialect(self._face.dialect).writer(
+            id=minted, model=request.model, created=int(self._gateway.time()), **options
+        )
+
+    # --- a stream
+
+    async def write(self, data: bytes, last: bool = False) -> None:
+        call, keeping = self.call, self.keeping
+        self.busy += 1
+        try:
+            if not call.started:
+                stream = self._stream_headers()
+                if keeping is not None:
+                    keeping.open(self._stop, stream)
+                await call.start(200, {**stream, **self._headers()})
+            if keeping is not None and data:
+                data = keeping.wrote(data)
+            if last:
+                await call.end(data)
+            elif data:
+                await call.write(data)
+        finally:
+            self.busy -= 1
+            self.last_write = self._gateway.clock()
+
+    async def end(self, data: bytes) -> None:
+        """The last words, to a client that may have stopped reading."""
+        try:
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                await self.write(data + self.writer.close(), last=True)
+        except (TimeoutError, asyncio.CancelledError):
+            self.call.cut()
+
+    def leave(self) -> None:
+        """The client is gone or has its answer; the stream goes on for whoever comes back for it."""
+        self.left = True
+        self.call = Unheard(self.call)
+
+    async def answer_later(self) -> None:
+        """What a client is told that asked for an answer in the background: its id, by which it asks again."""
+        if self.keeping is not None:
+            self.keeping.open(self._stop, self._stream_headers())
+        await self.reply(200, msgspec.json.encode(self.writer.queued()))
+        self.leave()
+
+    def end_unheard(self) -> None:
+        """The client hung up, and the upstream with it: who comes back for the stream is told so."""
+        if self.keeping is not None and self.writer is not None and self.call.started:
+            error = StreamError("client_gone", "the client hung up; send the request again", "client", True, 499)
+            self.keeping.wrote(self.writer.feed([error]) + self.writer.close())
+
+    def silent(self, now: float, seconds: float) -> bool:
+        """Is it time for a sign of life?"""
+        quiet = not self.busy and not self.left and self.writer is not None
+        return quiet and now - max(self.last_write, self._last_keep_alive) >= seconds
+
+    async def keep_alive(self) -> None:
+        """Written in one step with what the writer makes of it, so that nothing can come between."""
+        if self.call.ended or self.busy:
+            return
+        data = self.writer.feed([KeepAlive()])
+        if data:
+            said = self.last_write
+            await self.write(data)
+            self._last_keep_alive, self.last_write = self.last_write, max(said, self._record.last_event)
+
+    # --- one whole answer
+
+    async def reply(self, status: int, body: bytes, **headers: str) -> None:
+        self.busy += 1
+        try:
+            await self.call.reply(status, body, "application/json", {**self._headers(), **headers})
+        finally:
+            self.busy -= 1
+
+    async def fail(self, error: StreamError, retry_after: float | None) -> None:
+        """Before the first byte an HTTP status, after it the dialect's own error in the stream."""
+        if self.call.ended:
+            return
+        if self.streaming:
+            await self.end(self.writer.feed([error]))
+            return
+        try:
+            async with asyncio.timeout(LAST_WORD_SECONDS):
+                await self._refuse(error, retry_after)
+        except (TimeoutError, asyncio.CancelledError):
+            self.call.cut()
+
+    async def _refuse(self, error: StreamError, retry_after: float | None) -> None:
+        headers: dict[str, str] = {}
+        if retry_after is not None:
+            headers["retry-after"] = str(max(1, round(retry_after)))
+        if self._record.attempts > 1 or not error.retryable:
+            headers["x-should-retry"] = "false"  # we tried for the client, or it is of no use
+        if error.status == 408:
+            headers["connection"] = "close"
+        await self.reply(error.status, msgspec.json.encode(dialect(self._face.dialect).error_body(error)), **headers)
+
+    # --- headers
+
+    def _stream_headers(self) -> dict[str, str]:
+        kind = {"content-type": self._face.media_type, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        return {**kind, **self.writer.headers, **self._face.headers}
+
+    def _headers(self) -> dict[str, str]:
+        record = self._record
+        headers = {"x-request-id": record.request_id}
+        if record.upstream:
+            headers["x-streamglot-upstream"] = record.upstream
+        if record.dropped:
+            headers["x-streamglot-dropped"] = ", ".join(record.dropped)
+        if self.cache:
+            headers["x-streamglot-cache"] = self.cache
+        if self.keeping is not None:
+            headers.update(self.keeping.headers)
+        return headers

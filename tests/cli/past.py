@@ -1,0 +1,46 @@
+"""What the command line kept, and what it finds kept: the store of a shell, from inside the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from cli.shell import Shell
+from streamglot.store import Store, StoreSettings, TurnDetail
+
+T = TypeVar("T")
+
+
+def database(shell: Shell) -> Path:
+    return shell.home / ".local" / "share" / "streamglot" / "streamglot.db"
+
+
+def in_store(shell: Shell, work: Callable[[Store], Awaitable[T]], *, raw: bool = False) -> T:
+    async def within() -> T:
+        store = await Store.open(StoreSettings(url=f"sqlite:///{database(shell)}", raw=raw))
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(within())
+
+
+def turns(shell: Shell) -> list[TurnDetail]:
+    """All of them, the newest first."""
+
+    async def work(store: Store) -> list[TurnDetail]:
+        found = [await store.queries.turn(summary.id) for summary in await store.queries.turns()]
+        return [turn for turn in found if turn is not None]
+
+    return in_store(shell, work)
+
+
+def texts(turn: TurnDetail) -> list[str]:
+    """What was said, by whom, up to and with the answer."""
+    assert turn.request is not None
+    assert turn.response is not None
+    said = [f"{message.role}: {message.text}" for message in turn.request.messages]
+    return [*said, *(f"answer: {choice.text}" for choice in turn.response.choices)]

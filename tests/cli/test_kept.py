@@ -1,0 +1,296 @@
+"""What ``query``, ``chat`` and ``reply`` keep, and what goes on when nothing can be kept."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.past import database, in_store, texts, turns
+from cli.shell import DONE, Shell, chunk, interrupt, said
+from served import served
+from store.turns import answer as reply
+from store.turns import ask, assistant, take, thought, user
+from streamglot.messages import ReasoningPart
+from streamglot.store import Store
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+
+
+@pytest.fixture
+def shell(shell: Shell) -> Shell:
+    return shell.keeps()
+
+
+def quietly(done: subprocess.CompletedProcess[bytes]) -> None:
+    """It did what it was told, and had nothing to say about it."""
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+# --- query and chat
+
+
+def test_a_query_is_kept(shell: Shell) -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
+    shell.tape("song", [chunk(reasoning_content="hm"), chunk(content="la"), chunk("stop", usage), DONE])
+    done = shell.run("query", "-m", "tape/song", "-s", "Sing.", "a", "song")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"la\n", b"hm\n")
+    (turn,) = turns(shell)
+    assert (turn.model, turn.upstream, turn.ending, turn.error) == ("tape/song", "tape", "end", None)
+    assert turn.dialects == {"client": "cli", "upstream": "openai_chat"}
+    assert turn.usage is not None
+    assert (turn.usage.input_tokens, turn.usage.output_tokens, turn.cost) == (7, 2, None)
+    assert texts(turn) == ["system: Sing.", "user: a song", "answer: la"]
+    assert turn.response is not None
+    thinking = turn.response.choices[0].parts[0]
+    assert isinstance(thinking, ReasoningPart)
+    assert thinking.text == "hm"
+    assert turn.timings["first_event"] > 0
+    assert turn.upstream_request is not None
+    assert turn.upstream_request.model == "song"
+    session = json.loads(shell.run("sessions", "list", "--json").stdout)
+    assert (session["id"], session["directory"], session["title"]) == (turn.session_id, str(shell.home), "a song")
+    assert database(shell).stat().st_mode & 0o077 == 0
+
+
+def test_what_an_answer_cost_is_a_number(shell: Shell) -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
+    shell.tape("gpt-4o", [chunk(content="la"), chunk("stop", usage), DONE])
+    (shell.home / "streamglot.toml").write_text(
+        f'[server]\ndiscover = false\n[upstreams.openai]\nbase_url = "file:{shell.tapes}"\n'
+    )
+    assert shell.run("query", "-m", "gpt-4o", "x").returncode == 0
+    assert turns(shell)[0].cost == pytest.approx(0.0026)
+
+
+def test_a_chat_is_one_session_until_it_is_reset(shell: Shell) -> None:
+    done = shell.run("chat", "-m", "replay", stdin=b"one\ntwo\n/reset\nthree\n")
+    assert (done.returncode, done.stderr) == (0, b"")
+    third, second, first = turns(shell)
+    assert first.session_id == second.session_id != third.session_id
+    assert texts(second) == ["user: one", "assistant: You said: one", "user: two", "answer: You said: two"]
+    assert texts(third) == ["user: three", "answer: You said: three"]
+
+
+def test_ctrl_c_keeps_what_came(shell: Shell) -> None:
+    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    with shell.started("query", "-m", "slow", "x") as process:
+        assert process.stdout is not None
+        assert process.stdout.read(6) == b"first "
+        interrupt(process)
+        err = process.communicate(timeout=60)[1]
+    assert (process.returncode, err) == (130, b"")
+    (turn,) = turns(shell)
+    assert turn.ending == "cancelled"
+    assert texts(turn)[-1].startswith("answer: first ")
+    with shell.terminal("query", "-m", "slow", "x") as terminal:
+        terminal.until(b"first")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+    assert [turn.ending for turn in turns(shell)] == ["cancelled", "cancelled"]
+
+
+def test_a_reader_that_went_away_is_an_ending_too(shell: Shell) -> None:
+    shell.tape("long", said(*("word " * 100 for _ in range(500))), gap=0.002)
+    with shell.started("query", "-m", "long", "x") as process:
+        assert process.stdout is not None
+        assert process.stdout.read(5) == b"word "
+        process.stdout.close()
+        assert process.wait(60) == 141
+    (turn,) = turns(shell)
+    assert turn.ending == "client_gone"
+    assert texts(turn)[-1].startswith("answer: word word ")
+
+
+def test_errors_are_kept_with_what_came_before_them(shell: Shell) -> None:
+    shell.tape("cut", [chunk(content="half an ans")])
+    assert shell.run("query", "-m", "cut", "x").returncode == 1
+    assert shell.run("query", "-m", "nowhere/gone", "x").returncode == 1
+    refused, cut = turns(shell)
+    assert cut.error is not None
+    assert (cut.ending, cut.error.code, texts(cut)[-1]) == ("truncated", "upstream_truncated", "answer: half an ans")
+    assert refused.error is not None
+    assert (refused.ending, refused.upstream) == ("error", "nowhere")
+    assert "cannot be reached" in refused.error.message
+
+
+def test_nothing_is_kept_where_nothing_is_wanted(shell: Shell) -> None:
+    quietly(shell.run("query", "--no-log", "-m", "replay", "x"))
+    quietly(shell.run("chat", "--no-log", "-m", "replay", stdin=b"x\n"))
+    quietly(shell.run("query", "-m", "replay", "x", environment={"STREAMGLOT_STORE__URL": "none"}))
+    assert not database(shell).exists()
+    quietly(shell.run("query", "-m", "replay", "secret words", environment={"STREAMGLOT_STORE__CONTENT": "false"}))
+    (turn,) = turns(shell)
+    assert (turn.ending, turn.request, turn.response) == ("end", None, None)
+    assert b"secret words" not in database(shell).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite:////dev/null/streamglot.db", b"cannot be made"),
+        ("postgresql://me:hidden@127.0.0.1:9/none", b"cannot be opened"),
+        ("mysql://me:hidden@127.0.0.1/none", b"store.url begins with 'mysql'"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_costs_one_line(shell: Shell, url: str, words: bytes) -> None:
+    elsewhere = {"STREAMGLOT_STORE__URL": url}
+    done = shell.run("query", "-m", "replay", "x", environment=elsewhere)
+    assert (done.returncode, done.stdout) == (0, b"You said: x\n")
+    assert done.stderr.startswith(b"streamglot: this was not kept: ")
+    assert words in done.stderr
+    assert b"--no-log" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    done = shell.run("reply", "x", environment=elsewhere)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert b"hidden" not in done.stderr
+    assert shell.run("logs", "list", environment=elsewhere).returncode == 2
+
+
+def test_a_database_that_is_locked_for_long_costs_one_line(shell: Shell) -> None:
+    quietly(shell.run("query", "-m", "replay", "x"))
+    holder = sqlite3.connect(database(shell))
+    holder.execute("BEGIN IMMEDIATE")
+    done = shell.run("query", "-m", "replay", "x")
+    holder.close()
+    assert (done.returncode, done.stdout) == (0, b"You said: x\n")
+    assert b"locked" in done.stderr
+
+
+def test_an_answer_does_not_wait_for_the_store(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/none"
+        with shell.started("query", "-m", "replay", "x", STREAMGLOT_STORE__URL=url) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"You said: x\n"
+            peer, _ = silent.accept()
+            with peer:
+                assert peer.recv(1), "it was given up before the answer was there"
+            err = process.communicate(timeout=60)[1]
+    assert process.returncode == 0
+    assert err.startswith(b"streamglot: this was not kept: ")
+
+
+def test_the_store_is_loaded_when_the_question_is_on_its_way() -> None:
+    script = "import sys; sys.argv[1:] = ['query', '--help']; import streamglot.cli as c; c.main()"
+    asked = "import sys, streamglot.cli.query, streamglot.cli.chat, streamglot.cli.kept; print('sqlalchemy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-X", "importtime", "-c", script], capture_output=True, check=True, text=True)
+    assert "sqlalchemy" not in done.stderr
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True).stdout == b"False\n"
+
+
+# --- reply
+
+
+def test_reply_goes_on_with_the_last_conversation(shell: Shell) -> None:
+    shell.tape("song", said("la"))
+    quietly(shell.run("query", "-m", "tape/song", "-s", "Sing.", "one"))
+    done = shell.run("reply", "two", "words", stdin=b"and a file\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"la\n", b"")
+    second, first = turns(shell)
+    assert texts(second) == ["system: Sing.", "user: one", "assistant: la", "user: two words\n\nand a file", "answer: la"]
+    assert (second.model, second.session_id) == ("tape/song", first.session_id)
+    answer = json.loads(shell.run("reply", "-m", "replay", "-s", "Speak.", "--json", "three").stdout)
+    assert answer["choices"][0]["parts"][0]["text"] == "You said: three"
+    said_now = texts(turns(shell)[0])
+    assert (said_now[:2], len(said_now)) == (["system: Speak.", "user: one"], 7)
+    quietly(shell.run("chat", "-m", "replay", stdin=b"uno\ndue\n"))
+    assert shell.run("reply", "tre").returncode == 0
+    said_now = texts(turns(shell)[0])
+    assert (said_now[-2:], len(said_now)) == (["user: tre", "answer: You said: tre"], 6)
+    with shell.terminal("reply", "**quattro**") as terminal:
+        assert terminal.end() == 0
+    assert b"\x1b[1mquattro\x1b[0m" in terminal.seen
+    assert len(texts(turns(shell)[0])) == 8
+
+
+def test_reply_here_and_to_a_session(shell: Shell) -> None:
+    quietly(shell.run("query", "-m", "replay", "at home"))
+    (home,) = turns(shell)
+    elsewhere = shell.home / "elsewhere"
+    elsewhere.mkdir()
+    first, shell.home = shell.home, elsewhere
+    done = shell.run("reply", "--here", "x")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"there is no answer of this directory" in done.stderr
+    quietly(shell.run("query", "-m", "replay", "far away"))
+    shell.home = first
+    quietly(shell.run("reply", "--here", "back"))
+    assert texts(turns(shell)[0])[0] == "user: at home"
+    quietly(shell.run("query", "-m", "replay", "something else"))
+    done = shell.run("reply", "--session", home.session_id[:18], "and again")
+    assert done.stdout == b"You said: and again\n"
+    newest = turns(shell)[0]
+    assert (newest.session_id, len(texts(newest))) == (home.session_id, 6)
+    assert shell.run("reply", "--here", "--session", home.session_id, "x").returncode == 2
+
+
+def test_reply_skips_what_has_no_answer(shell: Shell) -> None:
+    done = shell.run("reply", "x")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+    assert b"there is no answer yet" in done.stderr
+    assert b"nothing is kept" in shell.run("reply", "x", environment={"STREAMGLOT_STORE__URL": "none"}).stderr
+    assert shell.run("query", "-m", "nowhere/gone", "x").returncode == 1
+    assert shell.run("reply", "x").returncode == 1
+    quietly(shell.run("query", "-m", "replay", "good"))
+    assert shell.run("query", "-m", "nowhere/gone", "bad").returncode == 1
+    assert shell.run("reply", "--no-log", "better").stdout == b"You said: better\n"
+    assert len(turns(shell)) == 3
+    done = shell.run("reply", "--session", "ses_none", "x")
+    assert (done.returncode, b"there is no session 'ses_none'" in done.stderr) == (1, True)
+    assert shell.run("reply").returncode == 2
+
+
+def upstream(shell: Shell, url: str, dialect: str) -> None:
+    (shell.home / "streamglot.toml").write_text(
+        f'[server]\ndiscover = false\n[upstreams.one]\ndialect = "{dialect}"\nbase_url = "{url}"\n'
+    )
+
+
+def test_a_reply_brings_signatures_back_to_who_made_them(shell: Shell) -> None:
+    asked: list[bytes] = []
+    with served((CORPUS / "anthropic" / "thinking.sse").read_bytes(), "text/event-stream", asked=asked) as url:
+        upstream(shell, url, "anthropic")
+        assert shell.run("query", "-m", "one/c", "Ferries?").stdout == b"Yes, all day.\n"
+        assert shell.run("reply", "sure?").stdout == b"Yes, all day.\n"
+    sent = json.loads(asked[-1])["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user"]
+    assert sent[1]["content"][0]["signature"] == "c2lnbmVk"
+    assert sent[1]["content"][1] == {"type": "redacted_thinking", "data": "aGlkZGVu"}
+
+
+def test_a_reply_to_what_the_gateway_kept_restores_what_its_client_dropped(shell: Shell) -> None:
+    async def past(store: Store) -> None:
+        await take(store, ask(user("one?"), model="one/c"), reply(thought("hm", "S1"), "yes"), name="mine")
+        await take(store, ask(user("one?"), assistant("yes"), user("two?"), model="one/c"), reply("no"), name="mine")
+        await take(store, ask(user("not yours"), model="one/c"), reply("never"), caller="a key")
+
+    in_store(shell, past)
+    asked: list[bytes] = []
+    with served((CORPUS / "anthropic" / "text_cached.sse").read_bytes(), "text/event-stream", asked=asked) as url:
+        upstream(shell, url, "anthropic")
+        done = shell.run("reply", "three?")
+    assert done.returncode == 0, done.stderr
+    sent = json.loads(asked[-1])["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user", "assistant", "user"]
+    assert sent[1]["content"][0] == {"type": "thinking", "thinking": "hm", "signature": "S1"}
+    newest, _, first, _ = turns(shell)
+    assert (newest.session_id, newest.caller) == (first.session_id, "")
+
+
+def test_a_reply_names_the_message_that_it_follows(shell: Shell) -> None:
+    asked: list[bytes] = []
+    with served((CORPUS / "qwen_web" / "text.sse").read_bytes(), "text/event-stream", asked=asked) as url:
+        upstream(shell, url, "qwen_web")
+        quietly(shell.run("query", "-m", "one/q", "one"))
+        quietly(shell.run("reply", "two"))
+        quietly(shell.run("reply", "-m", "replay", "three"))
+        quietly(shell.run("reply", "-m", "one/q", "four"))
+        quietly(shell.run("chat", "--no-log", "-m", "one/q", stdin=b"five\nsix\n"))
+    parents = [(body["parent_id"], body["messages"][0]["content"].count("\n\n")) for body in map(json.loads, asked)]
+    assert parents == [(None, 0), ("r-1", 0), (None, 6), (None, 0), ("r-1", 0)]

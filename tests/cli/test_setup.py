@@ -1,0 +1,273 @@
+"""``streamglot setup --write``: settings merged into a file that is already there."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from cli.shell import Shell
+from streamglot.cli.changes import NotMerged
+from streamglot.cli.merge import merged
+from streamglot.cli.recipes import RECIPES, recipe
+
+ADDRESS = "http://10.0.0.1:1234"
+KEY = "key-of-the-gateway"
+OLD_KEY = "sk-of-somebody-else"
+
+CODEX = """\
+# mine
+model = "gpt-5"  # the best
+approval_policy = "on-request"
+
+[model_providers.other]
+name = "other"
+base_url = "https://other.example/v1"
+
+[model_providers.streamglot]
+base_url = "http://old"
+request_max_retries = 7
+
+[mcp_servers.files]
+command = "npx"
+args = [
+  "a",
+  "b",
+]
+"""
+CLAUDE = f"""\
+{{
+    "permissions": {{"allow": ["Bash(ls:*)"]}},
+    "env": {{"ANTHROPIC_AUTH_TOKEN": "{OLD_KEY}", "DISABLE_TELEMETRY": "1"}},
+    "größe": 1
+}}
+"""
+OPENCODE = '{"$schema":"https://opencode.ai/config.json","provider":{"x":{"npm":"y"}},"theme":"dark"}'
+AIDER = f"""\
+---
+## aider
+model: gpt-4o   # for now
+openai-api-key: '{OLD_KEY}'
+read:
+  - CONVENTIONS.md
+lint-cmd:
+- "python: ruff"
+
+auto-commits: false
+"""
+CONTINUE = """\
+name: My assistant
+version: 1.2.3
+schema: v1
+models:
+  # the big one
+  - name: Claude
+    provider: anthropic
+    model: claude-sonnet-4-5
+    roles: [chat]
+  - name: streamglot
+    provider: openai
+    model: old
+    roles:
+      - chat
+
+rules:
+  - Be short.
+"""
+ENV = f"# the project\nexport OPENAI_API_KEY='{OLD_KEY}'\nANTHROPIC_API_KEY={OLD_KEY}\nDATABASE_URL=\"postgres://x y\"  # kept\n"
+
+
+def _env(text: str) -> dict[str, str]:
+    pairs = (line.removeprefix("export ").partition("=") for line in text.splitlines() if "=" in line)
+    return {name: value for name, _, value in pairs}
+
+
+FILES: dict[str, tuple[str, str, Any]] = {
+    "codex": (".codex/config.toml", CODEX, tomllib.loads),
+    "claude-code": (".claude/settings.json", CLAUDE, json.loads),
+    "openai": (".env", ENV, _env),
+    "anthropic": (".env", ENV, _env),
+    "opencode": ("opencode.json", OPENCODE, json.loads),
+    "aider": (".aider.conf.yml", AIDER, yaml.safe_load),
+    "continue": (".continue/config.yaml", CONTINUE, yaml.safe_load),
+    "open-webui": (".env", ENV, _env),
+}
+PASTED = ("vercel", "langchain", "curl")
+
+
+def merged_tree(there: Any, ours: Any) -> Any:
+    """What a merge means, for values that were read."""
+    if isinstance(there, dict) and isinstance(ours, dict):
+        return {**there, **{name: merged_tree(there.get(name), value) for name, value in ours.items()}}
+    return ours
+
+
+def write(shell: Shell, client: str, model: str = "some-model") -> tuple[int, str]:
+    done = shell.run("setup", client, "--write", "--address", ADDRESS, "-m", model, "--key", KEY)
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
+def test_every_client_is_one_or_the_other() -> None:
+    assert set(FILES) | set(PASTED) == set(RECIPES)
+    assert {client for client, known in RECIPES.items() if known.file} == set(FILES)
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_a_file_that_is_not_there_is_written(shell: Shell, client: str) -> None:
+    name, _, read = FILES[client]
+    path = shell.home / name
+    status, words = write(shell, client)
+    assert (status, path.stat().st_mode & 0o777) == (0, 0o600), words
+    assert read(path.read_text()) == read(recipe(client, ADDRESS, "some-model", KEY).text)
+    assert KEY not in words
+    assert "as it was" not in words
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_the_rest_of_a_file_stays(shell: Shell, client: str) -> None:
+    name, before, read = FILES[client]
+    path = shell.home / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(before)
+    path.chmod(0o640)
+    status, words = write(shell, client)
+    assert status == 0, words
+    after = path.read_text()
+    ours = read(recipe(client, ADDRESS, "some-model", KEY).text)
+    if client == "continue":
+        assert read(after) == {**read(before), "models": [read(before)["models"][0], {**ours["models"][0], "roles": ["chat"]}]}
+        assert "# the big one" in after
+    else:
+        assert read(after) == merged_tree(read(before), ours)
+    for comment in (line for line in before.splitlines() if line.startswith("#")):
+        assert comment in after.splitlines()
+    backup = path.with_name(f"{path.name}.before-streamglot-1")
+    assert (backup.read_text(), path.stat().st_mode & 0o777) == (before, 0o640)
+    assert f"as it was: {backup}" in words
+    assert ADDRESS in words
+    assert KEY not in words
+    assert OLD_KEY not in words
+
+
+@pytest.mark.parametrize("client", FILES)
+def test_a_second_time_changes_nothing(shell: Shell, client: str) -> None:
+    name, before, _ = FILES[client]
+    path = shell.home / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(before)
+    assert write(shell, client)[0] == 0
+    after = path.read_text()
+    status, words = write(shell, client)
+    assert status == 0
+    assert words.startswith("nothing to change: ")
+    assert path.read_text() == after
+    assert len(list(path.parent.glob("*before-streamglot*"))) == 1
+    if client in ("codex", "claude-code", "opencode", "aider", "continue"):
+        assert write(shell, client, "another")[0] == 0
+        assert "another" in path.read_text()
+        assert len(list(path.parent.glob("*before-streamglot*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("client", "broken", "why"),
+    [
+        ("codex", "model = \n", "not valid TOML"),
+        ("codex", 'model_providers = { a = { name = "x" } }\n', "cannot be added"),
+        ("codex", 'model_providers = "none"\n', "`model_providers` is no table"),
+        ("claude-code", "mine", "not plain JSON"),
+        ("claude-code", '{\n  // mine\n  "a": 1\n}', "line 2"),
+        ("claude-code", "[1]", "no JSON object"),
+        ("claude-code", '{"env": "none"}', "`env` is no table"),
+        ("opencode", '{"provider": {"streamglot": []}}', "`provider.streamglot` is no table"),
+        ("aider", "{model: x}\n", "line 1"),
+        ("aider", "a: 1\n---\nb: 2\n", "line 2"),
+        ("aider", "model: x\nmodel: y\n", "twice"),
+        ("aider", "model: >\n  x\n", "plain one on its own line"),
+        ("aider", "model: &anchor x\nweak-model: *anchor\n", "plain one on its own line"),
+        ("continue", "models: [{name: x}]\n", "not a list of items"),
+        ("continue", "models:\n  name: x\n", "not a list of items"),
+        ("openai", "what is this\n", "line 1 is no NAME=value"),
+        ("anthropic", 'KEY="one\ntwo"\n', "line 1 is no NAME=value"),
+        ("open-webui", "A=1\n= 2\n", "line 2 is no NAME=value"),
+    ],
+)
+def test_what_is_not_understood_is_left_alone(shell: Shell, client: str, broken: str, why: str) -> None:
+    path = shell.home / FILES[client][0]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(broken)
+    status, words = write(shell, client)
+    assert (status, path.read_text()) == (2, broken)
+    assert why in words
+    assert f"add by hand what `streamglot setup {client}` shows" in words
+    assert not list(path.parent.glob("*before-streamglot*"))
+
+
+@pytest.mark.parametrize("client", PASTED)
+def test_a_program_without_settings_is_told_what_to_paste(shell: Shell, client: str) -> None:
+    status, words = write(shell, client)
+    assert status == 2
+    assert f"paste what `streamglot setup {client}` shows" in words
+
+
+def test_links_line_ends_and_bytes_that_are_no_text(shell: Shell) -> None:
+    elsewhere = shell.home / "dotfiles"
+    elsewhere.mkdir()
+    (elsewhere / "aider").write_bytes(b"dark-mode: true\r\nmodel: x\r\n")
+    path = shell.home / ".aider.conf.yml"
+    path.symlink_to(elsewhere / "aider")
+    assert write(shell, "aider")[0] == 0
+    assert path.is_symlink()
+    assert path.read_bytes().startswith(b'dark-mode: true\r\nmodel: "openai/some-model"\r\n')
+    assert (elsewhere / "aider.before-streamglot-1").read_bytes() == b"dark-mode: true\r\nmodel: x\r\n"
+    path.write_bytes(b"model: \xff\n")
+    assert "not in UTF-8" in write(shell, "aider")[1]
+
+
+def test_a_place_that_is_no_file(shell: Shell) -> None:
+    (shell.home / ".codex" / "config.toml").mkdir(parents=True)
+    status, words = write(shell, "codex")
+    assert status == 2
+    assert "cannot be written: Is a directory" in words
+
+
+def test_what_a_terminal_shows_is_harmless(shell: Shell) -> None:
+    (shell.home / ".aider.conf.yml").write_text("model: \x1b[31mred\n")
+    status, words = write(shell, "aider")
+    assert status == 0
+    assert "\x1b" not in words
+    assert "red → openai/some-model" in words
+
+
+@pytest.mark.parametrize("value", ["a;reboot", "a b", 'a"b', "a$b", "a|b", "a\nb"])
+def test_a_value_that_would_be_more_than_a_value(shell: Shell, value: str) -> None:
+    assert shell.run("setup", "openai", "--key", value).returncode == 2
+
+
+# --- single forms
+
+
+def test_an_item_goes_where_the_list_is() -> None:
+    ours = recipe("continue", ADDRESS, "m", KEY).text
+    for there in (
+        "models: []\n",
+        "models:\n",
+        "models:\n- name: a\n\n# end\nrules: []\n",
+        "models:\n    - name: a\n      model: b\n",
+    ):
+        text, changes = merged("yaml", there, ours)
+        items = yaml.safe_load(text)["models"]
+        assert items[-1] == yaml.safe_load(ours)["models"][0]
+        assert len(items) == len(yaml.safe_load(there)["models"] or ()) + 1
+        assert changes
+        assert merged("yaml", text, ours) == (text, [])
+
+
+def test_tables_that_hide_in_arrays() -> None:
+    ours = recipe("codex", ADDRESS, "m", KEY).text
+    there = 'matrix = [\n  ["a"],\n  ["b"]\n]\n'
+    assert tomllib.loads(merged("toml", there, ours)[0]) == {**tomllib.loads(there), **tomllib.loads(ours)}
+    with pytest.raises(NotMerged, match="cannot be added"):
+        merged("toml", there.replace("  ", ""), ours)

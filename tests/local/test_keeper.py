@@ -1,0 +1,133 @@
+"""A model whose process dies comes back, at the same address; until then whoever asks is told so."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.running import Answer, running
+from local.model import needed
+from local.serving import awaited, serving
+from streamglot.upstream.keeper import _how
+from streamglot.upstream.local import LocalServer
+from streamglot.upstream.weights import chosen
+
+QUESTION = {"model": "local", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are found in /proc")
+
+
+def children(process: int) -> list[int]:
+    """Those of all its threads."""
+    found = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(number) for place in found for number in place.read_text().split()]
+
+
+def named(processes: list[int], module: str) -> list[int]:
+    return [process for process in processes if module.encode() in Path(f"/proc/{process}/cmdline").read_bytes()]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LocalServer]:
+    """With weights that can be taken away."""
+    needed()
+    weights = chosen()
+    assert weights is not None
+    place = tmp_path / weights.name
+    place.symlink_to(weights)
+    server = LocalServer(place)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def test_while_it_is_away_and_after(server: LocalServer) -> None:
+    upstream = server.start()
+    assert server.process is not None
+    weights = server.weights.readlink()
+    settings = {"base_url": upstream.base_url, "key": upstream.key, "models": upstream.models, "attempts": 1}
+    with running({"upstreams": {"local": {**settings, "rest": {"failures": 10_000}}}}) as gateway:
+        ask: Callable[[], Answer] = lambda: gateway.ask("/v1/chat/completions", QUESTION)  # noqa: E731
+        assert ask().status == 200
+        server.weights.unlink()
+        [first] = children(server.process)
+        os.kill(first, signal.SIGKILL)
+        told = awaited(
+            lambda: (answer := ask()).status == 503 and b"starting it again failed" in answer.body and answer, "no word"
+        )
+        assert b"the process of the local model was ended by SIGKILL" in told.body
+        assert b"it is being started again" in told.body
+        assert int(told.headers["retry-after"]) >= 1
+        server.weights.symlink_to(weights)
+        awaited(lambda: ask().status == 200, "it did not come back")
+    assert server.start().base_url == upstream.base_url
+    [second] = children(server.process)
+    assert second != first
+
+
+def test_a_keeper_that_died_is_replaced_at_the_same_address(server: LocalServer) -> None:
+    before = server.start()
+    assert server.process is not None
+    [model] = children(server.process)
+    os.kill(server.process, signal.SIGKILL)
+    awaited(lambda: not server.running and not alive(model), "the model outlived its keeper")
+    assert server.start() == before
+
+
+def test_nothing_outlives_a_process_that_was_killed() -> None:
+    needed()
+    code = (
+        "import time\nfrom streamglot.upstream.local import local_server\nserver = local_server()\nserver.start()\n"
+        "print(server.process, flush=True)\ntime.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        keeper = int(parent.stdout.readline())
+        [model] = children(keeper)
+        parent.send_signal(signal.SIGKILL)
+    awaited(lambda: not alive(keeper) and not alive(model), "the model is still there")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_gateway_gets_its_model_back(tmp_path: Path, workers: str) -> None:
+    needed()
+    with serving(tmp_path, "--workers", workers, STREAMGLOT_LOCAL="on") as gateway:
+        mine = gateway.process.pid
+        [keeper] = named(children(mine), "streamglot.upstream.keeper")
+        awaited(lambda: gateway.ask()[0] == 200, "it never answered")
+        [model] = children(keeper)
+        os.kill(model, signal.SIGKILL)
+        awaited(lambda: gateway.ask()[0] == 200, "it did not come back")
+        events = awaited(lambda: len(found := _events(gateway.said())) > 1 and found, "it did not say so")
+        assert events == ["local_model_ended", "local_model_back"]
+        assert len(children(keeper)) == 1
+        assert len(children(mine)) == (1 if workers == "1" else 3)
+        [model] = children(keeper)
+    awaited(lambda: not alive(keeper) and not alive(model), "something was left behind")
+
+
+def _events(said: str) -> list[str]:
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return [line["event"] for line in lines if str(line.get("event", "")).startswith("local_model")]
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_how_it_ended() -> None:
+    assert _how(3) == "ended with status 3"
+    assert _how(-9) == "was ended by SIGKILL"
+    assert _how(-63) == "was ended by signal 63"
