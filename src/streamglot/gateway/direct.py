@@ -174,14 +174,13 @@ class DirectCall(Call):
         if self.disconnected:  # between its last byte and now
             gone()
 
+    def unwatch(self) -> None:
+        cycle: Any = self._line.cycle
+        if cycle is self:  # else the line is another call's by now
+            super().unwatch()
+
     def task(self) -> asyncio.Task[Any] | None:
         return self.its_task
-
-    def left(self, started: bool) -> Call:
-        call = super().left(started)
-        assert isinstance(call, DirectCall)
-        call.disconnected = True
-        return call
 
     # --- what the client says
 
