@@ -26,7 +26,7 @@ _NOT_IN_A_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 class DirectConnection(Connection):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._gateway = cast(Gateway, self.app)
+        self.gateway = cast(Gateway, self.app)
         self._answered = 0.0
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -54,7 +54,7 @@ class DirectConnection(Connection):
             return
         self.cycle = call  # type: ignore[assignment]  # as much of a cycle as the server uses
         face, model = found
-        task = call.its_task = self.loop.create_task(self._run(call, self._gateway.exchange(face, call, model)))
+        task = call.its_task = self.loop.create_task(self._run(call, self.gateway.exchange(face, call, model)))
         self.tasks.add(task)
 
     def on_body(self, body: bytes) -> None:
@@ -234,7 +234,10 @@ class DirectCall(Call):
         if self._line.flow.write_paused and not self.disconnected:
             await self._line.flow.drain()
         head = self._encoded(status, headers, f"content-type: {media_type}\r\ncontent-length: {len(body)}\r\n")
-        self._deliver(head + body, last=True)
+        self._line.gateway.client.writes.add(self._finish, head + body)
+
+    def _finish(self, data: bytes) -> None:
+        self._deliver(data, last=True)
 
     def _encoded(self, status: int, headers: Mapping[str, str], framing: str) -> bytes:
         if "connection" in headers:
