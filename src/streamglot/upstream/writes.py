@@ -12,13 +12,18 @@ from collections.abc import Callable
 
 
 class Writes:
-    """Of one event loop. ``send`` is called with its bytes when the turn is over."""
+    """Of one event loop. ``send`` is called with its bytes when the turn is over; at once unless it is ``crowded``, as who is
+    alone has nobody to wait for."""
 
     def __init__(self) -> None:
+        self.crowded = False
         self._waiting: deque[tuple[Callable[[bytes], None], bytes]] = deque()
         self._due = False
 
     def add(self, send: Callable[[bytes], None], data: bytes) -> None:
+        if not self.crowded:
+            send(data)
+            return
         self._waiting.append((send, data))
         if not self._due:
             self._due = True
