@@ -45,7 +45,7 @@ from streamglot.messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from streamglot.stages import PerChoice
+from streamglot.stages import Collect, PerChoice
 
 ECHO = Echo("p", {"s": 1})
 CITE = Citation("http://a")
@@ -86,6 +86,12 @@ PARTS: list[Part] = [
     MediaPart("audio/wav", "AABB", id="x", transcript="hello"),
     MediaPart("image/png", url="http://b"),
 ]
+
+
+def test_events_one_by_one_add_up_to_the_same() -> None:
+    box = Collect()
+    assert all(box.feed(event) == [] for event in STREAM)
+    assert box.close() == [collect(STREAM)]
 
 
 def test_a_stream_adds_up() -> None:

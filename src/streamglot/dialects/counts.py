@@ -29,10 +29,7 @@ def details(raw: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def first(*values: int | None) -> int | None:
-    for value in values:
-        if value is not None:
-            return value
-    return None
+    return next((value for value in values if value is not None), None)
 
 
 def total(*values: int | None) -> int | None:

@@ -212,6 +212,7 @@ class Gateway:
     async def exchange(self, face: Face, call: Call, model_in_path: str) -> None:
         exchange = Exchange(self, face, call, model_in_path)
         self._live.add(exchange)
+        self.client.writes.crowded = len(self._live) > 1
         try:
             await exchange.run()
         finally:

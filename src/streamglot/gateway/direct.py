@@ -26,7 +26,7 @@ _NOT_IN_A_VALUE: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 class DirectConnection(Connection):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._gateway = cast(Gateway, self.app)
+        self.gateway = cast(Gateway, self.app)
         self._answered = 0.0
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -54,7 +54,7 @@ class DirectConnection(Connection):
             return
         self.cycle = call  # type: ignore[assignment]  # as much of a cycle as the server uses
         face, model = found
-        task = call.its_task = self.loop.create_task(self._run(call, self._gateway.exchange(face, call, model)))
+        task = call.its_task = self.loop.create_task(self._run(call, self.gateway.exchange(face, call, model)))
         self.tasks.add(task)
 
     def on_body(self, body: bytes) -> None:
@@ -98,7 +98,8 @@ class DirectConnection(Connection):
             await work
         except BaseException as error:
             self.logger.error("an exchange was ended from outside", exc_info=error)
-            self.transport.close()
+            if not call.response_complete:
+                self.transport.close()
         finally:
             self.tasks.discard(call.its_task)
 
@@ -173,6 +174,11 @@ class DirectCall(Call):
         if self.disconnected:  # between its last byte and now
             gone()
 
+    def unwatch(self) -> None:
+        cycle: Any = self._line.cycle
+        if cycle is self:  # else the line is another call's by now
+            super().unwatch()
+
     def task(self) -> asyncio.Task[Any] | None:
         return self.its_task
 
@@ -206,7 +212,7 @@ class DirectCall(Call):
 
     async def write(self, data: bytes) -> None:
         self.bytes_sent += len(data)
-        if self._line.flow.write_paused:
+        if self._line.flow.write_paused and not self.disconnected:
             await self._line.flow.drain()
         self._deliver(b"%b%x\r\n%b\r\n" % (self._head, len(data), data))
 
@@ -215,7 +221,7 @@ class DirectCall(Call):
             return
         self.ended = True
         self.bytes_sent += len(data)
-        if self._line.flow.write_paused:
+        if self._line.flow.write_paused and not self.disconnected:
             await self._line.flow.drain()
         if data:
             self._deliver(b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data), last=True)
@@ -225,10 +231,13 @@ class DirectCall(Call):
     async def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
         self.started = self.ended = True
         self.bytes_sent += len(body)
-        if self._line.flow.write_paused:
+        if self._line.flow.write_paused and not self.disconnected:
             await self._line.flow.drain()
         head = self._encoded(status, headers, f"content-type: {media_type}\r\ncontent-length: {len(body)}\r\n")
-        self._deliver(head + body, last=True)
+        self._line.gateway.client.writes.add(self._finish, head + body)
+
+    def _finish(self, data: bytes) -> None:
+        self._deliver(data, last=True)
 
     def _encoded(self, status: int, headers: Mapping[str, str], framing: str) -> bytes:
         if "connection" in headers:

@@ -18,6 +18,7 @@ from .answer import Answer
 from .connection import Connection
 from .http import HttpClient
 from .settings import Upstream
+from .writes import Writes
 
 IDLE_SECONDS: Final = 30.0
 """How long a connection waits for its next request: less than the servers' own patience."""
@@ -39,6 +40,7 @@ class Place(NamedTuple):
 
 class Client:
     def __init__(self) -> None:
+        self.writes = Writes()
         self._general = HttpClient()
         self._idle: dict[tuple[str, int, bool, str], dict[Connection, None]] = {}
         self._all: set[Connection] = set()
@@ -109,7 +111,9 @@ class Client:
         seconds = upstream.timeouts.connect
         try:
             async with asyncio.timeout(seconds):
-                _, connection = await loop.create_connection(lambda: Connection(keep, lost), place.host, place.port, ssl=trust)
+                _, connection = await loop.create_connection(
+                    lambda: Connection(keep, lost, self.writes), place.host, place.port, ssl=trust
+                )
         except TimeoutError:
             raise _unreachable(place, f"no connection within {seconds:g} s (timeouts.connect)") from None
         except (OSError, ValueError) as error:

@@ -15,6 +15,7 @@ import httptools
 
 from ..errors import UpstreamError, UpstreamProtocolError, UpstreamTruncated
 from .answer import Answer
+from .writes import Writes
 
 READ_BYTES: Final = 2**16
 """What may wait unread for one stream: a slow client stops the upstream after twice this."""
@@ -27,11 +28,14 @@ DRAIN_SECONDS: Final = 1.0
 class Connection(asyncio.Protocol):
     """``idle`` takes the connection when its answer is over and another request may go over it; ``lost`` when it is gone."""
 
-    def __init__(self, idle: Callable[[Connection], None], lost: Callable[[Connection], None]) -> None:
+    def __init__(
+        self, idle: Callable[[Connection], None], lost: Callable[[Connection], None], writes: Writes | None = None
+    ) -> None:
         self.since = 0.0
         """When it became idle: for who keeps it."""
         self._idle = idle
         self._lost = lost
+        self._writes = writes or Writes()
         self._transport: asyncio.Transport | None = None
         self._answer: PlainAnswer | None = None
         self._headers: dict[str, str] = {}
@@ -53,7 +57,7 @@ class Connection(asyncio.Protocol):
         self._answer = answer = PlainAnswer(self)
         self._headers, self._head_bytes = {}, 0
         if len(body) < READ_BYTES:
-            self._transport.write(head + body)
+            self._writes.add(self._send, head + body)
         else:
             self._transport.writelines((head, body))
         try:
@@ -64,6 +68,10 @@ class Connection(asyncio.Protocol):
             raise
         encoding = answer.headers.get("content-encoding", "identity").lower()
         return answer if encoding == "identity" else Unpacked(answer, encoding)
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
 
     def alive(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
