@@ -1,0 +1,68 @@
+"""A response that is asked for again: what it repeats, and the items that it was made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamglot.dialects import DIALECTS
+from streamglot.messages import (
+    MediaPart,
+    Message,
+    NativePart,
+    OutputFormat,
+    Request,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    ToolSpec,
+)
+
+STORED = DIALECTS["openai_responses"].stored
+
+
+def user(text: str) -> Message:
+    return Message("user", [TextPart(text)])
+
+
+def test_what_was_asked_is_repeated_without_its_input() -> None:
+    request = Request(
+        model="m",
+        messages=[Message("system", [TextPart("Be kind.")]), user("Hi")],
+        tools=[ToolSpec("weather", parameters={"type": "object"})],
+        max_tokens=9,
+        output=OutputFormat("json_object"),
+        metadata={"a": "b"},
+    )
+    told: dict[str, Any] = STORED.repeated(request)
+    assert (told["instructions"], told["max_output_tokens"], told["metadata"]) == ("Be kind.", 9, {"a": "b"})
+    assert told["tools"][0]["name"] == "weather"
+    assert told["text"]["format"] == {"type": "json_object"}
+    assert not {"model", "input"} & set(told)
+    assert "instructions" not in STORED.repeated(Request(messages=[user("Hi")]))
+    assert "instructions" not in STORED.repeated(Request())
+
+
+def test_items_have_ids_that_stay_the_same() -> None:
+    calls = [ToolCallPart("c1", "weather", '{"city":"Rome"}'), ToolCallPart("c2", "run", "ls", kind="custom")]
+    results = [ToolResultPart("c1", [TextPart("rain")]), ToolResultPart("c2", [TextPart("files")], kind="custom")]
+    request = Request(
+        messages=[
+            Message("system", [TextPart("Be kind."), TextPart("And brief.")]),
+            Message("user", [TextPart("Look"), MediaPart("image", url="http://x/y.png"), NativePart("anthropic", {"type": "x"})]),
+            Message("assistant", [TextPart("I will."), *calls]),
+            Message("tool", results),
+            user("Thanks"),
+        ]
+    )
+    items: list[dict[str, Any]] = STORED.input_items(request, "resp_1")
+    kinds = [item["type"] for item in items]
+    assert kinds == [
+        *("message", "message", "message", "function_call", "custom_tool_call"),
+        *("function_call_output", "custom_tool_call_output", "message"),
+    ]
+    assert [item["role"] for item in items if item["type"] == "message"] == ["system", "user", "assistant", "user"]
+    assert [item["output"] for item in items[5:7]] == ["rain", "files"]
+    ids = [item["id"] for item in items]
+    assert len(set(ids)) == len(ids)
+    assert STORED.input_items(request, "resp_1") == items
+    assert len(items[1]["content"]) == 2
