@@ -50,7 +50,7 @@ def test_items_have_ids_that_stay_the_same() -> None:
             Message("system", [TextPart("Be kind."), TextPart("And brief.")]),
             Message("user", [TextPart("Look"), MediaPart("image", url="http://x/y.png"), NativePart("anthropic", {"type": "x"})]),
             Message("assistant", [TextPart("I will."), *calls]),
-            Message("tool", results),
+            Message("tool", [*results]),
             user("Thanks"),
         ]
     )

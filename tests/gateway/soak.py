@@ -22,11 +22,13 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+from sqlalchemy import func, select
 
 from gateway.asking import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.running import Answer
 from gateway.scenarios import DONE, END, said, usage
 from gateway.upstream import head, piece, sse
+from streamglot.store import Database, schema
 
 CHUNKS = 16
 GAP = 0.4
@@ -214,6 +216,20 @@ class Watched:
         await asyncio.sleep(seconds)
 
 
+async def _turns(url: str) -> Counter[str]:
+    """All turns in the store, by their ending."""
+    database = await Database.open(url)
+    try:
+        ending = schema.endings.c.ending
+        rows = await database.fetch(select(ending, func.count().label("turns")).group_by(ending))
+        (started,) = await database.fetch(select(func.count().label("turns")).select_from(schema.turns))
+    finally:
+        await database.close()
+    endings = Counter({row.ending: row.turns for row in rows})
+    endings["without an ending"] = started.turns - sum(endings.values())
+    return endings
+
+
 async def soak(seconds: float, streams: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 20_000), hard), hard))
@@ -223,6 +239,7 @@ async def soak(seconds: float, streams: int) -> int:
         config.write_text(
             f'[server]\ndiscover = false\nport = {port}\nkeep_alive_seconds = 2.0\n[upstreams.up]\nbase_url = "http://127.0.0.1:{behind}/v1"\n'
             f"attempts = 2\npause = 0.05\nrest = {{ failures = 1000000 }}\ntimeouts = {{ first_byte = {IDLE}, idle = {IDLE}, connect = 10.0 }}\n"
+            f'[store]\nurl = "sqlite:///{folder}/soak.db"\n'
         )
         here = Path(__file__).parents[1]
         source = [sys.executable, "-m", "gateway.soak", "upstream", str(behind)]
@@ -233,10 +250,10 @@ async def soak(seconds: float, streams: int) -> int:
             await asyncio.sleep(3)
             watched = Watched(gateway.pid, port)
             crowd = Crowd(port)
-            fresh, files = watched.megabytes(), watched.files()
+            fresh = watched.megabytes()
             await crowd.run(streams, seconds / 4)
             await watched.settled(SETTLE_SECONDS)
-            warm = watched.megabytes()
+            warm, files = watched.megabytes(), watched.files()
             running = asyncio.ensure_future(crowd.run(streams, seconds * 3 / 4))
             most = 0.0
             while not running.done():
@@ -253,13 +270,16 @@ async def soak(seconds: float, streams: int) -> int:
             server.wait(15)
             log.close()
         lines = (Path(folder) / "log").read_text()
+        kept = await _turns(f"sqlite:///{folder}/soak.db")
     print(f"{sum(crowd.outcomes.values())} streams, {streams} at once: {dict(crowd.outcomes)}")
+    print(f"turns kept: {dict(kept)}")
     print(f"memory in MB: fresh {fresh:.0f}, after the first wave {warm:.0f}, at most {most:.0f}, at the end {left:.0f}")
-    print(f"open files: {files} before, {open_files} after; open streams: {still:.0f}")
+    print(f"open files: {files} after the first wave, {open_files} at the end; open streams: {still:.0f}")
     faults = [lines[max(0, place - 200) : place + 1500] for place in [lines.find("Traceback")] if place >= 0]
     for line in [*crowd.wrong[:20], *faults[:5]]:
         print("WRONG:", line[:1700])
     good = not crowd.wrong and not faults and not still and open_files <= files + 5 and left <= warm * 1.15 + 10
+    good = good and not kept["without an ending"]
     print("all right" if good else "NOT right")
     return 0 if good else 1
 
