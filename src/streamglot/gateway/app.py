@@ -143,10 +143,13 @@ class Gateway:
 
     async def check(self) -> None:
         """Could it run? A database that cannot be opened, or a door without keys, is a ConfigError."""
-        store = await open_store(self.loaded.config, self._environment, self.say)
-        if store is not None:
-            await self._meet(store)
-            await store.close()
+        try:
+            store = await open_store(self.loaded.config, self._environment, self.say)
+            if store is not None:
+                await self._meet(store)
+                await store.close()
+        finally:
+            self._log.close()  # the loop ends before its lines are due
 
     async def _meet(self, store: Store) -> None:
         """The keys in the store. Only now it is known whether there are any at all."""

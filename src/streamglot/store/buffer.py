@@ -246,12 +246,14 @@ class DatabaseBuffer:
         if live is not None and caller in (None, live.caller):
             live.stop()
             return True
+        try:
+            await self._opened(stream_id, caller)
+        except RequestError:
+            return False
         table = schema.streams
-        change = update(table).where(table.c.id == stream_id).values(stopped=True)
-        if caller is not None:
-            change = change.where(table.c.caller == caller)
         async with self._database.writing() as connection:
-            return (await connection.execute(change)).rowcount > 0
+            await connection.execute(update(table).where(table.c.id == stream_id).values(stopped=True))
+        return True
 
     async def _opened(self, stream_id: str, caller: str | None) -> Row[Any]:
         until = time.monotonic() + OPEN_SECONDS

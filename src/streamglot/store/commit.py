@@ -13,7 +13,7 @@ from . import schema
 from .database import Database
 from .rows import Row, Rows
 
-KNOWN: Final = 200_000
+KNOWN: Final = 20_000
 """Messages, nodes and sessions that this process knows to be there: a long conversation is not sent to the database at every turn."""
 AT_ONCE: Final = 1_000
 """Rows that go to the database together."""

@@ -217,7 +217,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = NORMAL")
-    cursor.execute("PRAGMA cache_size = -16000")
+    cursor.execute("PRAGMA cache_size = -4000")
     cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     cursor.close()
 

@@ -14,8 +14,9 @@ from ..messages import Message
 from .conversation import ANSWER_BYTES, Conversation, alike, normal
 from .echoes import carries_echo
 
-TURNS: Final = 5_000
-BYTES: Final = 32 * 2**20
+TURNS: Final = 1_000
+BYTES: Final = 8 * 2**20
+"""What a busy gateway is told in the seconds that a database may take to come back."""
 
 
 class Seen(Struct):

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from ..messages import TokenCounts
 from .local import NAME as LOCAL
+from .providers import PROVIDERS
+
+_PAID: Final = frozenset(provider.name for provider in PROVIDERS if provider.key_env)
+"""Upstreams with a price list. For all others it need not be loaded."""
 
 
 def price(usage: TokenCounts, model: str, upstream: str) -> float | None:
     """In US dollars; None where it is not known."""
     if upstream == LOCAL:
         return 0.0
+    if upstream not in _PAID or usage.input_tokens is None or usage.output_tokens is None:
+        return None
     prices = _prices()
-    if prices is None or usage.input_tokens is None or usage.output_tokens is None:
+    if prices is None:
         return None
     counted = prices.Usage(
         input_tokens=usage.input_tokens,

@@ -1,4 +1,4 @@
-"""Every test of the store that takes ``url`` runs on SQLite and on PostgreSQL."""
+"""Databases for the tests. Every test that takes ``url`` runs on SQLite and on PostgreSQL, unless its module has its own."""
 
 from __future__ import annotations
 

@@ -1,0 +1,221 @@
+"""The database is locked, full or gone while streams run: they go on, what is lost is counted and told, and writing comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import resource
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.kept import USAGE, chunk
+from gateway.line import Line, at_once
+from gateway.process import Served, serving
+from gateway.upstream import HostileUpstream, Pause, Script, Seen, sse, streamed
+from store.servers import Postgres
+from streamglot.store import Database, Filter, Queries
+from waiting import soon, until
+
+CHAT = "/v1/chat/completions"
+STREAMS = 20
+OUTAGE_SECONDS = 10.0
+WORDS = 10
+
+
+def words(question: str) -> str:
+    return "".join(f"{question} – word {number}\n" for number in range(WORDS))
+
+
+@pytest.fixture
+def speaking(upstream: HostileUpstream) -> HostileUpstream:
+    """Answers in the words of the question, in a fifth of a second."""
+
+    def answer(seen: Seen) -> Script:
+        said = words(seen.body["messages"][0]["content"]).splitlines(keepends=True)
+        steps = [step for word in said for step in (chunk({"content": word}), Pause(0.02))]
+        return streamed(*steps, chunk({}, "stop", usage=USAGE), sse("[DONE]"))
+
+    upstream.scripts["spoken"] = answer
+    return upstream
+
+
+class Traffic:
+    """Clients that ask one question after the other, until they are told to stop. ``now`` is what they are told to ask."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.now = "before"
+        self.answered: dict[str, bytes] = {}
+        self.turns: dict[str, str] = {}
+        self._over = False
+
+    async def client(self, number: int) -> None:
+        line = await Line.to(self._port)
+        for step in itertools.count():
+            if self._over:
+                return
+            question = f"{self.now}-{number}-{step}"
+            body = {"model": "up/spoken", "messages": [{"role": "user", "content": question}], "stream": True}
+            answer = await line.ask(CHAT, body, {"x-request-id": question})
+            assert line.status == 200, answer
+            assert answer.count(b'"content":') >= WORDS, answer
+            assert answer.endswith(b"data: [DONE]\n\n"), answer
+            self.answered[question] = answer
+            self.turns[question] = line.headers["x-streamglot-turn"]
+
+    async def asked(self, when: str) -> None:
+        """Until every client has had several answers to this."""
+        self.now = when
+        await soon(lambda: sum(question.startswith(when) for question in self.answered) > 3 * STREAMS)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            for number in range(STREAMS):
+                group.create_task(self.client(number))
+            await self.asked("before")
+            yield
+            self._over = True
+
+
+async def through(served: Served, outage: Any, seconds: float = 0.0) -> Traffic:
+    """Traffic before, during and after a failure of the database: no client sees any of it."""
+    traffic = Traffic(served.port)
+    async with traffic.running():
+        async with outage:
+            await asyncio.to_thread(served.told, "store_failing")
+            await asyncio.gather(traffic.asked("during"), asyncio.sleep(seconds))
+            assert await asyncio.to_thread(served.metric, "streamglot_store_failing") == 1
+            assert await asyncio.to_thread(served.metric, "streamglot_store_failures_total") > 0
+            assert await asyncio.to_thread(served.metric, "streamglot_store_queued") > 0
+        await asyncio.to_thread(served.told, "store_back")
+        await traffic.asked("after")
+    return traffic
+
+
+def settle(served: Served) -> None:
+    """Waits until nothing waits to be written."""
+    until(lambda: served.metric("streamglot_store_queued") == served.metric("streamglot_store_failing") == 0)
+
+
+async def written(served: Served, url: str, traffic: Traffic) -> None:
+    """Everything is there once, and whole; nothing was lost, and that is what is told."""
+    await asyncio.to_thread(settle, served)
+    assert await asyncio.to_thread(served.metric, "streamglot_store_dropped_total") == 0
+    assert await asyncio.to_thread(served.metric, "streamglot_store_unfit_total") == 0
+    assert [line["event"] for line in served.events()] == ["store_failing", "store_back"]
+    found = await texts(url)
+    assert found == {question: [words(question)] for question in traffic.answered}
+    line = await Line.to(served.port)
+    for question in [*traffic.answered][:: STREAMS // 2]:
+        assert await line.ask(f"/v1/streams/{traffic.turns[question]}") == traffic.answered[question], question
+
+
+async def texts(url: str) -> dict[str, list[str]]:
+    """What was answered to each question, as it is kept."""
+    database = await Database.open(url)
+    found: dict[str, list[str]] = {}
+    try:
+        queries, before = Queries(database), ""
+        while page := await queries.turns(Filter(limit=1000, before=before)):
+            before = page[-1].id
+            for one in page:
+                turn = await queries.turn(one.id)
+                assert turn is not None
+                assert turn.ending == "end", one
+                assert turn.response is not None
+                found.setdefault(one.request_id, []).append(turn.response.choices[0].text)
+    finally:
+        await database.close()
+    return found
+
+
+def run(speaking: HostileUpstream, tmp_path: Path, url: str, outage: Any, seconds: float = 0.0) -> None:
+    async def drive() -> None:
+        with serving(tmp_path, speaking.url, url) as served:
+            traffic = await through(served, outage(served), seconds)
+            await written(served, url, traffic)
+
+    at_once(drive)
+
+
+@asynccontextmanager
+async def locked(path: Path) -> AsyncIterator[None]:
+    locker = sqlite3.connect(path, isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    yield
+    locker.execute("COMMIT")
+    locker.close()
+
+
+def test_a_locked_database(speaking: HostileUpstream, tmp_path: Path) -> None:
+    run(speaking, tmp_path, f"sqlite:///{tmp_path}/s.db", lambda served: locked(tmp_path / "s.db"))
+
+
+def test_a_full_disk(speaking: HostileUpstream, tmp_path: Path) -> None:
+    """No file of the process may grow any more, but for its log, which is far smaller."""
+
+    @asynccontextmanager
+    async def full(served: Served) -> AsyncIterator[None]:
+        size = max(path.stat().st_size for path in tmp_path.glob("s.db*"))
+        assert size > 4 * served.log.stat().st_size
+        kind = resource.RLIMIT_FSIZE
+        before = resource.prlimit(served.process.pid, kind)
+        resource.prlimit(served.process.pid, kind, (size, before[1]))
+        yield
+        resource.prlimit(served.process.pid, kind, before)
+
+    run(speaking, tmp_path, f"sqlite:///{tmp_path}/s.db", full)
+
+
+def test_a_file_that_is_gone_for_ten_seconds(speaking: HostileUpstream, tmp_path: Path) -> None:
+    @asynccontextmanager
+    async def gone(_: Served) -> AsyncIterator[None]:
+        (tmp_path / "here").rename(tmp_path / "there")
+        yield
+        (tmp_path / "there").rename(tmp_path / "here")
+
+    run(speaking, tmp_path, f"sqlite:///{tmp_path}/here/s.db", gone, OUTAGE_SECONDS)
+
+
+def test_postgresql_is_gone_for_ten_seconds(speaking: HostileUpstream, postgres: Postgres, tmp_path: Path) -> None:
+    if not postgres.own:
+        pytest.skip("a server that is not ours is not stopped")
+
+    @asynccontextmanager
+    async def gone(served: Served) -> AsyncIterator[None]:
+        await asyncio.to_thread(postgres.stop, "immediate")
+        try:
+            status, told = await asyncio.to_thread(served.ask, "/v1/streams/turn_1")
+            assert (status, b"store_unavailable" in told) == (503, True), told
+            yield
+        finally:
+            await asyncio.to_thread(postgres.start)
+
+    run(speaking, tmp_path, asyncio.run(postgres.database()), gone, OUTAGE_SECONDS)
+
+
+def test_what_is_lost_is_told(speaking: HostileUpstream, tmp_path: Path) -> None:
+    """Told to stop while the database is locked: after a time it gives up, and says how much that cost."""
+
+    async def drive() -> None:
+        with serving(tmp_path, speaking.url, f"sqlite:///{tmp_path}/s.db") as served:
+            traffic = Traffic(served.port)
+            async with traffic.running():
+                pass
+            await asyncio.to_thread(settle, served)
+            async with locked(tmp_path / "s.db"):
+                line = await Line.to(served.port)
+                body = {"model": "up/spoken", "messages": [{"role": "user", "content": "lost"}], "stream": True}
+                assert (await line.ask(CHAT, body)).endswith(b"data: [DONE]\n\n")
+                assert await asyncio.to_thread(served.stop) in (0, -15, 128 + 15)
+            lost = served.events()[-1]
+            assert (lost["event"], lost["dropped"]["starts"], lost["dropped"]["endings"]) == ("store_lost", 1, 1)
+            assert set(await texts(f"sqlite:///{tmp_path}/s.db")) == set(traffic.answered)
+
+    at_once(drive)

@@ -1,0 +1,259 @@
+"""Streams that are cut and gone on with, a thousand times, on two processes: while they run and after their end, on the process
+that produces them and on the other one. What comes is to the byte what a client saw that was never cut."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.asking import CLIENT_DIALECTS, body_of, path_of
+from gateway.kept import said
+from gateway.line import Line, answered_by, at_once
+from gateway.process import Served, serving
+from gateway.upstream import Hang, HostileUpstream, Pause, Step, Until
+from store.servers import Postgres
+from streamglot.gateway.numbering import NUMBERINGS, Numbering
+from waiting import soon
+
+ARRAY = "gemini array"
+KINDS = (*CLIENT_DIALECTS, ARRAY)
+WORDS = 60
+PAUSE = 0.02
+LINES = 8
+"""Connections to each worker for those who come after the end."""
+
+
+def asked_as(kind: str, model: str) -> tuple[str, dict[str, Any]]:
+    if kind == ARRAY:
+        return f"/v1beta/models/{model}:streamGenerateContent", body_of("gemini", model)
+    return path_of(kind, model), body_of(kind, model)
+
+
+def slowly(go_on: threading.Event) -> Any:
+    """Words, some of them together and some of more than one line; in the middle it waits for those who come back."""
+    steps: list[str | Step] = []
+    for number in range(WORDS):
+        steps.append(f"word {number} – „ü“ [{{\n\n: ")
+        if number % 3:
+            steps.append(Pause(PAUSE))
+        if number == WORDS // 2:
+            steps.append(Until(go_on))
+    return said(*steps)
+
+
+class Lines:
+    """Connections to both workers of a gateway, by worker."""
+
+    def __init__(self, served: Served) -> None:
+        self._port = served.port
+        self.workers = served.workers()
+        assert len(self.workers) == 2
+        self._free: dict[int, list[Line]] = {worker: [] for worker in self.workers}
+
+    async def prepare(self, each: int) -> None:
+        """Which worker takes a connection is not ours to choose, so it is tried until both have enough."""
+        while any(len(free) < each for free in self._free.values()):
+            made = [await Line.to(self._port) for _ in range(each)]
+            takers: dict[int, int] = {}
+
+            def taken() -> bool:
+                takers.update(answered_by(self._port, self.workers))  # noqa: B023
+                return all(line.port in takers for line in made)  # noqa: B023
+
+            await soon(taken)
+            for line in made:
+                line.worker = takers[line.port]
+                self._free[line.worker].append(line)
+
+    async def to(self, worker: int) -> Line:
+        if not self._free[worker]:
+            await self.prepare(4)
+        return self._free[worker].pop()
+
+    @asynccontextmanager
+    async def lent(self, worker: int) -> AsyncIterator[Line]:
+        line = await self.to(worker)
+        yield line
+        self._free[worker].append(line)
+
+    def other(self, worker: int) -> int:
+        return next(one for one in self.workers if one != worker)
+
+    def any(self, chance: random.Random) -> int:
+        return chance.choice(self.workers)
+
+
+class Stream:
+    """One stream: all of it as its first reader saw it, who is never cut, and how many events have come so far."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.id = ""
+        self.worker = 0
+        self.data = b""
+        self.over = False
+        self.numbering: Numbering
+
+    @property
+    def events(self) -> int:
+        return self.numbering.count(self.data)
+
+    async def run(self, lines: Lines, worker: int, model: str) -> None:
+        async with lines.lent(worker) as line:
+            await line.send(*asked_as(self.kind, model))
+            assert line.status == 200
+            self.numbering = NUMBERINGS[line.headers["content-type"].partition(";")[0]]
+            self.id, self.worker = line.headers["x-streamglot-stream"], worker
+            async for piece in line.pieces():
+                self.data += piece
+        self.over = True
+
+
+class Resumed:
+    """``counted``: how often it was done, by when (``live``, ``cut`` or ``over``) and whether on the producer's process."""
+
+    def __init__(self, lines: Lines, chance: random.Random) -> None:
+        self._lines = lines
+        self._chance = chance
+        self.begun = 0
+        self.counted: Counter[tuple[str, bool]] = Counter()
+
+    async def resume(self, stream: Stream) -> None:
+        """From a random event on, on a random worker."""
+        worker, when = self._lines.any(self._chance), "over" if stream.over else "live"
+        after = self._chance.randint(0, stream.events)
+        by_header = self._chance.random() < 0.2
+        path = f"/v1/streams/{stream.id}" + ("" if by_header else f"?after={after}")
+        async with self._lines.lent(worker) as line:
+            self.begun += 1
+            rest = await line.ask(path, headers={"last-event-id": str(after)} if by_header else None)
+            assert line.status == 200, rest
+        await soon(lambda: stream.over)
+        assert rest == stream.numbering.rest(stream.data, after), (stream.kind, after, when)
+        self.counted[when, worker == stream.worker] += 1
+
+    async def cut(self, kind: str) -> None:
+        """A client hangs up after some event, and goes on elsewhere after the last one that it had whole."""
+        producer, worker = self._lines.any(self._chance), self._lines.any(self._chance)
+        line = await self._lines.to(producer)
+        await line.send(*asked_as(kind, "up/slow"), {"x-streamglot-keep": "true"})
+        ident = line.headers["x-streamglot-stream"]
+        numbering = NUMBERINGS[line.headers["content-type"].partition(";")[0]]
+        enough, data = self._chance.randint(1, WORDS // 2), b""
+        async for piece in line.pieces():
+            data += piece
+            if numbering.count(data) >= enough:
+                break
+        line.hang_up()
+        async with self._lines.lent(worker) as other:
+            self.begun += 1
+            rest = await other.ask(f"/v1/streams/{ident}?after={numbering.count(data)}")
+            assert other.status == 200, rest
+            assert f"word {WORDS - 1} ".encode() in rest
+            assert data + rest == await other.ask(f"/v1/streams/{ident}"), (kind, enough)
+        self.counted["cut", worker == producer] += 1
+
+
+async def resume_often(served: Served, go_on: threading.Event, kinds: tuple[str, ...], each: int, over: int) -> int:
+    """So many of each kind while it runs, twice as many as are cut; and so many of all after the end."""
+    chance = random.Random(6)
+    lines = Lines(served)
+    await lines.prepare(len(kinds) * each)
+    resumed = Resumed(lines, chance)
+    streams = [Stream(kind) for kind in kinds]
+
+    async def come_back(stream: Stream) -> None:
+        await soon(lambda: stream.data)
+        await asyncio.sleep(chance.uniform(0, WORDS * PAUSE / 2))
+        await resumed.resume(stream)
+
+    async with asyncio.TaskGroup() as group:
+        for stream in streams:
+            group.create_task(stream.run(lines, lines.any(chance), "up/slow"))
+            for number in range(each):
+                group.create_task(come_back(stream))
+                if number % 2:
+                    group.create_task(resumed.cut(stream.kind))
+        await soon(lambda: resumed.begun == len(kinds) * (each + each // 2))
+        go_on.set()
+
+    async def again(times: int) -> None:
+        for _ in range(times):
+            await resumed.resume(chance.choice(streams))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(LINES):
+            group.create_task(again(over // LINES))
+    counted = resumed.counted
+    assert all(counted[when, same] > 4 for when in ("live", "cut", "over") for same in (False, True)), counted
+    return sum(counted.values())
+
+
+@pytest.fixture
+def go_on() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def slow(upstream: HostileUpstream, go_on: threading.Event) -> HostileUpstream:
+    upstream.scripts["slow"] = slowly(go_on)
+    upstream.scripts["held"] = said("first", Hang())
+    return upstream
+
+
+def test_a_thousand_times(slow: HostileUpstream, go_on: threading.Event, tmp_path: Path) -> None:
+    async def drive() -> None:
+        with serving(tmp_path, slow.url, f"sqlite:///{tmp_path}/s.db", "--workers", "2") as served:
+            assert await resume_often(served, go_on, KINDS, each=20, over=736) >= 1000
+            assert served.events() == []
+
+    at_once(drive)
+
+
+def test_on_postgresql(slow: HostileUpstream, go_on: threading.Event, postgres: Postgres, tmp_path: Path) -> None:
+    async def drive() -> None:
+        with serving(tmp_path, slow.url, await postgres.database(), "--workers", "2") as served:
+            assert await resume_often(served, go_on, ("openai_chat", "agui", ARRAY), each=16, over=80) >= 150
+
+    at_once(drive)
+
+
+def test_with_valkey(slow: HostileUpstream, go_on: threading.Event, valkey_url: str, tmp_path: Path) -> None:
+    async def drive() -> None:
+        with serving(tmp_path, slow.url, f"sqlite:///{tmp_path}/s.db", "--workers", "2", valkey=valkey_url) as served:
+            assert await resume_often(served, go_on, ("openai_chat", "ollama", "vercel_ui"), each=16, over=80) >= 150
+
+    at_once(drive)
+
+
+@pytest.mark.parametrize("valkey", [False, True])
+def test_stopped_from_the_other_worker(
+    slow: HostileUpstream, valkey: bool, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    address = request.getfixturevalue("valkey_url") if valkey else ""
+
+    async def drive() -> None:
+        with serving(tmp_path, slow.url, f"sqlite:///{tmp_path}/s.db", "--workers", "2", valkey=address) as served:
+            lines = Lines(served)
+            for number, kind in enumerate(KINDS):
+                stream = Stream(kind)
+                worker = lines.workers[number % 2]
+                running = asyncio.create_task(stream.run(lines, worker, "up/held"))
+                await soon(lambda: b"first" in stream.data)  # noqa: B023
+                before = len(slow.requests("held"))
+                async with lines.lent(lines.other(worker)) as line:
+                    told = await line.ask(f"/v1/streams/{stream.id}/stop", {})
+                    assert (line.status, b'"ended":true' in told) == (200, True)
+                    await running
+                    assert await line.ask(f"/v1/streams/{stream.id}") == stream.data
+                await soon(lambda: slow.requests("held")[before - 1].closed)  # noqa: B023
+
+    at_once(drive)
