@@ -134,8 +134,9 @@ def is_probe(request: Request) -> bool:
 
 
 def title_of(request: Request) -> str:
-    """The first words of the first user."""
-    said = next((message.text for message in request.messages if message.role == "user" and message.text.strip()), "")
+    """The first words of what is asked now."""
+    asked = (message.text for message in reversed(request.messages) if message.role == "user")
+    said = next((text for text in asked if text.strip()), "")
     return " ".join(said[: 4 * TITLE_CHARS].split())[:TITLE_CHARS]
 
 
