@@ -1,21 +1,37 @@
-"""The store: finished turns a second, on a file of SQLite and wherever STREAMGLOT_BENCH_STORE points. ``python -m bench.store``."""
+"""The store: finished turns a second, on a file of SQLite and wherever STREAMGLOT_BENCH_STORE points; and what it costs a gateway
+to keep its streams, beside one that keeps nothing. ``python -m bench.store``."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from streamglot.messages import Message, Request, Response, ResponseChoice, TextPart, TokenCounts
 from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, Wanted
 from streamglot.store.conversation import conversation
 
+from .candidates import Candidate, mock, streamglot
+from .gateway import Run
+from .programs import Missing, compile_tools, free_port, raise_file_limit
+
 TURNS = 20_000
 TARGET = 2_000
 HISTORY = 12
+REPEATS = 5
+MOST_GROWTH = 0.15
+SETTLE_SECONDS = 1.0
+"""After a load, until all of it is written: that is part of its cost."""
+LOADS: dict[str, tuple[object, ...]] = {
+    "paced: 100 streams of 20 chunks/s": ("-c", 100, "-k", 100, "-n", 200, "-d", 50_000, "-r", 500),
+    "burst: streams of 100 chunks": ("-c", 16, "-k", 600, "-n", 100),
+    "burst: streams of 1,000 chunks": ("-c", 16, "-k", 64, "-n", 1_000),
+}
 
 
 def turns(count: int) -> list[tuple[Request, Response]]:
@@ -91,6 +107,40 @@ async def latency(url: str) -> None:
         print(f"  {name:34} median {times[len(times) // 2] * 1e6:6.0f} µs, 99 of 100 within {times[-6] * 1e6:6.0f} µs")
 
 
+def growth() -> None:
+    """CPU for each chunk of a gateway that keeps everything and of one that keeps nothing, both under the same load at the same
+    time: what else happens on the machine happens to both."""
+    compile_tools()
+    raise_file_limit()
+    port = free_port()
+    upstream = mock(port)
+    spent: dict[str, list[tuple[float, float]]] = {load: [] for load in LOADS}
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(2) as pool:
+        gateways = [streamglot(port, "chat"), streamglot(port, "chat", f"sqlite:///{directory}/s.db")]
+        try:
+            for gateway in gateways:
+                gateway.program.wait_for(gateway.port)
+            for repeat in range(REPEATS + 1):  # the first one is for warming up
+                for load, options in LOADS.items():
+                    off, on = pool.map(lambda gateway: cost_of_chunk(gateway, *options), gateways)  # noqa: B023
+                    spent[load] += [(off, on)] if repeat else []
+        finally:
+            for program in (upstream, *(gateway.program for gateway in gateways)):
+                program.stop()
+    print(f"CPU µs for each chunk, chat to chat, nothing kept or everything in SQLite: medians of {REPEATS}")
+    for load, costs in spent.items():
+        off, on, ratio = (statistics.median(values) for values in (*zip(*costs, strict=True), [on / off for off, on in costs]))
+        verdict = "" if ratio <= 1 + MOST_GROWTH else f"  above the line of {MOST_GROWTH:.0%}"
+        print(f"  {load:34} off {off:6.2f}  on {on:6.2f}  grows by {ratio - 1:5.1%}{verdict}")
+
+
+def cost_of_chunk(gateway: Candidate, *options: object) -> float:
+    before = gateway.program.cpu_seconds()
+    run = Run(gateway, "-m", "st", *options)
+    time.sleep(SETTLE_SECONDS)
+    return (gateway.program.cpu_seconds() - before) / int(run.said["chunks_all"]) * 1e6
+
+
 async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         urls = {"SQLite": f"sqlite:///{Path(directory) / 'one.db'}"}
@@ -107,4 +157,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    asyncio.run(main())
+    try:
+        growth()
+    except Missing as error:
+        sys.exit(f"NOT MEASURED: {error}")

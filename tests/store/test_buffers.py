@@ -149,6 +149,20 @@ async def test_a_stop_reaches_the_producer(kind: str, request: pytest.FixtureReq
 
 
 @asynchronous
+async def test_a_stream_that_is_read_while_it_runs_is_written_more_often(url: str, request: pytest.FixtureRequest) -> None:
+    async with two_sides(url, request) as (one, two):
+        for side in (one, two):
+            ident = name()
+            one.open(ident, "me", lambda: None)
+            one.append(ident, 1, 1, b"x")
+            seldom = one.gather_seconds(ident)
+            reader = asyncio.create_task(gathered(side, ident))
+            await soon(lambda: one.gather_seconds(ident) < seldom)  # noqa: B023
+            one.end(ident)
+            assert await reader == [b"x"]
+
+
+@asynchronous
 async def test_only_so_much_is_kept(kind: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(kind, request, bytes=10_000) as (one, two):
         ident = name()

@@ -33,11 +33,16 @@ class KeptStream:
             data, self._written = FRAMES.numbered(data, self._written)
         self._pieces.append(data)
         self._size += len(data)
-        if self._size > GATHER_BYTES:
+        if self._timer is None:
+            self._wait()
+        elif self._size > GATHER_BYTES:
             self._hand_over()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._buffer.gather_seconds, self._hand_over)
         return data
+
+    def _wait(self) -> None:
+        """Up to the next of the moments that all streams share, so that they are written together."""
+        loop, seconds = asyncio.get_running_loop(), self._buffer.gather_seconds(self._id)
+        self._timer = loop.call_at((loop.time() // seconds + 1) * seconds, self._hand_over)
 
     def end(self) -> None:
         self._hand_over()

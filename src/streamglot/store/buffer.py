@@ -11,16 +11,19 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Struct, field
-from sqlalchemy import Row, delete, select, update
+from sqlalchemy import Row, delete, or_, select, update
+from sqlalchemy.exc import DBAPIError
 
 from ..errors import RequestError, StreamglotError
 from . import schema
-from .database import Database, passing, within
+from .database import Database, StoreUnavailable, passing, within
 from .rows import ChunkEntry, StreamEntry, TrimEntry
+from .turn import minted_at
 from .writer import Writer
 
 STREAM_BYTES: Final = 16 * 2**20
@@ -35,8 +38,14 @@ LOST_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.05
 OPEN_SECONDS: Final = 0.5
 """A stream that was opened a moment ago may not be there yet."""
-GATHER_SECONDS: Final = 0.3
-"""A reader elsewhere is so much behind, and a stream of twenty chunks a second costs three rows."""
+LATE_SECONDS: Final = 5.0
+"""Nor one that was opened so long ago, if the database has much to do."""
+GATHER_SECONDS: Final = 1.0
+"""How long the bytes of a stream come together that nobody reads again while it runs: most are never read again at all."""
+LIVELY_SECONDS: Final = 0.1
+"""How long, where somebody does."""
+WANTED_SECONDS: Final = 3.0
+"""A reader says so often that it is still there; one that was not heard of for twice as long is not."""
 PAGE: Final = 64
 _chunks = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
 
@@ -50,12 +59,13 @@ class Chunk(Struct, frozen=True):
 
 
 class StreamBuffer(Protocol):
-    gather_seconds: float
-    """How long the bytes of a stream may come together before they are appended: an append costs more than a byte."""
-
     def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], head: str = "") -> None:
         """A stream begins. ``on_stop`` is called once if somebody, anywhere, asks for it to stop. ``head`` is what its
         readers must know before they read."""
+
+    def gather_seconds(self, stream_id: str) -> float:
+        """How long its bytes should come together before they are appended: an append costs more than a byte."""
+        ...
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
         """The next events; the first has the number 1."""
@@ -91,6 +101,8 @@ class Live(Struct):
     last: int = 0
     bytes: int = 0
     stopped: bool = False
+    wanted: float = 0.0
+    lively_until: float = 0.0
     sizes: deque[tuple[int, int]] = field(default_factory=deque)
 
     def add(self, last: int, size: int, most: int) -> int:
@@ -111,6 +123,10 @@ class Live(Struct):
             self.stopped = True
             self.on_stop()
 
+    def want(self) -> None:
+        """Somebody reads it while it runs."""
+        self.lively_until = time.monotonic() + 2 * WANTED_SECONDS
+
 
 def unknown(stream_id: str) -> RequestError:
     return RequestError(f"there is no stream {stream_id!r} of yours to resume", code="stream_not_found", status=404)
@@ -128,8 +144,6 @@ def lost(stream_id: str) -> StreamglotError:
 
 class DatabaseBuffer:
     """In the database of the store, through its writer."""
-
-    gather_seconds = GATHER_SECONDS
 
     def __init__(
         self,
@@ -154,6 +168,9 @@ class DatabaseBuffer:
         if self._watch is None or self._watch.done():
             self._watch = asyncio.get_running_loop().create_task(self._watching(), name="stream watch")
 
+    def gather_seconds(self, stream_id: str) -> float:
+        return LIVELY_SECONDS if self._live[stream_id].lively_until > time.monotonic() else GATHER_SECONDS
+
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
         entry = ChunkEntry(kind="chunks", weight=len(data) + 128, stream_id=stream_id, first=first, last=last, data=data)
         self._writer.put(entry)
@@ -177,12 +194,16 @@ class DatabaseBuffer:
             "last": last,
             "stopped": False,
             "head": live.head,
+            "wanted": 0.0,
         }
         self._writer.put(StreamEntry(kind="streams", row=row))
 
     async def _watching(self) -> None:
-        """Looks for stops from elsewhere, and says that we are alive, while there is a stream."""
+        """Looks for stops and readers elsewhere, and says that we are alive, while there is a stream."""
         table = schema.streams
+        question = select(table.c.id, table.c.stopped, table.c.wanted).where(
+            table.c.last.is_(None), or_(table.c.stopped, table.c.wanted > 0)
+        )
         beat = time.monotonic()
         while self._live and not await within(self._closing, WATCH_SECONDS):
             if time.monotonic() - beat > BEAT_SECONDS:
@@ -190,14 +211,18 @@ class DatabaseBuffer:
                 for stream_id in self._live:
                     self._tell(stream_id)
             try:
-                rows = await self._database.fetch(select(table.c.id).where(table.c.stopped, table.c.last.is_(None)))
+                rows = await self._database.fetch(question)
             except Exception as error:
                 if not passing(error):
                     raise
                 continue
             for row in rows:
-                if row.id in self._live:
-                    self._live[row.id].stop()
+                live = self._live.get(row.id)
+                if live is not None and row.wanted != live.wanted:
+                    live.wanted = row.wanted
+                    live.want()
+                if live is not None and row.stopped:
+                    live.stop()
 
     # --- readers
 
@@ -205,7 +230,7 @@ class DatabaseBuffer:
         table = schema.chunks
         question = select(table).where(table.c.stream_id == stream_id).order_by(table.c.number).limit(PAGE)
         status = await self._opened(stream_id, caller)
-        heard, seen = time.monotonic(), status.seen
+        heard, seen, said = time.monotonic(), status.seen, 0.0
         while True:
             rows = await self._database.fetch(question.where(table.c.last > after))
             for row in rows:
@@ -224,6 +249,9 @@ class DatabaseBuffer:
                 if after != status.last:
                     raise incomplete(stream_id, after)
                 return
+            if time.monotonic() - said > WANTED_SECONDS:
+                said = time.monotonic()
+                await self._want(stream_id, status.wanted)
             await asyncio.sleep(POLL_SECONDS)
             now = await self._status(stream_id, caller)
             if now is None:
@@ -233,6 +261,19 @@ class DatabaseBuffer:
                 heard, seen = time.monotonic(), status.seen
             if status.last is None and time.monotonic() - heard > self._lost:
                 raise lost(stream_id)
+
+    async def _want(self, stream_id: str, wanted: float) -> None:
+        """Tells the producer, wherever it is, that its chunks are waited for, unless another reader just did. If that fails
+        they come all the same, later."""
+        if stream_id in self._live:
+            self._live[stream_id].want()
+            return
+        if abs(time.time() - wanted) < WANTED_SECONDS:
+            return
+        table = schema.streams
+        with suppress(StoreUnavailable, DBAPIError):
+            async with self._database.writing() as connection:
+                await connection.execute(update(table).where(table.c.id == stream_id).values(wanted=time.time()))
 
     async def head(self, stream_id: str, caller: str | None = None) -> str:
         live = self._live.get(stream_id)
@@ -256,7 +297,7 @@ class DatabaseBuffer:
         return True
 
     async def _opened(self, stream_id: str, caller: str | None) -> Row[Any]:
-        until = time.monotonic() + OPEN_SECONDS
+        until = time.monotonic() + (LATE_SECONDS if abs(time.time() - minted_at(stream_id)) < LATE_SECONDS else OPEN_SECONDS)
         while True:
             status = await self._status(stream_id, caller)
             if status is not None:

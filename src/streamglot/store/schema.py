@@ -176,6 +176,7 @@ streams = Table(
     Column("last", Integer),
     Column("stopped", Boolean, nullable=False),
     Column("head", Text, nullable=False),
+    Column("wanted", Double, nullable=False, server_default="0"),
     Index("streams_by_time", "seen"),
 )
 chunks = Table(

@@ -122,6 +122,14 @@ def mint_id(prefix: str, now: float) -> str:
     return f"{prefix}{int(now * 1_000_000):014x}{os.urandom(9).hex()}"
 
 
+def minted_at(id: str) -> float:
+    """When an id was made, as it says itself; 0 if it does not."""
+    try:
+        return int(id.rpartition("_")[2][:14], 16) / 1_000_000
+    except ValueError:
+        return 0.0
+
+
 def is_probe(request: Request) -> bool:
     """A request that an agent's client sends beside the conversation: one token to see whether the key works, or a title."""
     if request.max_tokens == 1:

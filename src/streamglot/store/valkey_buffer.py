@@ -39,8 +39,6 @@ CLOSE_SECONDS: Final = 5.0
 
 
 class ValkeyBuffer:
-    gather_seconds = FLUSH_SECONDS
-
     def __init__(
         self,
         url: str,
@@ -73,6 +71,9 @@ class ValkeyBuffer:
         self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep)
         self._put("streams", "SET", f"{PREFIX}{stream_id}:caller", caller, "EX", self._keep)
         self._beat(stream_id)
+
+    def gather_seconds(self, stream_id: str) -> float:  # noqa: ARG002
+        return FLUSH_SECONDS
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
         key = f"{PREFIX}{stream_id}"
