@@ -93,6 +93,7 @@ class Shell:
             stderr=subprocess.PIPE,
             env={**self.environment, **more},
             cwd=self.home,
+            preexec_fn=heed_interrupts,
         ) as process:
             try:
                 yield process
@@ -107,6 +108,7 @@ class Shell:
 
         def take_control() -> None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            heed_interrupts()
 
         process = subprocess.Popen(
             [PROGRAM, *arguments],
@@ -166,6 +168,11 @@ class Terminal:
         """A program that asks where the cursor is hears that it is in the corner."""
         if b"\x1b[6n" in data:
             os.write(self._master, b"\x1b[1;1R")
+
+
+def heed_interrupts() -> None:
+    """A test run that was put into the background of a shell has Ctrl-C switched off, for all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> None:

@@ -213,7 +213,8 @@ def test_a_thousand_times(slow: HostileUpstream, go_on: threading.Event, tmp_pat
     async def drive() -> None:
         with serving(tmp_path, slow.url, f"sqlite:///{tmp_path}/s.db", "--workers", "2") as served:
             assert await resume_often(served, go_on, KINDS, each=20, over=736) >= 1000
-            assert served.events() == []
+            said = {event["event"] for event in served.events()}
+            assert said <= {"store_failing", "store_back"}, "two that write may wait for each other, and lose nothing"
 
     at_once(drive)
 
