@@ -233,13 +233,20 @@ async def test_state_of_a_provider_is_learned(url: str) -> None:
     turn = await begin(store, ask(user("x")), name="s")
     turn.learn("web", Extra("qwen_web", {"chat_id": "chat-123", "parent_id": "p-1", "nested": {"no": 1}}))
     turn.learn("web", Extra("qwen_web", {"parent_id": "p-2"}))
-    turn.finish(Finished(ending="end", response=answer("y")))
+    turn.finish(Finished(ending="end", response=answer("y"), upstream="web"))
     expected = {"web": {"chat_id": "chat-123", "parent_id": "p-2"}}
     assert (await store.find_session(Wanted(name="s"), Request())).state == expected
     await store.close()
     again = await Store.open(StoreSettings(url=url))
     assert (await again.find_session(Wanted(name="s"), Request())).state == expected
     assert (await again.find_session(Wanted(name="other"), Request())).state == {}
+    elsewhere = await begin(again, ask(user("z")), name="s")
+    elsewhere.finish(Finished(ending="end", response=answer("y"), upstream="another"))
+    missed = await again.find_session(Wanted(name="s"), Request())
+    assert missed.told_by("web") == {}, "it was not told what another one was"
+    back = await begin(again, ask(user("z")), name="s")
+    back.learn("web", Extra("qwen_web", {"parent_id": "p-3"}))
+    assert back.session.told_by("web")["parent_id"] == "p-3"
     await again.close()
 
 

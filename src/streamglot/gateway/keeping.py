@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 NOTHING: Final = "none"
 """The ``store.url`` of who wants nothing kept."""
-STALE: Final = "streamglot.stale"
 _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """What a client said that the request for an upstream no longer shows."""
 _YES: Final = ("1", "true", "yes")
@@ -59,8 +58,11 @@ class Wish(msgspec.Struct):
 def wish(face: Face, call: Call, body: dict[str, Any], store: Store | None) -> tuple[Wish, dict[str, Any]]:
     """The client's wish, and the body without it: no upstream is to see it."""
     rest = dict(body)
-    found = Wish(rest.pop("keep", None) is True)
-    found.keep = found.keep or call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
+    found = Wish(body.get("keep") is True)
+    if found.keep:
+        del rest["keep"]
+    else:
+        found.keep = call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
     if face.asked_again and store is not None:
         found.background = rest.pop("background", None) is True
         found.conversation = bool(rest.pop("conversation", None))
@@ -147,20 +149,13 @@ class Keeping:
         return self._asked
 
     def state(self, upstream: Upstream) -> dict[str, Any]:
-        state = self._session.state.get(upstream.name, {})
-        return {} if state.get(STALE) else state
+        return self._session.told_by(upstream.name)
 
     def learn(self, upstream: Upstream, events: list[Event]) -> None:
         """State of the conversation, of an upstream that keeps it itself."""
         for event in events:
             if isinstance(event, Extra) and event.dialect == upstream.dialect:
-                self._turn.learn(upstream.name, Extra(event.dialect, {**event.data, STALE: False}))
-
-    def _outdate(self, upstream: str) -> None:
-        """Where another upstream answered, those that keep the conversation themselves have missed a part of it."""
-        for provider, state in list(self._session.state.items()):
-            if provider != upstream and not state.get(STALE):
-                self._turn.learn(provider, Extra("", {STALE: True}))
+                self._turn.learn(upstream.name, event)
 
     def _keep_bytes(self, chunk: bytes) -> None:
         self._turn.frame("up", time.time() - self._turn.started.at, chunk)
@@ -190,7 +185,6 @@ class Keeping:
             usage = record.usage
             response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
         response.error = response.error or error
-        self._outdate(record.upstream)
         if record.dropped:
             self._more["dropped"] = record.dropped
         self._turn.finish(

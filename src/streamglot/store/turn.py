@@ -12,6 +12,8 @@ from ..messages import Message, Part, Request, Response
 from .conversation import Conversation
 
 TITLE_CHARS: Final = 120
+STALE: Final = "streamglot.stale"
+"""Beside the state of a provider: it is no longer true."""
 ENDINGS: Final = (
     *("end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "pause", "cancelled", "other"),
     *("truncated", "client_gone", "interrupted", "policy", "error"),
@@ -32,6 +34,11 @@ class Session(Struct, kw_only=True):
     started: float = 0.0
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
     conversation: Conversation | None = None
+
+    def told_by(self, provider: str) -> dict[str, Any]:
+        """What this provider told of the conversation, unless it has missed a part of it since."""
+        state = self.state.get(provider, {})
+        return {} if state.get(STALE) else state
 
 
 class Started(Struct, kw_only=True):
@@ -103,13 +110,25 @@ class Turn:
         """State of the conversation that the provider told: plain values of its own words, for its next request."""
         state = {name: value for name, value in extra.data.items() if isinstance(value, (str, int, float, bool))}
         if state and not self.started.probe:
+            if STALE in self.session.state.get(provider, {}):
+                state[STALE] = False
             self._store.take_state(self, provider, state)
 
     def finish(self, finished: Finished) -> None:
         """Once; a second ending is not the true one."""
         if self.finished is None:
             self.finished = finished
+            self._outdate(finished)
             self._store.take_end(self, finished)
+
+    def _outdate(self, finished: Finished) -> None:
+        """Where one upstream answered, others that keep the conversation themselves have missed a part of it."""
+        response = finished.response
+        if self.started.probe or response is None or not any(choice.parts for choice in response.choices):
+            return
+        for provider, state in self.session.state.items():
+            if provider != finished.upstream and not state.get(STALE):
+                self._store.take_state(self, provider, {STALE: True})
 
 
 def given_id(started: Started, finished: Finished) -> str:
