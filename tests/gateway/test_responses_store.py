@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +22,8 @@ from streamglot.dialects import dialect
 from streamglot.events import StreamError
 from streamglot.gateway.keys import digest_of
 from streamglot.messages import MediaPart, Message, Request, TextPart
-from streamglot.store import Started, Store, Wanted
-from waiting import until
+from streamglot.store import Finished, Started, Store, Wanted
+from waiting import PATIENCE, until
 
 RESPONSES = "openai_responses"
 KEYS = [{"name": "me", "hash": digest_of("mine")}, {"name": "you", "hash": digest_of("yours")}]
@@ -193,6 +194,24 @@ def test_one_that_ended_here_a_moment_ago(gateway: Running) -> None:
     assert not inside(gateway, _continued(store, "resp_now"))
 
 
+def test_one_that_ended_elsewhere_a_moment_ago(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client was told of the end by another worker, which has not written it yet."""
+    monkeypatch.setattr("streamglot.store.responses.ELSEWHERE_SECONDS", PATIENCE)
+    request = dialect(RESPONSES).parse_request(BODY)
+
+    async def elsewhere(store: Store) -> TheirResponse:
+        session = await store.find_session(Wanted(caller="me"), request)
+        turn = store.start(session, Started(caller="me", request=request, dialect=RESPONSES, response_id="resp_late"))
+        await store.writer.flush()
+        asking = asyncio.create_task(asyncio.to_thread(client(gateway).responses.retrieve, "resp_late"))
+        await asyncio.sleep(0.2)
+        turn.finish(Finished(ending="end", response=answer("North.")))
+        return await asking
+
+    found = with_store(gateway.gateway.loaded.config.store.url, elsewhere)
+    assert (found.status, found.output_text) == ("completed", "North.")
+
+
 def test_one_that_another_worker_took_back(gateway: Running) -> None:
     store, request = store_of(gateway), dialect(RESPONSES).parse_request(BODY)
     inside(gateway, keep(store, request, caller="me", dialect=RESPONSES, response_id="resp_elsewhere"))
@@ -268,6 +287,19 @@ def test_what_was_given_is_there_again(whole: Running, upstream: HostileUpstream
     same(given, mine.responses.retrieve(given.id))
     assert said_before(mine, given.id) == ["Which way?"]
     raises(404, whole, lambda _: client(whole, "yours").responses.retrieve(given.id))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_upstream_that_lingers_keeps_nothing_back(whole: Running, upstream: HostileUpstream, stream: bool) -> None:
+    """A client that has its answer gets it again at once, although the upstream has not hung up yet."""
+    hang_up = threading.Event()
+    upstream.scripts["lingers"] = streamed(PLAIN, Until(hang_up))
+    mine, asked = client(whole), {**BODY, "model": "openai_chat/lingers"}
+    try:
+        given = list(mine.responses.create(**asked, stream=True))[-1].response if stream else mine.responses.create(**asked)
+        same(given, mine.responses.retrieve(given.id))
+    finally:
+        hang_up.set()
 
 
 def test_going_on_and_taking_back(whole: Running, upstream: HostileUpstream) -> None:

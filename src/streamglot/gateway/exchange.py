@@ -100,12 +100,9 @@ class Exchange:
             await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
         finally:
             self._outlet.call.unwatch()
-            self._note()
+            self._keep()
             if self._source is not None:
                 self._source.close()
-            if self._outlet.keeping is not None:
-                model = self._source.model if self._source is not None else ""
-                self._outlet.keeping.finish(self.record, self._response, self._error, model, self._gateway.clock())
             self._gateway.finished(self.record, self._caller, self._outlet.call.headers)
 
     async def _guarded(self) -> None:
@@ -172,7 +169,7 @@ class Exchange:
             self.record.upstream, self.record.dropped = source.name, source.dropped
             self.record.first_event = gateway.clock()
             await (self._stream(source) if request.stream else self._whole(source, minted))
-            self._note()
+            self._keep()
             await source.drain()
 
     async def _stream(self, source: Events) -> None:
@@ -244,6 +241,14 @@ class Exchange:
             gateway.cache.put(self._cache_key, response, self._source.name, gateway.clock() + self._cache_seconds)
         if gateway.content_log is not None:
             gateway.say(gateway.content_log.line(self.record.request_id, self._request, response))
+
+    def _keep(self) -> None:
+        """In the same step as the last byte: a client may ask for the answer again as soon as it has it, and an upstream may
+        take its time to hang up."""
+        self._note()
+        if self._outlet.keeping is not None:
+            model = self._source.model if self._source is not None else ""
+            self._outlet.keeping.finish(self.record, self._response, self._error, model, self._gateway.clock())
 
     # --- other ends
 

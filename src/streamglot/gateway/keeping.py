@@ -176,9 +176,11 @@ class Keeping:
         return data if self._stream is None else self._stream.wrote(data)
 
     def finish(self, record: Record, response: Response | None, error: StreamError | None, model: str, now: float) -> None:
-        """The true end of it; ``response`` is what came, where contents are kept."""
+        """The true end of it, once; ``response`` is what came, where contents are kept."""
         from ..store import Finished
 
+        if self._turn.finished is not None:
+            return
         if self._stream is not None:
             self._stream.end()
         if response is None:

@@ -18,6 +18,7 @@ from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
 
 ELSEWHERE_SECONDS: Final = COMMIT_SECONDS + 0.1
 """A turn of another process that is not there after this is not there."""
+LOOK_SECONDS: Final = 0.05
 RETRIEVABLE: Final = and_(
     schema.turns.c.retrievable,
     ~select(schema.withdrawals.c.turn_id).where(schema.withdrawals.c.turn_id == schema.turns.c.id).exists(),
@@ -32,9 +33,17 @@ class Responses:
         self._writer = writer
 
     async def find(self, response_id: str, caller: str | None) -> TurnDetail | None:
-        """The turn that gave this response, whether it runs or has ended."""
+        """The turn that gave this response, whether it runs or has ended. Its client may know of the end before the database
+        does; only of one in the background it knows no more than we."""
         row = await self._row(response_id, caller)
-        return await self._queries.turn(row.id, caller) if row is not None else None
+        turn = await self._queries.turn(row.id, caller) if row is not None else None
+        if turn is None or turn.wish.get("background") or self._recent.knows(response_id):
+            return turn
+        until = time.monotonic() + ELSEWHERE_SECONDS
+        while turn is not None and not turn.ending and time.monotonic() < until:
+            await asyncio.sleep(LOOK_SECONDS)
+            turn = await self._queries.turn(turn.id, caller)
+        return turn
 
     async def withdraw(self, response_id: str, caller: str | None) -> bool:
         """Nobody gets it by its id from now on. False if nobody did."""
