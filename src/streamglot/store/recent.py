@@ -40,7 +40,7 @@ class Recent:
         self._most_turns, self._most_bytes = most_turns, most_bytes
         self._weight = 0
         self._turns: OrderedDict[str, Seen] = OrderedDict()
-        self._by: dict[tuple[str, str | bytes], OrderedDict[str, Seen]] = {}
+        self._by: dict[tuple[str, str | bytes], dict[str, Seen]] = {}
         self._heads: dict[str, str] = {}
         self._states: OrderedDict[str, dict[str, dict[str, Any]]] = OrderedDict()
 
@@ -129,7 +129,7 @@ class Recent:
     # --- the index
 
     def _index(self, kind: str, key: str | bytes, seen: Seen) -> None:
-        self._by.setdefault((kind, key), OrderedDict())[seen.turn_id] = seen
+        self._by.setdefault((kind, key), {})[seen.turn_id] = seen
 
     def _unindex(self, kind: str, key: str | bytes, seen: Seen) -> None:
         found = self._by.get((kind, key))
@@ -139,7 +139,7 @@ class Recent:
                 del self._by[kind, key]
 
     def _newest(self, kind: str, key: str | bytes) -> list[Seen]:
-        return list(reversed(self._by.get((kind, key), OrderedDict()).values()))
+        return list(reversed(self._by.get((kind, key), {}).values()))
 
     def _forget(self, seen: Seen) -> None:
         self._weight -= seen.weight

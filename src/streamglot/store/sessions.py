@@ -85,21 +85,25 @@ class Sessions:
     async def find(self, want: Wanted, request: Request) -> Session:
         """The session, with the state of its providers. A database that does not answer in time costs the past (and is
         counted in ``missed``), never the request; only a response that is named must be found, see ``previous``."""
+        session = Session(id="", caller=want.caller, name=want.name, directory=want.directory, started=time.time())
+        if not want.name and not want.response_id:
+            session.conversation = await _conversation(want.caller, request)
+            if not session.conversation.prefixes:  # it begins, so there is nothing to look for
+                session.id = mint_id(PREFIX, session.started)
+                return session
         try:
             async with asyncio.timeout(FIND_SECONDS):
-                session = await self._find(want, request)
+                await self._find(want, session)
                 if not session.new:
                     session.state = await self._state(session.id)
-                return session
         except (StoreUnavailable, TimeoutError):
             self.missed += 1
-            session = await self._remembered(want, request)
+            self._remember(want, session)
             session.state = self._recent.state(session.id)
-            return session
+        return session
 
-    async def _find(self, want: Wanted, request: Request) -> Session:
-        caller, now = want.caller, time.time()
-        session = Session(id="", caller=caller, name=want.name, directory=want.directory, started=now)
+    async def _find(self, want: Wanted, session: Session) -> None:
+        caller = want.caller
         turn = await self.previous(caller, want.response_id) if want.response_id else None
         if want.name:
             session.id = named(caller, want.name)
@@ -107,32 +111,28 @@ class Sessions:
                 session.id, session.new = want.name, False
             elif self._recent.owner(session.id) == caller or await self._owned(caller, session.id):
                 session.new = False
-        elif not want.response_id:
-            session.conversation = await _conversation(caller, request)
+        elif session.conversation is not None:
             seen = self._recent.by_conversation(caller, session.conversation)
             turn = (seen.turn_id, seen.session_id) if seen else await self._by_conversation(caller, session.conversation)
         if turn is not None:
             session.previous = turn[0]
             if not session.id:
                 session.id, session.new = turn[1], False
-        session.id = session.id or mint_id(PREFIX, now)
-        return session
+        session.id = session.id or mint_id(PREFIX, session.started)
 
-    async def _remembered(self, want: Wanted, request: Request) -> Session:
+    def _remember(self, want: Wanted, session: Session) -> None:
         """The same, from memory alone. The session's row may be missing, so it counts as new."""
-        session = Session(id="", caller=want.caller, name=want.name, directory=want.directory, started=time.time())
+        session.id, session.new, session.previous = "", True, ""
         seen = self._recent.by_response(want.caller, want.response_id) if want.response_id else None
         if want.name:
             known = want.name.startswith(PREFIX) and self._recent.owner(want.name) == want.caller
             session.id = want.name if known else named(want.caller, want.name)
-        elif not want.response_id:
-            session.conversation = await _conversation(want.caller, request)
+        elif session.conversation is not None:
             seen = self._recent.by_conversation(want.caller, session.conversation)
         if seen is not None:
             session.previous = seen.turn_id
             session.id = session.id or seen.session_id
         session.id = session.id or mint_id(PREFIX, session.started)
-        return session
 
     async def previous(self, caller: str, response_id: str) -> tuple[str, str] | None:
         """The turn and the session of a response that this caller was given, and may go on from."""
