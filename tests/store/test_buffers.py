@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from sqlalchemy import insert
 
 from store.servers import free_port
 from store.turns import asynchronous
 from streamglot.errors import StreamglotError
-from streamglot.store import DatabaseBuffer, Store, StoreSettings, StreamBuffer, ValkeyBuffer
+from streamglot.store import DatabaseBuffer, Store, StoreSettings, StreamBuffer, ValkeyBuffer, schema
 from waiting import soon
+
+
+def nothing() -> None:
+    """Nobody listens."""
 
 
 @asynccontextmanager
@@ -80,7 +88,7 @@ async def test_a_stream_is_continued_from_any_number(kind: str, request: pytest.
     chunks = [source.randbytes(source.randint(0, 200)) for _ in range(300)]
     async with two_sides(kind, request) as (one, two):
         ident = name()
-        one.open(ident, "me", lambda: None)
+        one.open(ident, "me", nothing, nothing)
         readers = []
         for number, data in enumerate(chunks, 1):
             one.append(ident, number, number, data)
@@ -104,7 +112,7 @@ async def test_chunks_of_several_events(kind: str, request: pytest.FixtureReques
     """A reader that stands inside a chunk gets it whole: where its events are cut is not the buffer's to know."""
     async with two_sides(kind, request) as (one, two):
         ident = name()
-        one.open(ident, "me", lambda: None, "the head")
+        one.open(ident, "me", nothing, nothing, "the head")
         written = [(1, 3, b"abc"), (4, 4, b"d"), (5, 9, b"efghi")]
         for first, last, data in written:
             one.append(ident, first, last, data)
@@ -122,7 +130,7 @@ async def test_chunks_of_several_events(kind: str, request: pytest.FixtureReques
 async def test_strangers_see_nothing(kind: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(kind, request) as (one, two):
         ident = name()
-        one.open(ident, "me", lambda: None)
+        one.open(ident, "me", nothing, nothing)
         one.append(ident, 1, 1, b"x")
         one.end(ident)
         assert await gathered(one, ident, 0, "me") == [b"x"]
@@ -139,8 +147,8 @@ async def test_a_stop_reaches_the_producer(kind: str, request: pytest.FixtureReq
     async with two_sides(kind, request) as (one, two):
         here, heard = asyncio.Event(), asyncio.Event()
         first, second = name(), name()
-        one.open(first, "me", here.set)
-        one.open(second, "me", heard.set)
+        one.open(first, "me", here.set, nothing)
+        one.open(second, "me", heard.set, nothing)
         assert await one.stop(first, "me")
         assert here.is_set()
         await there(two, second)
@@ -153,20 +161,53 @@ async def test_a_stream_that_is_read_while_it_runs_is_written_more_often(url: st
     async with two_sides(url, request) as (one, two):
         for side in (one, two):
             ident = name()
-            one.open(ident, "me", lambda: None)
+            asked_for = asyncio.Event()
+            one.open(ident, "me", nothing, asked_for.set)
             one.append(ident, 1, 1, b"x")
-            seldom = one.gather_seconds(ident)
+            assert not one.wanted(ident)
             reader = asyncio.create_task(gathered(side, ident))
-            await soon(lambda: one.gather_seconds(ident) < seldom)  # noqa: B023
+            await asked_for.wait()
+            assert one.wanted(ident)
+            one.append(ident, 2, 2, b"y")
             one.end(ident)
-            assert await reader == [b"x"]
+            assert await reader == [b"x", b"y"]
+
+
+@asynchronous
+async def test_a_process_that_is_alone_looks_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sees a stop from elsewhere all the same, when it says that it is alive."""
+    monkeypatch.setattr("streamglot.store.buffer.WATCH_SECONDS", 3600.0)
+    monkeypatch.setattr("streamglot.store.buffer.BEAT_SECONDS", 0.05)
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
+    other = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
+    buffer = DatabaseBuffer(store.database, store.writer, alone=lambda: True)
+    heard, ident = asyncio.Event(), name()
+    buffer.open(ident, "me", heard.set, nothing)
+    assert await other.buffer.stop(ident, "me")
+    await heard.wait()
+    await buffer.close()
+    await other.close()
+    await store.close()
+
+
+@asynchronous
+async def test_chunks_that_an_older_version_wrote(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    ident = name()
+    row = {"id": ident, "caller": "", "started": 0.0, "seen": time.time(), "last": 2, "stopped": False, "head": ""}
+    body = msgspec.msgpack.encode([(1, b"a"), (2, b"b")])
+    await store.database.execute(insert(schema.streams), row)
+    await store.database.execute(insert(schema.chunks), {"stream_id": ident, "number": 1, "last": 2, "body": body})
+    assert await gathered(store.buffer, ident) == [b"a", b"b"]
+    assert await gathered(store.buffer, ident, 1) == [b"b"]
+    await store.close()
 
 
 @asynchronous
 async def test_only_so_much_is_kept(kind: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(kind, request, bytes=10_000) as (one, two):
         ident = name()
-        one.open(ident, "", lambda: None)
+        one.open(ident, "", nothing, nothing)
         for number in range(1, 101):
             one.append(ident, number, number, b"x" * 1000)
             if number % 5 == 0:
@@ -185,7 +226,7 @@ async def test_only_so_much_is_kept(kind: str, request: pytest.FixtureRequest) -
 async def test_a_producer_that_died_is_noticed(kind: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(kind, request, lost=1.0) as (one, two):
         ident = name()
-        one.open(ident, "", lambda: None)
+        one.open(ident, "", nothing, nothing)
         one.append(ident, 1, 1, b"x")
         await there(two, ident)
         kill(one)
@@ -208,7 +249,7 @@ def kill(buffer: Any) -> None:
 async def test_old_streams_are_forgotten(kind: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(kind, request, keep=4.0) as (one, two):
         ident = name()
-        one.open(ident, "", lambda: None)
+        one.open(ident, "", nothing, nothing)
         one.append(ident, 1, 1, b"x")
         one.end(ident)
         await there(two, ident)
@@ -236,7 +277,7 @@ async def test_a_valkey_that_was_gone() -> None:
     server.start()
     buffer = ValkeyBuffer(server.connection_url, queue=1000)
     ident = name()
-    buffer.open(ident, "", lambda: None)
+    buffer.open(ident, "", nothing, nothing)
     buffer.append(ident, 1, 1, b"x")
     await soon(lambda: not buffer._weight)
     await asyncio.to_thread(server.stop)
@@ -251,7 +292,7 @@ async def test_a_valkey_that_was_gone() -> None:
     again.start()
     await soon(lambda: not buffer._weight)
     buffer._beat(ident)
-    buffer.open(ident, "", lambda: None)
+    buffer.open(ident, "", nothing, nothing)
     buffer.append(ident, 5, 5, b"z")
     buffer.append(ident, 6, 6, b"z" * 2000)
     assert buffer.dropped == {"chunks": 1}

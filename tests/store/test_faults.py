@@ -64,16 +64,14 @@ async def test_a_full_disk(tmp_path: Path) -> None:
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
     await take(store, ask(user("before")), answer("fine"))
     await store.writer.flush()
-    async with store.database.writing() as connection:
-        pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
-        await connection.execute(text(f"PRAGMA max_page_count = {pages + 1}"))
+    pages = (await store.database.fetch(text("PRAGMA page_count")))[0][0]
+    await store.database.execute(text(f"PRAGMA max_page_count = {pages + 1}"))
     big = "no room for this " * 20_000
     for number in range(10):
         await take(store, ask(user(f"{number} {big}")), answer("fine"))
     await soon(lambda: "full" in store.report().last_error)
     assert store.report().queued == 20
-    async with store.database.writing() as connection:
-        await connection.execute(text("PRAGMA max_page_count = 1000000"))
+    await store.database.execute(text("PRAGMA max_page_count = 1000000"))
     await store.writer.flush()
     assert len(await store.queries.turns()) == 11
     assert (await store.close()).dropped == {}

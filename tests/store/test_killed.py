@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from sqlalchemy import select
 
 from store.child import STREAMS
@@ -95,9 +96,8 @@ async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
     one, two = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
     turn = await begin(one, ask(user("slow")))
     await one.writer.flush()
-    async with one.database.writing() as connection:
-        mine = schema.processes.c.id == one.process.id
-        await connection.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=time.time() - 3600))
+    mine = schema.processes.c.id == one.process.id
+    await one.database.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=time.time() - 3600))
     assert await two.process.recover() == 1
     assert (await two.queries.turns())[0].ending == "interrupted"
     turn.finish(Finished(ending="end"))
@@ -109,11 +109,30 @@ async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
 
 
 @asynchronous
+async def test_who_is_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before it has looked for a while; and not as long as it meets another one."""
+    one = await Store.open(StoreSettings(url=url))
+    assert not one.process.alone()
+    monkeypatch.setattr("streamglot.store.processes.SEEN_SECONDS", 0.0)
+    assert one.process.alone()
+    two = await Store.open(StoreSettings(url=url))
+    monkeypatch.setattr("streamglot.store.processes.SEEN_SECONDS", 3600.0)
+    one.process._met = -1e9
+    assert one.process.alone()
+    await one.process.recover()
+    assert not one.process.alone()
+    await two.close()
+    one.process._met = -1e9
+    await one.process.recover()
+    assert one.process.alone()
+    await one.close()
+
+
+@asynchronous
 async def test_a_process_elsewhere_lives_while_it_says_so(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     row = {"id": "x", "place": "elsewhere", "pid": os.getpid(), "born": "", "started": time.time(), "seen": time.time()}
-    async with store.database.writing() as connection:
-        await connection.execute(schema.processes.insert(), row)
+    await store.database.execute(schema.processes.insert(), row)
     table = schema.processes
     (found,) = await store.database.fetch(select(table).where(table.c.id == "x"))
     assert processes.is_alive(found, time.time())

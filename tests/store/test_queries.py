@@ -140,9 +140,8 @@ async def test_prune_by_age_with_an_archive(url: str, tmp_path: Path) -> None:
     new = await take(store, ask(shared, user("new")), answer("new answer"), name="new")
     running = await store.find_session(Wanted(name="run"), ask())
     await store.writer.flush()
-    async with store.database.writing() as connection:
-        ids = [turn.id for turn in old]
-        await connection.execute(update(schema.turns).where(schema.turns.c.id.in_(ids)).values(started=time.time() - 86_400))
+    ids = [turn.id for turn in old]
+    await store.database.execute(update(schema.turns).where(schema.turns.c.id.in_(ids)).values(started=time.time() - 86_400))
     before = await store.queries.turn(old[0].id)
     done = await prune(store.database, older_than=3600, archive=tmp_path / "archive" / "old.jsonl")
     assert (done.turns, done.archived) == (5, 5)

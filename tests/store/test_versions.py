@@ -36,36 +36,34 @@ async def test_the_versions_add_up_to_the_schema(url: str) -> None:
         found = compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata)
         return [change for change in found if "texts_search" not in str(change)]
 
-    async with database.writing() as connection:
-        assert await connection.run_sync(differences) == []
-        assert (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar_one() == HEAD
+    assert await database.write(differences) == []
+    assert [row[0] for row in await database.fetch(text("SELECT version_num FROM alembic_version"))] == [HEAD]
     await database.close()
 
 
 @asynchronous
 async def test_the_first_version_is_brought_up_with_all_it_holds(url: str) -> None:
     database = await Database.open(url, revision="0001")
-    async with database.writing() as connection:
-        for number in range(3):
-            statements = [
-                f"INSERT INTO turns (id, session_id, caller, process, request_id, started, dialect, model, stream, probe, title, node) "
-                f"VALUES ('turn_{number}', 's', '', 'p', 'r', {number}, 'd', 'm', true, false, 't', :node)",
-                f"INSERT INTO endings (turn_id, ended, ending) VALUES ('turn_{number}', {number + 1}, 'end')",
-                "INSERT INTO nodes (hash, message, depth) VALUES (:node, :asked, 0)",
-                "INSERT INTO messages (hash, body) VALUES (:asked, :question)",
-                "INSERT INTO messages (hash, body) VALUES (:said, :answer)",
-                f"INSERT INTO answers (turn_id, choice, message, echoes) VALUES ('turn_{number}', 0, :said, false)",
-            ]
-            values = {
-                "node": b"n%d" % number,
-                "asked": b"q%d" % number,
-                "said": b"a%d" % number,
-                "question": f'{{"role":"user","parts":[{{"type":"text","text":"Question {number} of the past"}}]}}',
-                "answer": f'{{"role":"assistant","parts":[{{"type":"text","text":"Zebra {number}"}}]}}',
-            }
-            for statement in statements:
-                used = {name: value for name, value in values.items() if f":{name}" in statement}
-                await connection.execute(text(statement), used)
+    for number in range(3):
+        statements = [
+            f"INSERT INTO turns (id, session_id, caller, process, request_id, started, dialect, model, stream, probe, title, node) "
+            f"VALUES ('turn_{number}', 's', '', 'p', 'r', {number}, 'd', 'm', true, false, 't', :node)",
+            f"INSERT INTO endings (turn_id, ended, ending) VALUES ('turn_{number}', {number + 1}, 'end')",
+            "INSERT INTO nodes (hash, message, depth) VALUES (:node, :asked, 0)",
+            "INSERT INTO messages (hash, body) VALUES (:asked, :question)",
+            "INSERT INTO messages (hash, body) VALUES (:said, :answer)",
+            f"INSERT INTO answers (turn_id, choice, message, echoes) VALUES ('turn_{number}', 0, :said, false)",
+        ]
+        values = {
+            "node": b"n%d" % number,
+            "asked": b"q%d" % number,
+            "said": b"a%d" % number,
+            "question": f'{{"role":"user","parts":[{{"type":"text","text":"Question {number} of the past"}}]}}',
+            "answer": f'{{"role":"assistant","parts":[{{"type":"text","text":"Zebra {number}"}}]}}',
+        }
+        for statement in statements:
+            used = {name: value for name, value in values.items() if f":{name}" in statement}
+            await database.execute(text(statement), used)
     await database.close()
     store = await Store.open(StoreSettings(url=url))
     assert [turn.id for turn in await store.queries.turns()] == ["turn_2", "turn_1", "turn_0"]
@@ -80,8 +78,7 @@ async def test_the_first_version_is_brought_up_with_all_it_holds(url: str) -> No
 @asynchronous
 async def test_a_newer_version_is_refused(url: str) -> None:
     database = await Database.open(url)
-    async with database.writing() as connection:
-        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    await database.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     await database.close()
     with pytest.raises(
         ConfigError, match=rf"has version 9999, and this streamglot knows versions up to {HEAD}: a newer one made it"

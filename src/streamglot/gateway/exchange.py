@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
 ID_CHARS: Final = 128
+MANY: Final = 10
+"""Events of one read that are collected at once."""
+TOGETHER: Final = 100
+"""Of fewer, so many may wait: together they cost less than one by one."""
 
 
 class Exchange:
@@ -51,6 +55,7 @@ class Exchange:
         self._body: dict[str, Any] = {}
         self._source: Events | None = None
         self._tap: Collect | None = None
+        self._tapped: list[Event] | None = None
         self._cache_key = b""
         self._cache_seconds = 0.0
         self._gone = self._stopped = False
@@ -163,7 +168,7 @@ class Exchange:
             source = self._source
             kept = outlet.keeping is not None and outlet.keeping.content
             if request.stream and (kept or gateway.content_log is not None or (self._cache_key and not self.record.cached)):
-                self._tap = Collect()
+                self._tap, self._tapped = Collect(), []
             if outlet.keeping is not None and self._face.asked_again:
                 source.first = [_called(event, minted) if type(event) is StreamStart else event for event in source.first]
             self.record.upstream, self.record.dropped = source.name, source.dropped
@@ -190,12 +195,20 @@ class Exchange:
     def _written(self, events: list[Event]) -> bytes:
         """The events of one read as the client's bytes, seen by all who want to."""
         self.record.seen(events, self._gateway.clock())
-        if self._tap is not None:
-            self._tap.feed_all(events)
+        tapped = self._tapped
+        if tapped is not None:
+            tapped += events
+            if len(events) > MANY:
+                self._collect()
         if self._learns:
             self._learn(events)
         data: bytes = self._outlet.writer.feed(events)
         return data
+
+    def _collect(self) -> None:
+        if self._tap is not None and self._tapped:
+            self._tap.feed_all(self._tapped)
+            self._tapped.clear()
 
     def _learn(self, events: list[Event]) -> None:
         keeping = self._outlet.keeping
@@ -233,8 +246,9 @@ class Exchange:
         """What a store, a cache or a log of contents wants of an answer: all but the cache also of one that broke off."""
         if self._tap is None or self._source is None:
             return
+        self._collect()
         response = self._response = self._tap.close()[0]
-        self._tap = None
+        self._tap = self._tapped = None
         gateway = self._gateway
         whole = response.error is None and response.choices and all(choice.stop_reason for choice in response.choices)
         if self._cache_key and whole and not self._gone:
@@ -267,6 +281,9 @@ class Exchange:
     def tick(self, now: float) -> None:
         """Called by the gateway's clock: keeps a silent stream alive and ends one that is over its time."""
         outlet = self._outlet
+        outlet.tick()
+        if self._tapped and len(self._tapped) > TOGETHER:
+            self._collect()
         if outlet.call.ended or self._interruption is not None:
             return
         server = self._gateway.server

@@ -162,18 +162,16 @@ class Keeping:
 
     # --- the stream
 
-    def open(self, stop: Callable[[], None], headers: Mapping[str, str]) -> None:
+    def open(self, stop: Callable[[], None], headers: Mapping[str, str]) -> KeptStream | None:
         """From now on the stream can be gone on with. Without contents it is kept only for who asked for it, or elsewhere."""
         from ..store import DatabaseBuffer
 
         buffer, id = self._store.buffer, self._turn.id
         if self._stream is None and (self.content or self.wish.keep or not isinstance(buffer, DatabaseBuffer)):
-            buffer.open(id, self._session.caller, stop, msgspec.json.encode(headers).decode())
-            self._stream = KeptStream(buffer, id, headers["content-type"], self._face.numbered)
-
-    def wrote(self, data: bytes) -> bytes:
-        """The bytes as they go to the client, with their numbers where its dialect has a place for them."""
-        return data if self._stream is None else self._stream.wrote(data)
+            self._stream = KeptStream(
+                buffer, id, self._session.caller, stop, headers, numbered=self._face.numbered, awaited=self.wish.keep
+            )
+        return self._stream
 
     def finish(self, record: Record, response: Response | None, error: StreamError | None, model: str, now: float) -> None:
         """The true end of it, once; ``response`` is what came, where contents are kept."""

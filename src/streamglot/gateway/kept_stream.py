@@ -1,62 +1,76 @@
 """One stream on its way into the buffer. What is done for each write is most of what keeping costs, so it is next to nothing:
-the bytes of a moment are counted and handed over together."""
+the bytes come together until somebody wants them, the stream ends or they are many."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from .numbering import FRAMES, NUMBERINGS
 
 if TYPE_CHECKING:
     from ..store import StreamBuffer
 
-GATHER_BYTES: Final = 2**16
-"""So much is handed over at once, however short the moment."""
+PIECES: Final = 250
+"""So many writes come together."""
 
 
 class KeptStream:
-    """``numbered``: clients of this dialect take the numbers in the frames. The buffer knows of the stream already."""
+    """``numbered``: clients of this dialect take the numbers in the frames. ``awaited``: somebody will come back for it, and
+    little of it is to go down with the process. A stream that is neither is ``plain``: who writes to it puts the bytes into
+    ``pieces``, and has it looked at from time to time."""
 
-    def __init__(self, buffer: StreamBuffer, id: str, media_type: str, numbered: bool) -> None:
+    __slots__ = ("_awaited", "_buffer", "_id", "_kept", "_numbered", "_numbering", "_written", "pieces", "plain")
+
+    def __init__(
+        self,
+        buffer: StreamBuffer,
+        id: str,
+        caller: str,
+        stop: Callable[[], None],
+        headers: Mapping[str, str],
+        *,
+        numbered: bool,
+        awaited: bool,
+    ) -> None:
         self._buffer = buffer
         self._id = id
-        self._numbering = NUMBERINGS[media_type]
+        self._numbering = NUMBERINGS[headers["content-type"]]
         self._numbered = numbered
-        self._written = self._kept = self._size = 0
-        self._pieces: list[bytes] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._awaited = awaited
+        self._written = self._kept = 0
+        self.pieces: list[bytes] = []
+        buffer.open(id, caller, stop, self.hand_over, msgspec.json.encode(headers).decode())
+        self.plain = self._is_plain()
+
+    def _is_plain(self) -> bool:
+        return not self._numbered and not self._awaited and not self._buffer.wanted(self._id)
 
     def wrote(self, data: bytes) -> bytes:
         """The bytes as they go to the client, with their numbers where these have a place."""
         if self._numbered:
             data, self._written = FRAMES.numbered(data, self._written)
-        self._pieces.append(data)
-        self._size += len(data)
-        if self._timer is None:
-            self._wait()
-        elif self._size > GATHER_BYTES:
-            self._hand_over()
+        self.pieces.append(data)
+        if len(self.pieces) > PIECES or self._awaited or self._buffer.wanted(self._id):
+            self.hand_over()
         return data
 
-    def _wait(self) -> None:
-        """Up to the next of the moments that all streams share, so that they are written together."""
-        loop, seconds = asyncio.get_running_loop(), self._buffer.gather_seconds(self._id)
-        self._timer = loop.call_at((loop.time() // seconds + 1) * seconds, self._hand_over)
+    def look(self) -> None:
+        if len(self.pieces) > PIECES:
+            self.hand_over()
 
     def end(self) -> None:
-        self._hand_over()
+        self.hand_over()
         self._buffer.end(self._id)
 
-    def _hand_over(self) -> None:
+    def hand_over(self) -> None:
         """Comments alone wait for the event that they stand before."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        data = b"".join(self._pieces)
+        data = b"".join(self.pieces)
         count = self._numbering.count(data)
         if count:
             self._buffer.append(self._id, self._kept + 1, self._kept + count, data)
             self._kept += count
-            self._pieces.clear()
-            self._size = 0
+            self.pieces.clear()
+        self.plain = self._is_plain()

@@ -21,11 +21,10 @@ class Numbering(Protocol):
 
 
 class Frames:
-    _end: Final = re.compile(rb"\n\n(?!:)")
-    """Of a frame before one that is no comment: one search for both costs a third of counting each."""
+    """Each of ours has one line of data. Comments have none."""
 
     def count(self, data: bytes) -> int:
-        return len(self._end.findall(data)) - data.startswith(b":")
+        return data.count(b"\ndata:") + data.startswith(b"data:")
 
     def rest(self, data: bytes, skipped: int) -> bytes:
         at = 0

@@ -17,6 +17,7 @@ from ..messages import Request
 from .call import Call, Unheard
 from .faces import Face
 from .keeping import Keeping
+from .kept_stream import KeptStream
 from .record import Record
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Outlet:
         self.call = call
         self.writer: Any = None
         self.keeping: Keeping | None = None
+        self._kept: KeptStream | None = None
         self.cache = ""
         self.busy = 0
         self.left = False
@@ -57,16 +59,20 @@ class Outlet:
     # --- a stream
 
     async def write(self, data: bytes, last: bool = False) -> None:
-        call, keeping = self.call, self.keeping
+        call = self.call
         self.busy += 1
         try:
             if not call.started:
                 stream = self._stream_headers()
-                if keeping is not None:
-                    keeping.open(self._stop, stream)
+                if self.keeping is not None:
+                    self._kept = self.keeping.open(self._stop, stream)
                 await call.start(200, {**stream, **self._headers()})
-            if keeping is not None and data:
-                data = keeping.wrote(data)
+            kept = self._kept
+            if kept is not None and data:
+                if kept.plain:
+                    kept.pieces.append(data)  # what is done here is done for every chunk
+                else:
+                    data = kept.wrote(data)
             if last:
                 await call.end(data)
             elif data:
@@ -74,6 +80,11 @@ class Outlet:
         finally:
             self.busy -= 1
             self.last_write = self._gateway.clock()
+
+    def tick(self) -> None:
+        """Called by the gateway's clock."""
+        if self._kept is not None and self._kept.plain:
+            self._kept.look()
 
     async def end(self, data: bytes) -> None:
         """The last words, to a client that may have stopped reading."""
@@ -91,15 +102,15 @@ class Outlet:
     async def answer_later(self) -> None:
         """What a client is told that asked for an answer in the background: its id, by which it asks again."""
         if self.keeping is not None:
-            self.keeping.open(self._stop, self._stream_headers())
+            self._kept = self.keeping.open(self._stop, self._stream_headers())
         await self.reply(200, msgspec.json.encode(self.writer.queued()))
         self.leave()
 
     def end_unheard(self) -> None:
         """The client hung up, and the upstream with it: who comes back for the stream is told so."""
-        if self.keeping is not None and self.writer is not None and self.call.started:
+        if self._kept is not None and self.call.started:
             error = StreamError("client_gone", "the client hung up; send the request again", "client", True, 499)
-            self.keeping.wrote(self.writer.feed([error]) + self.writer.close())
+            self._kept.wrote(self.writer.feed([error]) + self.writer.close())
 
     def silent(self, now: float, seconds: float) -> bool:
         """Is it time for a sign of life?"""

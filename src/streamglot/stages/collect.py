@@ -56,6 +56,9 @@ class Collect:
         """The events of one read."""
         response, first = self.response, self._choices.get(0)
         for event in events:
+            if type(event) is TextDelta and first is not None:  # as nearly all are
+                first.pieces.append(event.text)
+                continue
             rule = _OF_CHOICE.get(type(event))
             if rule is not None:
                 if first is None:
@@ -86,7 +89,7 @@ class _ChoiceParts:
     def __init__(self, index: int, response: Response) -> None:
         self.choice = ResponseChoice(index)
         self._response = response
-        self._pieces: list[str] = []
+        self.pieces: list[str] = []
         self._open: TextStart | ReasoningStart | ToolCallStart | None = None
         self._citations: list[Citation] = []
         self._media: dict[str, tuple[MediaPart, list[str], list[str]]] = {}
@@ -98,19 +101,19 @@ class _ChoiceParts:
             part.data, part.transcript = "".join(data), "".join(transcript)
 
     def text(self, event: TextDelta) -> None:
-        self._pieces.append(event.text)
+        self.pieces.append(event.text)
 
     def start(self, event: TextStart | ReasoningStart | ToolCallStart) -> None:
         self._open = event
         self._note("start", event)
 
     def reasoning(self, event: ReasoningDelta) -> None:
-        self._pieces.append(event.text)
+        self.pieces.append(event.text)
         if self._response.extensions is not None:
             self._response.extensions["reasoning_chunks"].append(event.text)
 
     def arguments(self, event: ToolCallDelta) -> None:
-        self._pieces.append(event.args)
+        self.pieces.append(event.args)
         self._note("args", self._open, event.args)
 
     def end_text(self, event: TextEnd) -> None:
@@ -123,8 +126,8 @@ class _ChoiceParts:
         self._end(event.echo, complete=event.complete)
 
     def _end(self, echo: Echo | None, redacted: bool = False, complete: bool = True) -> None:
-        text = "".join(self._pieces)
-        self._pieces.clear()
+        text = "".join(self.pieces)
+        self.pieces.clear()
         start, self._open = self._open, None
         part: Part
         match start:

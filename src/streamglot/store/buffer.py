@@ -16,13 +16,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Struct, field
-from sqlalchemy import Row, delete, or_, select, update
+from sqlalchemy import Connection, Row, delete, select, update
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import RequestError, StreamglotError
 from . import schema
 from .database import Database, StoreUnavailable, passing, within
-from .rows import ChunkEntry, StreamEntry, TrimEntry
+from .rows import ChunkEntry, StreamEntry, TrimEntry, unpacked
 from .turn import minted_at
 from .writer import Writer
 
@@ -30,7 +30,7 @@ STREAM_BYTES: Final = 16 * 2**20
 """As much of one stream is kept, the newest: a hundred times the longest answer."""
 KEEP_SECONDS: Final = 3600.0
 """A client that is away for longer than this asks anew."""
-WATCH_SECONDS: Final = 0.25
+WATCH_SECONDS: Final = 0.4
 """How soon a stop from another process is seen."""
 BEAT_SECONDS: Final = 5.0
 LOST_SECONDS: Final = 20.0
@@ -40,10 +40,6 @@ OPEN_SECONDS: Final = 0.5
 """A stream that was opened a moment ago may not be there yet."""
 LATE_SECONDS: Final = 5.0
 """Nor one that was opened so long ago, if the database has much to do."""
-GATHER_SECONDS: Final = 1.0
-"""How long the bytes of a stream come together that nobody reads again while it runs: most are never read again at all."""
-LIVELY_SECONDS: Final = 0.1
-"""How long, where somebody does."""
 WANTED_SECONDS: Final = 3.0
 """A reader says so often that it is still there; one that was not heard of for twice as long is not."""
 PAGE: Final = 64
@@ -59,12 +55,12 @@ class Chunk(Struct, frozen=True):
 
 
 class StreamBuffer(Protocol):
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], head: str = "") -> None:
-        """A stream begins. ``on_stop`` is called once if somebody, anywhere, asks for it to stop. ``head`` is what its
-        readers must know before they read."""
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
+        """A stream begins. ``on_stop`` is called once if somebody, anywhere, asks for it to stop, ``on_want`` when somebody
+        waits for what was not appended yet. ``head`` is what its readers must know before they read."""
 
-    def gather_seconds(self, stream_id: str) -> float:
-        """How long its bytes should come together before they are appended: an append costs more than a byte."""
+    def wanted(self, stream_id: str) -> bool:
+        """Does somebody read it while it runs? If not, what is written may come together before it is appended."""
         ...
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
@@ -96,6 +92,7 @@ class Live(Struct):
 
     caller: str
     on_stop: Callable[[], None]
+    on_want: Callable[[], None]
     started: float
     head: str
     last: int = 0
@@ -126,6 +123,7 @@ class Live(Struct):
     def want(self) -> None:
         """Somebody reads it while it runs."""
         self.lively_until = time.monotonic() + 2 * WANTED_SECONDS
+        self.on_want()
 
 
 def unknown(stream_id: str) -> RequestError:
@@ -153,8 +151,9 @@ class DatabaseBuffer:
         bytes: int = STREAM_BYTES,
         keep: float = KEEP_SECONDS,
         lost: float = LOST_SECONDS,
+        alone: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._database, self._writer = database, writer
+        self._database, self._writer, self._alone = database, writer, alone
         self._bytes, self._keep, self._lost = bytes, keep, lost
         self._live: dict[str, Live] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -162,14 +161,14 @@ class DatabaseBuffer:
 
     # --- the producer
 
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], head: str = "") -> None:
-        self._live[stream_id] = Live(caller, on_stop, time.time(), head)
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
+        self._live[stream_id] = Live(caller, on_stop, on_want, time.time(), head)
         self._tell(stream_id)
         if self._watch is None or self._watch.done():
             self._watch = asyncio.get_running_loop().create_task(self._watching(), name="stream watch")
 
-    def gather_seconds(self, stream_id: str) -> float:
-        return LIVELY_SECONDS if self._live[stream_id].lively_until > time.monotonic() else GATHER_SECONDS
+    def wanted(self, stream_id: str) -> bool:
+        return self._live[stream_id].lively_until > time.monotonic()
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
         entry = ChunkEntry(kind="chunks", weight=len(data) + 128, stream_id=stream_id, first=first, last=last, data=data)
@@ -199,14 +198,13 @@ class DatabaseBuffer:
         self._writer.put(StreamEntry(kind="streams", row=row))
 
     async def _watching(self) -> None:
-        """Looks for stops and readers elsewhere, and says that we are alive, while there is a stream."""
+        """Looks for stops and readers elsewhere, and says that we are alive, while there is a stream. A process that is alone
+        looks seldom: a question costs as much as some dozens of chunks."""
         table = schema.streams
-        question = select(table.c.id, table.c.stopped, table.c.wanted).where(
-            table.c.last.is_(None), or_(table.c.stopped, table.c.wanted > 0)
-        )
+        question = select(table.c.id, table.c.stopped, table.c.wanted).where(schema.ASKED_FOR)
         beat = time.monotonic()
-        while self._live and not await within(self._closing, WATCH_SECONDS):
-            if time.monotonic() - beat > BEAT_SECONDS:
+        while self._live and not await within(self._closing, BEAT_SECONDS if self._alone() else WATCH_SECONDS):
+            if time.monotonic() - beat >= (self._keep / 4 if self._alone() else BEAT_SECONDS):
                 beat = time.monotonic()
                 for stream_id in self._live:
                     self._tell(stream_id)
@@ -235,7 +233,7 @@ class DatabaseBuffer:
             rows = await self._database.fetch(question.where(table.c.last > after))
             for row in rows:
                 first = row.number
-                for last, data in _chunks.decode(row.body):
+                for last, data in _chunks.decode(unpacked(row.body)):
                     if last > after:
                         if first > after + 1:
                             raise incomplete(stream_id, after)
@@ -257,7 +255,7 @@ class DatabaseBuffer:
             if now is None:
                 raise unknown(stream_id)
             status = now
-            if status.seen != seen:
+            if status.seen != seen or stream_id in self._live:
                 heard, seen = time.monotonic(), status.seen
             if status.last is None and time.monotonic() - heard > self._lost:
                 raise lost(stream_id)
@@ -272,8 +270,7 @@ class DatabaseBuffer:
             return
         table = schema.streams
         with suppress(StoreUnavailable, DBAPIError):
-            async with self._database.writing() as connection:
-                await connection.execute(update(table).where(table.c.id == stream_id).values(wanted=time.time()))
+            await self._database.execute(update(table).where(table.c.id == stream_id).values(wanted=time.time()))
 
     async def head(self, stream_id: str, caller: str | None = None) -> str:
         live = self._live.get(stream_id)
@@ -292,8 +289,7 @@ class DatabaseBuffer:
         except RequestError:
             return False
         table = schema.streams
-        async with self._database.writing() as connection:
-            await connection.execute(update(table).where(table.c.id == stream_id).values(stopped=True))
+        await self._database.execute(update(table).where(table.c.id == stream_id).values(stopped=True, wanted=time.time()))
         return True
 
     async def _opened(self, stream_id: str, caller: str | None) -> Row[Any]:
@@ -321,9 +317,12 @@ class DatabaseBuffer:
         old = select(streams.c.id).where(streams.c.seen < time.time() - self._keep)
         if not await self._database.fetch(old.limit(1)):
             return
-        async with self._database.writing() as connection:
-            await connection.execute(delete(chunks).where(chunks.c.stream_id.in_(old)))
-            await connection.execute(delete(streams).where(streams.c.seen < time.time() - self._keep))
+
+        def forget(connection: Connection) -> None:
+            connection.execute(delete(chunks).where(chunks.c.stream_id.in_(old)))
+            connection.execute(delete(streams).where(streams.c.id.in_(old)))
+
+        await self._database.write(forget)
 
     async def close(self) -> None:
         for stream_id in list(self._live):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import Table, bindparam, case, delete, func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, Table, bindparam, case, delete, func, select
 
 from . import schema
 from .database import Database
@@ -17,6 +17,7 @@ KNOWN: Final = 20_000
 """Messages, nodes and sessions that this process knows to be there: a long conversation is not sent to the database at every turn."""
 AT_ONCE: Final = 1_000
 """Rows that go to the database together."""
+_EPOCH: Final = select(func.coalesce(func.max(schema.epochs.c.number), 0))
 
 
 class Commit:
@@ -62,48 +63,40 @@ class Commit:
 
     async def __call__(self, rows: Rows) -> None:
         """Messages and nodes go in by their order: two processes that write the same ones never wait for each other."""
-        async with self._database.writing() as connection:
-            if rows.messages or rows.nodes or rows.sessions:
-                epoch = (await connection.execute(select(func.coalesce(func.max(schema.epochs.c.number), 0)))).scalar_one()
-                if epoch != self._epoch:
-                    self._known.clear()
-                    self._epoch = epoch
-            messages = [rows.messages[mark] for mark in sorted(rows.messages) if mark not in self._known]
-            nodes = [rows.nodes[mark] for mark in sorted(rows.nodes) if mark not in self._known]
-            sessions = [rows.sessions[id] for id in sorted(rows.sessions) if id not in self._known]
-            await self._add(connection, "sessions", sessions)
-            await self._add(connection, "messages", messages)
-            await self._add(connection, "nodes", nodes)
-            await self._add(connection, "turns", rows.turns.values())
-            await self._add(connection, "endings", rows.endings.values())
-            await self._add(connection, "answers", rows.answers)
-            await self._add(connection, "texts", rows.texts)
-            await self._add(connection, "states", rows.states.values())
-            await self._add(connection, "frames", rows.frame_rows())
-            await self._add(connection, "streams", rows.streams)
-            await self._add(connection, "chunks", rows.chunk_rows())
-            await self._add(connection, "trims", [{"stream_id": of, "last": up_to} for of, up_to in rows.trims.items()])
-        self._remember([row["id"] for row in sessions])
-        self._remember([row["hash"] for row in (*messages, *nodes)])
-
-    async def _add(self, connection: AsyncConnection, name: str, rows: Iterable[Row]) -> None:
-        """SQLite's driver is given the rows as they are: the layer above it asks its thread four times for one statement, and
-        each time two threads wait for each other."""
-        statement = self._statements[name]
-        values = [statement.values(row) for row in rows]
-        for begin in range(0, len(values), AT_ONCE):
-            some = values[begin : begin + AT_ONCE]
-            if self._database.is_sqlite:
-                driver: Any = (await connection.get_raw_connection()).driver_connection
-                await driver.executemany(statement.sql, some)
-            else:
-                await connection.exec_driver_sql(statement.sql, some)
-
-    def _remember(self, marks: Iterable[Hashable]) -> None:
-        for mark in marks:
+        for mark in await self._database.write(lambda connection: self._write(connection, rows)):
             self._known[mark] = None
         while len(self._known) > KNOWN:
             self._known.popitem(last=False)
+
+    def _write(self, connection: Connection, rows: Rows) -> list[Hashable]:
+        """What is known to be there from now on."""
+        if rows.messages or rows.nodes or rows.sessions:
+            epoch = connection.execute(_EPOCH).scalar_one()
+            if epoch != self._epoch:
+                self._known.clear()
+                self._epoch = epoch
+        messages = [rows.messages[mark] for mark in sorted(rows.messages) if mark not in self._known]
+        nodes = [rows.nodes[mark] for mark in sorted(rows.nodes) if mark not in self._known]
+        sessions = [rows.sessions[id] for id in sorted(rows.sessions) if id not in self._known]
+        self._add(connection, "sessions", sessions)
+        self._add(connection, "messages", messages)
+        self._add(connection, "nodes", nodes)
+        self._add(connection, "turns", rows.turns.values())
+        self._add(connection, "endings", rows.endings.values())
+        self._add(connection, "answers", rows.answers)
+        self._add(connection, "texts", rows.texts)
+        self._add(connection, "states", rows.states.values())
+        self._add(connection, "frames", rows.frames)
+        self._add(connection, "streams", rows.streams.values())
+        self._add(connection, "chunks", rows.chunks)
+        self._add(connection, "trims", [{"stream_id": of, "last": up_to} for of, up_to in rows.trims.items()])
+        return [*(row["id"] for row in sessions), *(row["hash"] for row in (*messages, *nodes))]
+
+    def _add(self, connection: Connection, name: str, rows: Iterable[Row]) -> None:
+        statement = self._statements[name]
+        values = [statement.values(row) for row in rows]
+        for begin in range(0, len(values), AT_ONCE):
+            connection.exec_driver_sql(statement.sql, values[begin : begin + AT_ONCE])
 
 
 class _Statement:
@@ -113,9 +106,9 @@ class _Statement:
         given = names or [column.name for column in table.columns if column.autoincrement is not True]
         compiled = statement.compile(dialect=database.dialect, column_keys=None if names else given)
         self.sql = str(compiled)
-        self._row = set(given)
-        self._order: list[str] = list(compiled.positiontup)
-        self._fixed = compiled.params
+        names = list(compiled.positiontup)
+        self._fixed = {name: compiled.params[name] for name in names if name not in given}
+        self._in_order: Callable[[Row], tuple[Any, ...]] = itemgetter(*names)
 
     def values(self, row: Row) -> tuple[Any, ...]:
-        return tuple([row[name] if name in self._row else self._fixed[name] for name in self._order])
+        return self._in_order({**row, **self._fixed} if self._fixed else row)

@@ -5,29 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import URL, Connection, Executable, Row, Table, event, inspect, text
+from sqlalchemy import URL, Connection, Executable, Row, Table, inspect, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from ..errors import ConfigError, StreamglotError
+from .engines import CONNECT_SECONDS, engines
 from .migrations import HEAD
 from .place import engine_url
 
-BUSY_SECONDS: Final = 1.0
-"""How long SQLite itself waits for a lock; after that the writer waits, and counts it."""
-CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 30.0
-"""A database that takes longer over one statement is as good as gone."""
-READERS: Final = 6
-"""Connections for questions, of each process."""
-CHECKPOINT_PAGES: Final = 4_000
-"""How much of the log SQLite lets come together before it goes into the file: 16 MB, a second of a busy gateway."""
+T = TypeVar("T")
+
 WRITE_LOCK: Final = 0x5347_4C54
 """Of PostgreSQL: shared by who writes turns, taken alone by who prunes or migrates."""
 _PASSING_CLASSES: Final = ("08", "25", "40", "53", "55", "57", "58")
@@ -45,13 +37,12 @@ class StoreUnavailable(StreamglotError):
 
 
 class Database:
-    """Two engines on one place: who writes never waits for a connection behind those who read."""
-
-    def __init__(self, reading: AsyncEngine, writing: AsyncEngine) -> None:
-        self._reading, self._writing = reading, writing
-        self.dialect = writing.dialect
+    def __init__(self, place: URL) -> None:
+        self._engines = engines(place)
+        self._place = place
+        self.dialect = self._engines.dialect
         self.is_sqlite = self.dialect.name == "sqlite"
-        self.file = Path(writing.url.database or "") if self.is_sqlite else None
+        self.file = Path(place.database or "") if self.is_sqlite else None
         self._inode = 0
         self._turn = asyncio.Lock()
         self._questions: set[asyncio.Task[Sequence[Row[Any]]]] = set()
@@ -59,18 +50,13 @@ class Database:
     @classmethod
     async def open(cls, url: str, *, revision: str = "head") -> Database:
         """Makes the database or brings it to our version; one that is newer than we are is refused."""
-        place = engine_url(url)
-        if place.drivername.startswith("sqlite"):
-            file = Path(place.database or "")
+        database = cls(engine_url(url))
+        if database.file is not None:
             try:
-                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                file.touch(mode=0o600)
+                database.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                database.file.touch(mode=0o600)
             except OSError as error:
-                raise ConfigError(f"the database {file} cannot be made: {error.strerror}") from None
-            settings: dict[str, Any] = {"timeout": BUSY_SECONDS}
-        else:
-            settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
-        database = cls(_engine(place, settings, READERS), _engine(place, settings, 1))
+                raise ConfigError(f"the database {database.file} cannot be made: {error.strerror}") from None
         try:
             await database._upgrade(revision)
         except BaseException:
@@ -81,17 +67,18 @@ class Database:
     async def close(self) -> None:
         if self._questions:
             await asyncio.wait(self._questions, timeout=CONNECT_SECONDS)
-        await self._reading.dispose()
-        await self._writing.dispose()
+        await self._engines.close()
 
     # --- versions
 
     async def _upgrade(self, revision: str = "head") -> None:
+        def bring_up(connection: Connection) -> None:
+            if not self.is_sqlite:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})"))
+            _migrate(connection, revision, self.shown)
+
         try:
-            async with self._writing.execution_options(writes=True).begin() as connection:
-                if not self.is_sqlite:
-                    await connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})"))
-                await connection.run_sync(_migrate, revision, self.shown)
+            await self._engines.write(bring_up)
         except (DBAPIError, OSError) as error:
             raise ConfigError(f"the database {self.shown} cannot be opened: {_reason(error)}") from None
         if self.file is not None:
@@ -100,7 +87,7 @@ class Database:
     @property
     def shown(self) -> str:
         """The address without a password."""
-        return self._writing.url.render_as_string(hide_password=True).replace("+aiosqlite", "").replace("+asyncpg", "")
+        return self._place.render_as_string(hide_password=True).replace("+asyncpg", "")
 
     # --- reading and writing
 
@@ -119,23 +106,27 @@ class Database:
 
     async def _fetch(self, statement: Executable, parameters: Any) -> Sequence[Row[Any]]:
         try:
-            async with self._reading.connect() as connection:
-                return (await connection.execute(statement, parameters)).all()
+            return await self._engines.read(lambda connection: connection.execute(statement, parameters).all())
         except (DBAPIError, OSError, TimeoutError) as error:
             if not passing(error):
                 raise
             raise StoreUnavailable(f"the database {self.shown} does not answer: {_reason(error)}") from None
 
-    @asynccontextmanager
-    async def writing(self, alone: bool = False) -> AsyncIterator[AsyncConnection]:
+    async def write(self, work: Callable[[Connection], T], alone: bool = False) -> T:
         """A transaction that writes; one at a time in this process. ``alone``: nobody else writes meanwhile, anywhere."""
+
+        def locked(connection: Connection) -> T:
+            shared = "" if alone else "_shared"
+            connection.execute(text(f"SELECT pg_advisory_xact_lock{shared}({WRITE_LOCK})"))
+            return work(connection)
+
         async with self._turn:
             await self._look_for_file()
-            async with self._writing.execution_options(writes=True).begin() as connection:
-                if not self.is_sqlite:
-                    shared = "" if alone else "_shared"
-                    await connection.execute(text(f"SELECT pg_advisory_xact_lock{shared}({WRITE_LOCK})"))
-                yield connection
+            return await self._engines.write(work if self.is_sqlite else locked)
+
+    async def execute(self, statement: Executable, parameters: Any = None) -> int:
+        """One statement that writes. How many rows it touched."""
+        return await self.write(lambda connection: connection.execute(statement, parameters).rowcount)
 
     async def _look_for_file(self) -> None:
         """A file that was moved away would take our rows with it, unseen."""
@@ -146,7 +137,7 @@ class Database:
         except OSError as error:
             raise StoreUnavailable(f"the database {self.file} is gone: {error.strerror}") from None
         if inode != self._inode:
-            await self.close()
+            await self._engines.dispose()
             try:
                 await self._upgrade()
             except ConfigError as error:
@@ -193,38 +184,6 @@ def _lost(error: BaseException | None) -> bool:
 def _reason(error: BaseException) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return (str(cause).strip() or type(cause).__name__).splitlines()[0]
-
-
-def _engine(place: URL, settings: dict[str, Any], connections: int) -> AsyncEngine:
-    engine = create_async_engine(
-        place,
-        connect_args=settings,
-        pool_size=connections,
-        max_overflow=0,
-        pool_timeout=ANSWER_SECONDS,
-        pool_pre_ping=not place.drivername.startswith("sqlite"),
-    )
-    if engine.dialect.name == "sqlite":
-        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
-        event.listen(engine.sync_engine, "begin", _begin_sqlite)
-    return engine
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:
-    """We say ourselves where a transaction begins."""
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = NORMAL")
-    cursor.execute("PRAGMA cache_size = -4000")
-    cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    cursor.close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get("writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _migrate(connection: Connection, revision: str, shown: str) -> None:

@@ -71,8 +71,7 @@ class StoredKeys:
         )
         row = {**msgspec.structs.asdict(key), "models": msgspec.json.encode(key.models).decode()}
         try:
-            async with self._database.writing() as connection:
-                await connection.execute(insert(schema.keys), row)
+            await self._database.execute(insert(schema.keys), row)
         except IntegrityError:
             raise RequestError(f"there is, or was, a key with the name {name!r}; choose another one") from None
         return key, secret
@@ -95,11 +94,8 @@ class StoredKeys:
     async def revoke(self, name: str) -> bool:
         """From now on it opens nothing. What was done with it stays."""
         table = schema.keys
-        async with self._database.writing() as connection:
-            done = await connection.execute(
-                update(table).where(table.c.name == name, table.c.revoked.is_(None)).values(revoked=time.time())
-            )
-        return done.rowcount > 0
+        valid = update(table).where(table.c.name == name, table.c.revoked.is_(None))
+        return await self._database.execute(valid.values(revoked=time.time())) > 0
 
     async def spent(self, key: StoredKey, now: float | None = None) -> Spent:
         """What was used of its budget."""

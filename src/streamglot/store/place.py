@@ -15,8 +15,7 @@ from ..errors import ConfigError
 
 FILE_NAME: Final = "streamglot.db"
 _DRIVERS: Final = {
-    "sqlite": "sqlite+aiosqlite",
-    "sqlite+aiosqlite": "sqlite+aiosqlite",
+    "sqlite": "sqlite",
     "postgres": "postgresql+asyncpg",
     "postgresql": "postgresql+asyncpg",
     "postgresql+asyncpg": "postgresql+asyncpg",
@@ -51,7 +50,7 @@ def engine_url(text: str) -> URL:
     if driver is None:
         raise ConfigError(f"store.url begins with {url.drivername!r}; a store is on sqlite:///… or on postgresql://…")
     url = url.set(drivername=driver)
-    if driver.startswith("sqlite"):
+    if driver == "sqlite":
         if not url.database or url.database == ":memory:":
             raise ConfigError("store.url names no file; a database in memory would keep nothing, switch the store off instead")
         return url.set(database=str(Path(url.database).expanduser().absolute()))

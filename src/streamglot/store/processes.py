@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Row, insert, literal, select, update
+from sqlalchemy import Connection, Row, insert, literal, select, update
 
 from ..events import StreamError
 from . import schema
@@ -37,47 +37,57 @@ class Process:
     def __init__(self, database: Database) -> None:
         self.id = uuid.uuid4().hex
         self._database = database
+        self._met = time.monotonic()
 
     async def begin(self) -> int:
         """Signs in, and ends the turns of the dead. How many those were."""
         now = time.time()
         row = {"id": self.id, "place": place(), "pid": os.getpid(), "born": born(os.getpid()), "started": now, "seen": now}
-        async with self._database.writing() as connection:
-            await connection.execute(insert(schema.processes), row)
+        await self._database.execute(insert(schema.processes), row)
         return await self.recover()
 
     async def seen(self) -> None:
         table = schema.processes
-        async with self._database.writing() as connection:
-            await connection.execute(update(table).where(table.c.id == self.id).values(seen=time.time()))
+        await self._database.execute(update(table).where(table.c.id == self.id).values(seen=time.time()))
 
     async def end(self) -> None:
         """Signs out. All our turns have ended."""
-        table = schema.processes
-        async with self._database.writing() as connection:
-            await connection.execute(_interrupt(self._database, [self.id], time.time()))
-            await connection.execute(update(table).where(table.c.id == self.id).values(recovered=time.time()))
+        await self._bury(self.id, time.time())
 
     async def recover(self) -> int:
         """Ends the open turns of processes that are no more. Two that do it at once write the same."""
         table = schema.processes
         rows = await self._database.fetch(select(table).where(table.c.recovered.is_(None), table.c.id != self.id))
         dead = [row for row in rows if not is_alive(row, time.time())]
+        if len(dead) < len(rows):
+            self._met = time.monotonic()
         count = 0
         for row in dead:
-            async with self._database.writing() as connection:
-                done = await connection.execute(_interrupt(self._database, [row.id], row.seen))
-                count += max(0, done.rowcount)
-                await connection.execute(update(table).where(table.c.id == row.id).values(recovered=time.time()))
+            count += await self._bury(row.id, row.seen)
         return count
 
+    def alone(self) -> bool:
+        """Has no other process been met for a while? Those that start together meet each other at the next look."""
+        return time.monotonic() - self._met > 2 * SEEN_SECONDS
 
-def _interrupt(database: Database, processes: list[str], at: float) -> Any:
+    async def _bury(self, process: str, at: float) -> int:
+        """Its open turns ended when it did. How many those were."""
+        table = schema.processes
+
+        def bury(connection: Connection) -> int:
+            count = connection.execute(_interrupt(self._database, process, at)).rowcount
+            connection.execute(update(table).where(table.c.id == process).values(recovered=time.time()))
+            return max(0, count)
+
+        return await self._database.write(bury)
+
+
+def _interrupt(database: Database, process: str, at: float) -> Any:
     turns, endings = schema.turns, schema.endings
     ended = select(endings.c.turn_id).where(endings.c.turn_id == turns.c.id).exists()
     open_turns = select(
         turns.c.id, literal(at), literal(INTERRUPTED), literal(INTERRUPTED), literal(_ERROR), literal("[]"), literal("{}")
-    ).where(turns.c.process.in_(processes), ~ended)
+    ).where(turns.c.process == process, ~ended)
     columns = ["turn_id", "ended", "ending", "error_code", "error", "verdicts", "more"]
     return database.insert(endings).from_select(columns, open_turns).on_conflict_do_nothing()
 

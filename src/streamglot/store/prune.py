@@ -6,11 +6,10 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Table, delete, func, insert, select, text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, delete, func, insert, select, text
 
 from . import schema
 from .database import Database
@@ -91,7 +90,8 @@ async def _oldest(database: Database, most: int, before: float | None = None) ->
 async def _remove(database: Database, turns: Sequence[str], archive: Path | None, done: Pruned) -> None:
     if archive is not None:
         done.archived += await _archive(database, turns, archive)
-    async with database.writing() as connection:
+
+    def remove(connection: Connection) -> None:
         for table, column in (
             (schema.frames, "turn_id"),
             (schema.texts, "turn_id"),
@@ -100,12 +100,10 @@ async def _remove(database: Database, turns: Sequence[str], archive: Path | None
             (schema.endings, "turn_id"),
             (schema.turns, "id"),
         ):
-            await _delete(connection, table, column, turns)
+            connection.execute(delete(table).where(table.c[column].in_(turns)))
+
+    await database.write(remove)
     done.turns += len(turns)
-
-
-async def _delete(connection: AsyncConnection, table: Table, column: str, values: Sequence[Any]) -> None:
-    await connection.execute(delete(table).where(table.c[column].in_(values)))
 
 
 async def _archive(database: Database, turns: Sequence[str], archive: Path) -> int:
@@ -125,12 +123,14 @@ async def _archive(database: Database, turns: Sequence[str], archive: Path) -> i
 async def _sweep(database: Database) -> None:
     """Removes messages that no turn has any more. Nobody writes meanwhile, and all who remembered them forget them."""
     epochs = schema.epochs
-    async with database.writing(alone=True) as connection:
+
+    def sweep(connection: Connection) -> None:
         for statement in (_UNUSED_NODES, _UNUSED_MESSAGES, _UNUSED_SESSIONS, _UNUSED_STATES):
-            await connection.execute(statement)
-        number = (await connection.execute(select(func.coalesce(func.max(epochs.c.number), 0)))).scalar_one()
-        await connection.execute(delete(epochs))
-        await connection.execute(insert(epochs), {"number": number + 1, "at": time.time()})
+            connection.execute(statement)
+        number = connection.execute(select(func.coalesce(func.max(epochs.c.number), 0))).scalar_one()
+        connection.execute(delete(epochs))
+        connection.execute(insert(epochs), {"number": number + 1, "at": time.time()})
+
+    await database.write(sweep, alone=True)
     if database.is_sqlite:
-        async with database.writing() as connection:
-            await connection.execute(text("PRAGMA incremental_vacuum"))
+        await database.execute(text("PRAGMA incremental_vacuum"))

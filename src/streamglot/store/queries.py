@@ -14,7 +14,7 @@ from ..events import StreamError
 from ..messages import Message, Request, Response, TokenCounts
 from . import schema
 from .database import Database
-from .search import matches
+from .search import Indexing, matches
 
 MOST: Final = 1_000
 """Rows of one answer: who wants more asks again, from the last one on."""
@@ -100,6 +100,7 @@ class RawFrame(Struct, array_like=True):
 
 class Queries:
     def __init__(self, database: Database) -> None:
+        self.indexing = Indexing(database)
         self._database = database
 
     # --- turns
@@ -107,6 +108,8 @@ class Queries:
     async def turns(self, which: Filter | None = None) -> list[TurnSummary]:
         """The newest first."""
         which = which or Filter()
+        if which.search:
+            await self.indexing.catch_up()
         turns, endings = schema.turns, schema.endings
         question = self._narrowed(_turn_columns(), which)
         question = question.order_by(turns.c.started.desc(), turns.c.id.desc()).limit(min(which.limit, MOST))

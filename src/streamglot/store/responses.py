@@ -51,8 +51,7 @@ class Responses:
         if row is None:
             return False
         try:
-            async with self._database.writing() as connection:
-                await connection.execute(self._database.insert_new(schema.withdrawals), {"turn_id": row.id, "at": time.time()})
+            await self._database.execute(self._database.insert_new(schema.withdrawals), {"turn_id": row.id, "at": time.time()})
         except (DBAPIError, OSError) as error:
             if not passing(error):
                 raise

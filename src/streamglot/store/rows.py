@@ -6,7 +6,8 @@ A batch of entries becomes one ``Rows``; a message, a node or a turn that occurs
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -21,6 +22,9 @@ TEXT_CHARS: Final = 65_536
 """As much of a turn can be found by a search."""
 MOST_TOKENS: Final = 2**31 - 1
 """What a column of whole numbers holds: an upstream that counts further is not believed."""
+
+PACKED: Final = b"\x01"
+"""How what is packed begins. An array, which is how a row began before, does not."""
 
 Row: TypeAlias = dict[str, Any]
 _encoder = msgspec.json.Encoder()
@@ -87,36 +91,19 @@ class Rows(Struct):
     answers: list[Row] = field(default_factory=list)
     texts: list[Row] = field(default_factory=list)
     states: dict[tuple[str, str, str], Row] = field(default_factory=dict)
-    frames: dict[str, list[tuple[int, float, str, bytes]]] = field(default_factory=dict)
-    streams: list[Row] = field(default_factory=list)
-    chunks: dict[str, list[tuple[int, int, bytes]]] = field(default_factory=dict)
+    frames: list[Row] = field(default_factory=list)
+    streams: dict[str, Row] = field(default_factory=dict)
+    chunks: list[Row] = field(default_factory=list)
     trims: dict[str, int] = field(default_factory=dict)
     unfit: dict[str, int] = field(default_factory=dict)
-
-    def frame_rows(self) -> list[Row]:
-        """The frames of a turn that came together are one row."""
-        return [
-            {"turn_id": turn, "number": frames[0][0], "body": msgspec.msgpack.encode([frame[1:] for frame in frames])}
-            for turn, frames in self.frames.items()
-        ]
-
-    def chunk_rows(self) -> list[Row]:
-        """So are the chunks of a stream, as long as none is missing between them."""
-        rows: list[Row] = []
-        for stream, chunks in self.chunks.items():
-            begin = 0
-            for end in range(1, len(chunks) + 1):
-                if end == len(chunks) or chunks[end][0] != chunks[end - 1][1] + 1:
-                    body = msgspec.msgpack.encode([chunk[1:] for chunk in chunks[begin:end]])
-                    rows.append({"stream_id": stream, "number": chunks[begin][0], "last": chunks[end - 1][1], "body": body})
-                    begin = end
-        return rows
 
 
 def rows_of(entries: Iterable[Entry]) -> Rows:
     """All rows of these entries. An entry that cannot be written at all is counted, and does not spoil the others."""
     rows = Rows()
     hashes: dict[int, bytes] = {}
+    frames: dict[str, list[tuple[int, float, str, bytes]]] = {}
+    chunks: dict[str, list[tuple[int, int, bytes]]] = {}
     for entry in entries:
         try:
             match entry:
@@ -124,21 +111,49 @@ def rows_of(entries: Iterable[Entry]) -> Rows:
                     _turn(rows, entry, hashes)
                 case FrameEntry():
                     frame = (entry.number, entry.at, entry.direction, entry.data)
-                    rows.frames.setdefault(entry.turn_id, []).append(frame)
+                    frames.setdefault(entry.turn_id, []).append(frame)
                 case StateEntry():
                     for name, value in entry.state.items():
                         place = (entry.session_id, clean(entry.provider), clean(name))
                         row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": _json(value)}
                         rows.states[place] = {**row, "at": entry.at}
                 case ChunkEntry():
-                    rows.chunks.setdefault(entry.stream_id, []).append((entry.first, entry.last, entry.data))
+                    chunks.setdefault(entry.stream_id, []).append((entry.first, entry.last, entry.data))
                 case StreamEntry():
-                    rows.streams.append(entry.row)
+                    rows.streams[entry.row["id"]] = entry.row
                 case TrimEntry():
                     rows.trims[entry.stream_id] = entry.number
         except (ValueError, TypeError, OverflowError, RecursionError):
             rows.unfit[entry.kind] = rows.unfit.get(entry.kind, 0) + 1
+    rows.frames = [_frame_row(turn, found) for turn, found in frames.items()]
+    rows.chunks = [row for stream, found in chunks.items() for row in _chunk_rows(stream, found)]
     return rows
+
+
+def _frame_row(turn: str, frames: list[tuple[int, float, str, bytes]]) -> Row:
+    """The frames of a turn that came together are one row."""
+    return {"turn_id": turn, "number": frames[0][0], "body": msgspec.msgpack.encode([frame[1:] for frame in frames])}
+
+
+def _chunk_rows(stream: str, chunks: list[tuple[int, int, bytes]]) -> Iterator[Row]:
+    """So are the chunks of a stream, as long as none is missing between them; packed, because the frames of a stream are much
+    alike, and to pack them costs less than to write them as they are."""
+    begin = 0
+    for end in range(1, len(chunks) + 1):
+        if end == len(chunks) or chunks[end][0] != chunks[end - 1][1] + 1:
+            body = packed(msgspec.msgpack.encode([chunk[1:] for chunk in chunks[begin:end]]))
+            yield {"stream_id": stream, "number": chunks[begin][0], "last": chunks[end - 1][1], "body": body}
+            begin = end
+
+
+def packed(data: bytes) -> bytes:
+    """With small tables, which take no time to set up, and no checksum: the database has its own ways to tell."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, 5)
+    return PACKED + packer.compress(data) + packer.flush()
+
+
+def unpacked(body: bytes) -> bytes:
+    return zlib.decompress(body[1:], -zlib.MAX_WBITS) if body.startswith(PACKED) else body
 
 
 def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:

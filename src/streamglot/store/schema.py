@@ -12,7 +12,9 @@ Times are seconds since 1970. Columns of text that hold structures hold JSON.
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint, true
+from typing import Final
+
+from sqlalchemy import Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint, text, true
 
 metadata = MetaData()
 
@@ -166,6 +168,8 @@ keys = Table(
     UniqueConstraint("name", name="keys_by_name"),
     UniqueConstraint("hash", name="keys_by_hash"),
 )
+ASKED_FOR: Final = text("last IS NULL AND wanted > 0")
+"""Streams that run, and of which somebody wants something of the process that they run in."""
 streams = Table(
     "streams",
     metadata,
@@ -178,7 +182,9 @@ streams = Table(
     Column("head", Text, nullable=False),
     Column("wanted", Double, nullable=False, server_default="0"),
     Index("streams_by_time", "seen"),
+    Index("streams_asked_for", "id", sqlite_where=ASKED_FOR, postgresql_where=ASKED_FOR),
 )
+"""``wanted``: when somebody elsewhere last waited for it, or stopped it."""
 chunks = Table(
     "chunks",
     metadata,

@@ -1,15 +1,67 @@
-"""Searching by words: the same small language for both databases. ``two words "an exact phrase" -not``."""
+"""Searching by words: the same small language for both databases. ``two words "an exact phrase" -not``.
+
+To index a text costs more than to write it. PostgreSQL puts that off by itself; SQLite's index follows in quiet moments, and
+before a search.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from typing import Any, Final
 
-from sqlalchemy import Select, column, func, literal_column, select, table, text
+from sqlalchemy import Connection, Select, column, func, literal_column, select, table, text
+from sqlalchemy.exc import DBAPIError
 
 from . import schema
+from .database import Database, StoreUnavailable, passing
 
+AT_ONCE: Final = 100
+"""Texts of one transaction: who writes turns waits for it."""
+MOST_BEHIND: Final = 5_000
+"""Texts that a search may have to index first: a second or two."""
+QUIET: Final = 0.05
+"""A process that uses less of a core than this has nothing else to do."""
+_BEHIND: Final = text("SELECT (SELECT coalesce(max(number), 0) FROM texts) - number AS texts FROM indexed")
+_NEXT: Final = text(
+    "SELECT max(number) FROM (SELECT number FROM texts WHERE number > (SELECT number FROM indexed) ORDER BY number LIMIT :most)"
+)
+_INDEX: Final = text(
+    "INSERT INTO search(rowid, body) SELECT number, body FROM texts WHERE number > (SELECT number FROM indexed) AND number <= :last"
+)
 _TERM: Final = re.compile(r'(-?)(?:"([^"]*)"|(\S+))')
+
+
+class Indexing:
+    """Keeps the index of SQLite near its texts."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._looked, self._used = time.monotonic(), time.process_time()
+
+    async def look(self) -> None:
+        """From time to time. A process that is busy leaves it for later, unless it is far behind."""
+        before, used = self._looked, self._used
+        self._looked, self._used = time.monotonic(), time.process_time()
+        quiet = self._used - used < QUIET * (self._looked - before)
+        await self.catch_up(0 if quiet else MOST_BEHIND)
+
+    async def catch_up(self, behind: int = 0) -> None:
+        """Up to so many texts behind the last one."""
+        while self._database.is_sqlite and (await self._database.fetch(_BEHIND))[0].texts > behind:
+            try:
+                await self._database.write(_index_some)
+            except (DBAPIError, OSError) as error:
+                if not passing(error):
+                    raise
+                raise StoreUnavailable("the database does not take the words to search for now; try again") from None
+
+
+def _index_some(connection: Connection) -> None:
+    last = connection.execute(_NEXT, {"most": AT_ONCE}).scalar()
+    if last is not None:  # else somebody else was faster
+        connection.execute(_INDEX, {"last": last})
+        connection.execute(text("UPDATE indexed SET number = :last"), {"last": last})
 
 
 def matches(words: str, sqlite: bool) -> Select[Any]:

@@ -57,7 +57,7 @@ class Store:
             say=say,
         )
         self.responses = Responses(database, self.queries, self._recent, self.writer)
-        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer)
+        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer, alone=self.process.alone)
         self._closing = asyncio.Event()
         self._tick: asyncio.Task[None] | None = None
 
@@ -97,6 +97,7 @@ class Store:
                 await self.process.seen()
                 await self.process.recover()
                 await self.buffer.expire()
+                await self.queries.indexing.look()
             except Exception as error:
                 if not passing(error):
                     self._say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})

@@ -66,14 +66,15 @@ class ValkeyBuffer:
 
     # --- the producer
 
-    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], head: str = "") -> None:
-        self._live[stream_id] = Live(caller, on_stop, time.time(), head)
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
+        self._live[stream_id] = Live(caller, on_stop, on_want, time.time(), head)
         self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep)
         self._put("streams", "SET", f"{PREFIX}{stream_id}:caller", caller, "EX", self._keep)
         self._beat(stream_id)
 
-    def gather_seconds(self, stream_id: str) -> float:  # noqa: ARG002
-        return FLUSH_SECONDS
+    def wanted(self, stream_id: str) -> bool:  # noqa: ARG002
+        """We cannot know; and what is appended comes together in our queue."""
+        return True
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
         key = f"{PREFIX}{stream_id}"

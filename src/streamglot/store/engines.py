@@ -1,0 +1,130 @@
+"""The engine of each kind of database. Work on a connection is written as plain code: SQLite does it in a thread, all of a
+transaction at once, because two threads that wait for each other at every statement cost more than the statements; PostgreSQL
+does it in the loop.
+
+Who reads and who writes have connections of their own: nobody who writes waits behind those who read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol, TypeVar
+
+from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+T = TypeVar("T")
+
+BUSY_SECONDS: Final = 1.0
+"""How long SQLite itself waits for a lock; after that the writer waits, and counts it."""
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+"""A database that takes longer over one statement is as good as gone."""
+READERS: Final = 6
+"""Connections for questions, of each process."""
+CHECKPOINT_PAGES: Final = 4_000
+"""How much of the log SQLite lets come together before it goes into the file: 16 MB, a second of a busy gateway."""
+
+
+class Engines(Protocol):
+    dialect: Dialect
+
+    async def read(self, work: Callable[[Connection], T]) -> T: ...
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """A transaction: all of it, or nothing."""
+        ...
+
+    async def dispose(self) -> None:
+        """Closes what is open; it is opened again when it is needed."""
+
+    async def close(self) -> None: ...
+
+
+class Threaded:
+    """SQLite."""
+
+    def __init__(self, place: URL) -> None:
+        self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
+        self.dialect = self._writing.dialect
+        self._threads = ThreadPoolExecutor(READERS + 1, "store")
+
+    def _engine(self, place: URL, connections: int) -> Engine:
+        settings = {"timeout": BUSY_SECONDS, "check_same_thread": False}
+        engine = create_engine(place, connect_args=settings, pool_size=connections, max_overflow=0, pool_timeout=ANSWER_SECONDS)
+        event.listen(engine, "connect", _prepare)
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        def ask() -> T:
+            with self._reading.connect() as connection:
+                return work(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        def do() -> T:
+            with self._writing.execution_options(writes=True).begin() as connection:
+                return work(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, do)
+
+    async def dispose(self) -> None:
+        self._reading.dispose()
+        self._writing.dispose()
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._threads.shutdown)
+        await self.dispose()
+
+
+class Looped:
+    """PostgreSQL."""
+
+    def __init__(self, place: URL) -> None:
+        self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
+        self.dialect = self._writing.dialect
+
+    def _engine(self, place: URL, connections: int) -> AsyncEngine:
+        settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
+        pool = {"pool_size": connections, "max_overflow": 0, "pool_timeout": ANSWER_SECONDS, "pool_pre_ping": True}
+        return create_async_engine(place, connect_args=settings, **pool)
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        async with self._reading.connect() as connection:
+            return await connection.run_sync(work)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        async with self._writing.begin() as connection:
+            return await connection.run_sync(work)
+
+    async def dispose(self) -> None:
+        await self._reading.dispose()
+        await self._writing.dispose()
+
+    async def close(self) -> None:
+        await self.dispose()
+
+
+def engines(place: URL) -> Engines:
+    return Threaded(place) if place.drivername == "sqlite" else Looped(place)
+
+
+def _prepare(connection: Any, _record: object) -> None:
+    """We say ourselves where a transaction begins."""
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA cache_size = -4000")
+    cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,133 @@
+"""A stream on its way into the buffer: what comes together, and what makes it go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from streamglot.gateway.kept_stream import PIECES, KeptStream
+from streamglot.store import Chunk
+
+SSE = {"content-type": "text/event-stream"}
+
+
+class Noted:
+    """A buffer that notes what it is told."""
+
+    def __init__(self, wanted: bool = False) -> None:
+        self.chunks: list[tuple[int, int, bytes]] = []
+        self.ended = False
+        self.is_wanted = wanted
+        self.on_want: Callable[[], None] = lambda: None
+
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
+        assert (stream_id, caller, head) == ("s", "me", '{"content-type":"text/event-stream"}')
+        on_stop()
+        self.on_want = on_want
+
+    def wanted(self, stream_id: str) -> bool:
+        assert stream_id == "s"
+        return self.is_wanted
+
+    def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
+        assert stream_id == "s"
+        self.chunks.append((first, last, data))
+
+    def end(self, stream_id: str) -> None:
+        assert stream_id == "s"
+        self.ended = True
+
+    def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:
+        raise NotImplementedError
+
+    async def head(self, stream_id: str, caller: str | None = None) -> str:
+        raise NotImplementedError
+
+    async def stop(self, stream_id: str, caller: str | None = None) -> bool:
+        raise NotImplementedError
+
+    async def expire(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def kept(buffer: Noted, numbered: bool = False, awaited: bool = False) -> KeptStream:
+    stopped: list[bool] = []
+    stream = KeptStream(buffer, "s", "me", lambda: stopped.append(True), SSE, numbered=numbered, awaited=awaited)
+    assert stopped == [True]
+    return stream
+
+
+def write(stream: KeptStream, data: bytes) -> None:
+    """As the outlet does."""
+    if stream.plain:
+        stream.pieces.append(data)
+    else:
+        assert stream.wrote(data) == data
+
+
+def test_nobody_wants_it_until_it_ends() -> None:
+    buffer = Noted()
+    stream = kept(buffer)
+    for number in range(3):
+        write(stream, b"data: %d\n\n" % number)
+        stream.look()
+    assert buffer.chunks == []
+    stream.end()
+    assert (buffer.chunks, buffer.ended) == ([(1, 3, b"data: 0\n\ndata: 1\n\ndata: 2\n\n")], True)
+
+
+def test_somebody_wants_it_for_a_while() -> None:
+    buffer = Noted()
+    stream = kept(buffer)
+    write(stream, b"data: 0\n\n")
+    buffer.is_wanted = True
+    buffer.on_want()
+    write(stream, b"data: 1\n\n")
+    assert buffer.chunks == [(1, 1, b"data: 0\n\n"), (2, 2, b"data: 1\n\n")]
+    buffer.is_wanted = False
+    write(stream, b"data: 2\n\n")
+    write(stream, b"data: 3\n\n")
+    assert len(buffer.chunks) == 2
+    stream.end()
+    assert buffer.chunks[2:] == [(3, 4, b"data: 2\n\ndata: 3\n\n")]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_one_that_somebody_will_come_back_for_goes_at_once(wanted: bool) -> None:
+    buffer = Noted(wanted)
+    stream = kept(buffer, awaited=not wanted)
+    write(stream, b"data: 0\n\n")
+    assert buffer.chunks == [(1, 1, b"data: 0\n\n")]
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_many_go_whether_somebody_wants_them_or_not(numbered: bool) -> None:
+    buffer = Noted()
+    stream = kept(buffer, numbered=numbered)
+    for _ in range(PIECES + 1):
+        if numbered:
+            stream.wrote(b"data: 0\n\n")
+        else:
+            write(stream, b"data: 0\n\n")
+    stream.look()
+    assert [chunk[:2] for chunk in buffer.chunks] == [(1, PIECES + 1)]
+
+
+def test_numbers_where_they_have_a_place() -> None:
+    buffer = Noted()
+    stream = kept(buffer, numbered=True)
+    assert stream.wrote(b": hello\n\nevent: x\ndata: 0\n\n") == b": hello\n\nid: 1\nevent: x\ndata: 0\n\n"
+    assert stream.wrote(b"data: 1\n\n") == b"id: 2\ndata: 1\n\n"
+    stream.end()
+    assert buffer.chunks == [(1, 2, b": hello\n\nid: 1\nevent: x\ndata: 0\n\nid: 2\ndata: 1\n\n")]
+
+
+def test_comments_wait_for_the_event_that_they_stand_before() -> None:
+    buffer = Noted(wanted=True)
+    stream = kept(buffer)
+    write(stream, b": still here\n\n")
+    assert buffer.chunks == []
+    write(stream, b"data: 0\n\n")
+    assert buffer.chunks == [(1, 1, b": still here\n\ndata: 0\n\n")]
