@@ -66,6 +66,24 @@ def begun(gateway: Running, request_id: str) -> None:
     until(lambda: any(one.record.request_id == request_id and one.record.reads for one in list(live)))
 
 
+def test_while_the_answer_before_it_is_still_being_drained(gateway: Running, upstream: HostileUpstream) -> None:
+    """The first upstream lingers after its last word, so its call ends when the connection is another call's already."""
+    hang_up = threading.Event()
+    upstream.scripts["lingering"] = streamed(PLAIN, Until(hang_up))
+    upstream.scripts["gone-next"] = [head(), sse(said("Hello")), Hang()]
+    with raw(gateway.port) as one:
+        path = path_of("openai_chat", "openai_chat/lingering", True)
+        one.post(path, body_of("openai_chat", "openai_chat/lingering", True), {"x-request-id": "lingering"})
+        one.read_until(b"0\r\n\r\n")
+        one.post(path, body_of("openai_chat", "openai_chat/gone-next", True), {"x-request-id": "gone-next"})
+        one.read_until(b"Hello")
+        hang_up.set()
+        assert gateway.line("lingering")["ending"] == "end"
+        one.hang_up()
+    upstream.wait_for("gone-next", lambda seen: seen.closed)
+    assert gateway.line("gone-next")["ending"] == "client_gone"
+
+
 def test_while_it_waits_for_the_next_attempt(upstream: HostileUpstream) -> None:
     upstream.scripts["gone-pause"] = [head(503, content_length="0", retry_after="8")]
     with (

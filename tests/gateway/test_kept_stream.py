@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from streamglot.gateway.kept_stream import PIECES, KeptStream
+from streamglot.gateway.kept_stream import LARGE_BYTES, PIECES, KeptStream
 from streamglot.store import Chunk
 
 SSE = {"content-type": "text/event-stream"}
@@ -113,6 +113,16 @@ def test_many_go_whether_somebody_wants_them_or_not(numbered: bool) -> None:
             write(stream, b"data: 0\n\n")
     stream.look()
     assert [chunk[:2] for chunk in buffer.chunks] == [(1, PIECES + 1)]
+
+
+def test_large_ones_do_not_wait_for_others() -> None:
+    buffer = Noted()
+    stream = kept(buffer)
+    stream.look()
+    large = b"data: %b\n\n" % (b"x" * LARGE_BYTES)
+    write(stream, large)
+    stream.look()
+    assert buffer.chunks == [(1, 1, large)]
 
 
 def test_numbers_where_they_have_a_place() -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PIECES: Final = 250
 """So many writes come together."""
+LARGE_BYTES: Final = 4096
+"""Writes as large as this are not let come together."""
 
 
 class KeptStream:
@@ -58,7 +60,8 @@ class KeptStream:
         return data
 
     def look(self) -> None:
-        if len(self.pieces) > PIECES:
+        pieces = self.pieces
+        if len(pieces) > PIECES or (pieces and len(pieces[-1]) > LARGE_BYTES):
             self.hand_over()
 
     def end(self) -> None:
