@@ -271,7 +271,7 @@ def test_numbers_and_readiness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         def broken(*_: Any, **__: Any) -> Any:
             raise StoreUnavailable("the disk is full")
 
-        monkeypatch.setattr(store.database, "writing", broken)
+        monkeypatch.setattr(store.database, "write", broken)
         inside(gateway, keep(store, ask(user("x")), answer("y")))
         until(lambda: gateway.ask("/ready").json()["store"] == "failing")
         ready = gateway.ask("/ready")
