@@ -18,7 +18,7 @@ from streamglot.cli.amounts import moment, seconds, shown_size, size
 from streamglot.errors import ConfigError
 from streamglot.events import StreamError, encode
 from streamglot.messages import Response
-from streamglot.store import Store
+from streamglot.store import Started, Store, Wanted, schema
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
@@ -52,6 +52,24 @@ def listed(shell: Shell, *arguments: str) -> list[dict[str, object]]:
     assert not CONTROLS.search(done.stdout)
     assert "\x9b" not in done.stdout.decode()
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_process_that_died_leaves_no_turn_that_runs(shell: Shell) -> None:
+    """Who reads is not told that it runs, although no process has started since that would have noticed."""
+
+    async def die(store: Store) -> None:
+        session = await store.find_session(Wanted(), ask())
+        store.start(session, Started(request=ask(user("an okapi"))))
+        await store.writer.flush()
+        gone = {"pid": 2**22 + 1, "born": "0"}
+        await store.database.execute(schema.processes.update().values(**gone))
+        store.process.end = nothing  # type: ignore[method-assign]
+
+    async def nothing() -> None: ...
+
+    in_store(shell, die)
+    assert [line["ending"] for line in listed(shell, "logs", "list")] == ["interrupted"]
+    assert len(listed(shell, "logs", "search", "okapi")) == 1
 
 
 def test_lists_and_searches(shell: Shell) -> None:

@@ -100,6 +100,7 @@ async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
     await one.database.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=time.time() - 3600))
     assert await two.process.recover() == 1
     assert (await two.queries.turns())[0].ending == "interrupted"
+    assert len(await two.queries.turns(Filter(search="slow"))) == 1  # by what was asked, although nothing was answered
     turn.finish(Finished(ending="end"))
     await one.writer.flush()
     (only,) = await two.queries.turns()

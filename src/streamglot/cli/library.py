@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
 from sqlalchemy.exc import DBAPIError
@@ -16,6 +16,7 @@ from ..gateway.keeping import NOTHING
 from ..store import Database, Filter, Queries, StoredKeys, StoreUnavailable, default_url
 from ..store.database import passing
 from ..store.lookup import Lookup
+from ..store.processes import Process
 
 TURN: Final = "turn_"
 SESSION: Final = "ses_"
@@ -70,6 +71,8 @@ async def opened(loaded: Loaded) -> AsyncIterator[Library]:
         raise ConfigError(f'nothing is kept, because store.url is "{NOTHING}": give it a database, or take the setting away')
     database = await Database.open(url or default_url(os.environ))
     try:
+        with suppress(StoreUnavailable, DBAPIError):  # who only reads tells the truth all the same, as far as it is known
+            await Process(database).recover()
         yield Library(database)
     except DBAPIError as error:
         if not passing(error):

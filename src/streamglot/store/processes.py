@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, insert, literal, select, update
+from sqlalchemy import Connection, Row, Select, insert, literal, select, update
 
 from ..events import StreamError
+from ..messages import Message
 from . import schema
 from .database import Database
+from .rows import words
 
 SEEN_SECONDS: Final = 10.0
 """How often a process says that it is alive, and looks for those that are not."""
 DEAD_SECONDS: Final = 60.0
 """A process elsewhere that said nothing for so long is dead. If it is not, the ending that it writes later counts."""
 INTERRUPTED: Final = "interrupted"
+_message: Final = msgspec.json.Decoder(Message)
 _ERROR: Final = msgspec.json.encode(
     StreamError(INTERRUPTED, "the process that ran this turn ended before the turn did", "gateway", True, 500)
 ).decode()
@@ -76,6 +79,11 @@ class Process:
 
         def bury(connection: Connection) -> int:
             count = connection.execute(_interrupt(self._database, process, at)).rowcount
+            asked = [
+                {"turn_id": row.id, "body": words(_message.decode(row.body).text)} for row in connection.execute(_asked(process))
+            ]
+            if asked:
+                connection.execute(self._database.insert_new(schema.texts), asked)
             connection.execute(update(table).where(table.c.id == process).values(recovered=time.time()))
             return max(0, count)
 
@@ -90,6 +98,18 @@ def _interrupt(database: Database, process: str, at: float) -> Any:
     ).where(turns.c.process == process, ~ended)
     columns = ["turn_id", "ended", "ending", "error_code", "error", "verdicts", "more"]
     return database.insert(endings).from_select(columns, open_turns).on_conflict_do_nothing()
+
+
+def _asked(process: str) -> Select[Any]:
+    """What was asked last in the turns that ended so, for who searches for them: other turns say it when they end."""
+    turns, nodes, messages, endings = schema.turns, schema.nodes, schema.messages, schema.endings
+    return (
+        select(turns.c.id, messages.c.body)
+        .join(endings, endings.c.turn_id == turns.c.id)
+        .join(nodes, nodes.c.hash == turns.c.node)
+        .join(messages, messages.c.hash == nodes.c.message)
+        .where(turns.c.process == process, endings.c.ending == INTERRUPTED)
+    )
 
 
 def place() -> str:

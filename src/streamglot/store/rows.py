@@ -265,10 +265,13 @@ def _response(response: Response) -> str:
 
 
 def _words(request: Request, said: Iterable[Part]) -> str:
+    asked = next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), "")
+    return words(asked, "\n".join(part.text for part in said if isinstance(part, TextPart)))
+
+
+def words(asked: str, answer: str = "") -> str:
     """What a search finds: the last thing that was asked, and the answer; in small letters, which not every database can make
     of all."""
-    asked = next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), "")
-    answer = "\n".join(part.text for part in said if isinstance(part, TextPart))
     return clean(f"{asked[: TEXT_CHARS // 2]}\n{answer}"[:TEXT_CHARS]).lower()
 
 
