@@ -41,7 +41,7 @@ class StoredCallers:
                 caller.take(key)
         self.callers, self.ever, self.known = callers, bool(keys), True
         began = clock()
-        if began >= self._count_at:
+        if callers and began >= self._count_at:
             over = {found.key.hash: found for found in await store.keys.overdrawn()}
             for digest, caller in callers.items():
                 caller.refusal = partial(refusal, over[digest]) if digest in over else None
