@@ -75,7 +75,7 @@ def test_retry_after_is_respected(upstream: HostileUpstream) -> None:
         assert asked(gateway, "openai_chat", "openai_chat/patient").text == "Hello world"
         answer = gateway.ask("/v1/messages", body_of("anthropic", "openai_chat/impatient"))
     first, second = upstream.requests("patient")
-    assert second.at - first.at >= 0.4
+    assert second.at - first.at > 0.2  # as asked, and not the 0.01 of its own
     assert answer.status == 429
     assert answer.headers["retry-after"] == "60"
     assert len(upstream.requests("impatient")) == 1, "longer than a client waits: it is told instead"

@@ -45,7 +45,7 @@ def test_recordings(folder: Path) -> None:
         assert asked(gateway, "anthropic", "tape/plain.sse", False).text == "Hello world"
         began = time.monotonic()
         assert asked(gateway, "anthropic", "tape/timed").text == "Hello world"
-        assert time.monotonic() - began >= 0.38
+        assert time.monotonic() - began > 0.2
         assert asked(gateway, "anthropic", "fast/endless").text == "Hello world"
         assert asked(gateway, "openai_chat", "tape/cut").error is not None
         assert asked(gateway, "openai_chat", "tape/empty").status == 502
