@@ -127,19 +127,19 @@ def test_a_store_that_does_not_answer_leaves_keys_as_they_were(tmp_path: Path, m
     with running({"store": {"url": url}}) as gateway:
         failed: list[int] = []
 
-        async def gone(**_: Any) -> Any:
+        async def gone() -> Any:
             failed.append(1)
             raise StoreUnavailable("the database does not answer")
 
-        monkeypatch.setattr(store_of(gateway).keys, "all", gone)
+        monkeypatch.setattr(store_of(gateway).keys, "news", gone)
         until(lambda: len(failed) > 1)
         assert asked(gateway, secret).status == 200
         assert asked(gateway).status == 401
 
-        async def broken(**_: Any) -> Any:
+        async def broken() -> Any:
             raise ValueError("a fault")
 
-        monkeypatch.setattr(store_of(gateway).keys, "all", broken)
+        monkeypatch.setattr(store_of(gateway).keys, "news", broken)
         assert gateway.said(lambda line: line.get("event") == "store_fault")["message"] == "ValueError: a fault"
         monkeypatch.undo()
         second = add(url, "you")

@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -171,23 +170,6 @@ async def test_a_stream_that_is_read_while_it_runs_is_written_more_often(url: st
             one.append(ident, 2, 2, b"y")
             one.end(ident)
             assert await reader == [b"x", b"y"]
-
-
-@asynchronous
-async def test_a_process_that_is_alone_looks_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It sees a stop from elsewhere all the same, when it says that it is alive."""
-    monkeypatch.setattr("streamglot.store.buffer.WATCH_SECONDS", 3600.0)
-    monkeypatch.setattr("streamglot.store.buffer.BEAT_SECONDS", 0.05)
-    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
-    other = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
-    buffer = DatabaseBuffer(store.database, store.writer, alone=lambda: True)
-    heard, ident = asyncio.Event(), name()
-    buffer.open(ident, "me", heard.set, nothing)
-    assert await other.buffer.stop(ident, "me")
-    await heard.wait()
-    await buffer.close()
-    await other.close()
-    await store.close()
 
 
 @asynchronous

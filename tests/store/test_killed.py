@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from sqlalchemy import select
 
 from store.child import STREAMS
@@ -107,26 +106,6 @@ async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
     assert (only.ending, only.error) == ("end", None)
     await one.close()
     await two.close()
-
-
-@asynchronous
-async def test_who_is_alone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before it has looked for a while; and not as long as it meets another one."""
-    one = await Store.open(StoreSettings(url=url))
-    assert not one.process.alone()
-    monkeypatch.setattr("streamglot.store.processes.SEEN_SECONDS", 0.0)
-    assert one.process.alone()
-    two = await Store.open(StoreSettings(url=url))
-    monkeypatch.setattr("streamglot.store.processes.SEEN_SECONDS", 3600.0)
-    one.process._met = -1e9
-    assert one.process.alone()
-    await one.process.recover()
-    assert not one.process.alone()
-    await two.close()
-    one.process._met = -1e9
-    await one.process.recover()
-    assert one.process.alone()
-    await one.close()
 
 
 @asynchronous

@@ -131,7 +131,7 @@ async def test_a_database_that_cannot_be_written_to_now(tmp_path: Path, monkeypa
         raise OSError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.database, "write", refused)
+        patch.setattr(store.database._engines, "write", refused)
         with pytest.raises(StoreUnavailable, match="try again"):
             await found(store, "zebra")
     assert await found(store, "zebra") == 1

@@ -8,13 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
-from sqlalchemy.exc import DBAPIError
-
 from ..errors import ConfigError, RequestError
 from ..gateway.config import Loaded, load
 from ..gateway.keeping import NOTHING
 from ..store import Database, Filter, Queries, StoredKeys, StoreUnavailable, default_url
-from ..store.database import passing
 from ..store.lookup import Lookup
 from ..store.processes import Process
 
@@ -71,13 +68,9 @@ async def opened(loaded: Loaded) -> AsyncIterator[Library]:
         raise ConfigError(f'nothing is kept, because store.url is "{NOTHING}": give it a database, or take the setting away')
     database = await Database.open(url or default_url(os.environ))
     try:
-        with suppress(StoreUnavailable, DBAPIError):  # who only reads tells the truth all the same, as far as it is known
+        with suppress(StoreUnavailable):  # who only reads tells the truth all the same, as far as it is known
             await Process(database).recover()
         yield Library(database)
-    except DBAPIError as error:
-        if not passing(error):
-            raise
-        raise StoreUnavailable(f"the database {database.shown} does not answer: {error.orig}") from None
     finally:
         await database.close()
 

@@ -33,17 +33,18 @@ class StoredCallers:
 
     async def refresh(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         """What the store says now. What a key has done in the last minute stays done."""
-        keys = await store.keys.all(revoked=True)
-        callers: dict[str, Caller] = {}
-        for key in keys:
-            if key.revoked is None:
-                caller = callers[key.hash] = self.callers.get(key.hash) or Caller(key, key.hash)
-                caller.take(key)
-        self.callers, self.ever, self.known = callers, bool(keys), True
+        keys = await store.keys.news()
+        if keys is not None:
+            callers: dict[str, Caller] = {}
+            for key in keys:
+                if key.revoked is None:
+                    caller = callers[key.hash] = self.callers.get(key.hash) or Caller(key, key.hash)
+                    caller.take(key)
+            self.callers, self.ever, self.known = callers, bool(keys), True
         began = clock()
-        if callers and began >= self._count_at:
+        if self.callers and began >= self._count_at:
             over = {found.key.hash: found for found in await store.keys.overdrawn()}
-            for digest, caller in callers.items():
+            for digest, caller in self.callers.items():
                 caller.refusal = partial(refusal, over[digest]) if digest in over else None
             self._count_at = clock() + BUDGET_SHARE * (clock() - began)
 

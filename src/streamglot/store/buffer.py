@@ -16,12 +16,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Struct, field
-from sqlalchemy import Connection, Row, delete, select, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Row, delete, func, select, update
 
 from ..errors import RequestError, StreamglotError
 from . import schema
-from .database import Database, StoreUnavailable, passing, within
+from .database import Database, StoreUnavailable, Watch, within
 from .rows import ChunkEntry, StreamEntry, TrimEntry, unpacked
 from .turn import minted_at
 from .writer import Writer
@@ -100,6 +99,7 @@ class Live(Struct):
     stopped: bool = False
     wanted: float = 0.0
     lively_until: float = 0.0
+    told: float = field(default_factory=time.monotonic)
     sizes: deque[tuple[int, int]] = field(default_factory=deque)
 
     def add(self, last: int, size: int, most: int) -> int:
@@ -151,12 +151,12 @@ class DatabaseBuffer:
         bytes: int = STREAM_BYTES,
         keep: float = KEEP_SECONDS,
         lost: float = LOST_SECONDS,
-        alone: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._database, self._writer, self._alone = database, writer, alone
+        self._database, self._writer = database, writer
         self._bytes, self._keep, self._lost = bytes, keep, lost
         self._live: dict[str, Live] = {}
         self._watch: asyncio.Task[None] | None = None
+        self._expiry = 0.0
         self._closing = asyncio.Event()
 
     # --- the producer
@@ -198,29 +198,32 @@ class DatabaseBuffer:
         self._writer.put(StreamEntry(kind="streams", row=row))
 
     async def _watching(self) -> None:
-        """Looks for stops and readers elsewhere, and says that we are alive, while there is a stream. A process that is alone
-        looks seldom: a question costs as much as some dozens of chunks."""
+        """Looks for stops and readers elsewhere while there is a stream."""
         table = schema.streams
-        question = select(table.c.id, table.c.stopped, table.c.wanted).where(schema.ASKED_FOR)
+        asked_for = Watch(self._database, select(table.c.id, table.c.stopped, table.c.wanted).where(schema.ASKED_FOR))
         beat = time.monotonic()
-        while self._live and not await within(self._closing, BEAT_SECONDS if self._alone() else WATCH_SECONDS):
-            if time.monotonic() - beat >= (self._keep / 4 if self._alone() else BEAT_SECONDS):
+        while self._live and not await within(self._closing, WATCH_SECONDS):
+            if time.monotonic() - beat > min(BEAT_SECONDS, self._keep / 4):
                 beat = time.monotonic()
-                for stream_id in self._live:
-                    self._tell(stream_id)
+                self._beat(beat)
             try:
-                rows = await self._database.fetch(question)
-            except Exception as error:
-                if not passing(error):
-                    raise
+                rows = await asked_for.look()
+            except StoreUnavailable:
                 continue
-            for row in rows:
+            for row in rows or ():
                 live = self._live.get(row.id)
                 if live is not None and row.wanted != live.wanted:
                     live.wanted = row.wanted
                     live.want()
                 if live is not None and row.stopped:
                     live.stop()
+
+    def _beat(self, now: float) -> None:
+        """Says that we are alive: to those who wait for a stream, and from time to time to who forgets old ones."""
+        for stream_id, live in self._live.items():
+            if live.lively_until > now or now - live.told > self._keep / 4:
+                live.told = now
+                self._tell(stream_id)
 
     # --- readers
 
@@ -269,7 +272,7 @@ class DatabaseBuffer:
         if abs(time.time() - wanted) < WANTED_SECONDS:
             return
         table = schema.streams
-        with suppress(StoreUnavailable, DBAPIError):
+        with suppress(StoreUnavailable):
             await self._database.execute(update(table).where(table.c.id == stream_id).values(wanted=time.time()))
 
     async def head(self, stream_id: str, caller: str | None = None) -> str:
@@ -313,10 +316,14 @@ class DatabaseBuffer:
     # --- life
 
     async def expire(self) -> None:
-        streams, chunks = schema.streams, schema.chunks
-        old = select(streams.c.id).where(streams.c.seen < time.time() - self._keep)
-        if not await self._database.fetch(old.limit(1)):
+        streams, chunks, now = schema.streams, schema.chunks, time.time()
+        if now < self._expiry:
             return
+        oldest = (await self._database.fetch(select(func.min(streams.c.seen))))[0][0]
+        self._expiry = self._keep + (now if oldest is None else oldest)
+        if now < self._expiry:
+            return
+        old = select(streams.c.id).where(streams.c.seen <= now - self._keep)
 
         def forget(connection: Connection) -> None:
             connection.execute(delete(chunks).where(chunks.c.stream_id.in_(old)))

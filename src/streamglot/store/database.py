@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -105,15 +106,12 @@ class Database:
             question.exception()  # nobody may be waiting for it any more
 
     async def _fetch(self, statement: Executable, parameters: Any) -> Sequence[Row[Any]]:
-        try:
+        with self._asked():
             return await self._engines.read(lambda connection: connection.execute(statement, parameters).all())
-        except (DBAPIError, OSError, TimeoutError) as error:
-            if not passing(error):
-                raise
-            raise StoreUnavailable(f"the database {self.shown} does not answer: {_reason(error)}") from None
 
     async def write(self, work: Callable[[Connection], T], alone: bool = False) -> T:
-        """A transaction that writes; one at a time in this process. ``alone``: nobody else writes meanwhile, anywhere."""
+        """A transaction that writes; one at a time in this process. ``alone``: nobody else writes meanwhile, anywhere. A database
+        that does not take it now is a StoreUnavailable."""
 
         def locked(connection: Connection) -> T:
             shared = "" if alone else "_shared"
@@ -122,11 +120,25 @@ class Database:
 
         async with self._turn:
             await self._look_for_file()
-            return await self._engines.write(work if self.is_sqlite else locked)
+            with self._asked():
+                return await self._engines.write(work if self.is_sqlite else locked)
 
     async def execute(self, statement: Executable, parameters: Any = None) -> int:
         """One statement that writes. How many rows it touched."""
         return await self.write(lambda connection: connection.execute(statement, parameters).rowcount)
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        try:
+            yield
+        except (DBAPIError, OSError, TimeoutError) as error:
+            if not passing(error):
+                raise
+            raise StoreUnavailable(f"the database {self.shown} does not answer: {_reason(error)}; try again") from None
+
+    def version(self) -> int | None:
+        """Another number once another process has written; None where that cannot be told, or not now."""
+        return None if self._turn.locked() else self._engines.version()
 
     async def _look_for_file(self) -> None:
         """A file that was moved away would take our rows with it, unseen."""
@@ -150,6 +162,27 @@ class Database:
     def insert_new(self, table: Table) -> Any:
         """A row that is there already stays as it is."""
         return self.insert(table).on_conflict_do_nothing()
+
+
+class Watch:
+    """A question to be asked again and again, of rows that only other processes change behind our back."""
+
+    def __init__(self, database: Database, question: Executable) -> None:
+        self._database, self._question = database, question
+        self._version: int | None = None
+
+    async def look(self) -> Sequence[Row[Any]] | None:
+        """The rows; None if they are those of the last time."""
+        version = self._database.version()
+        if version is not None and version == self._version:
+            return None
+        rows = await self._database.fetch(self._question)
+        self._version = version
+        return rows
+
+    def forget(self) -> None:
+        """We changed them ourselves."""
+        self._version = None
 
 
 async def within(event: asyncio.Event, seconds: float) -> bool:

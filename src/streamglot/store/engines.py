@@ -8,6 +8,7 @@ Who reads and who writes have connections of their own: nobody who writes waits 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
@@ -37,6 +38,10 @@ class Engines(Protocol):
         """A transaction: all of it, or nothing."""
         ...
 
+    def version(self) -> int | None:
+        """Another number once another process has written; None where that cannot be told. Not to be asked while we write."""
+        ...
+
     async def dispose(self) -> None:
         """Closes what is open; it is opened again when it is needed."""
 
@@ -49,6 +54,8 @@ class Threaded:
     def __init__(self, place: URL) -> None:
         self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
         self.dialect = self._writing.dialect
+        self._writer: sqlite3.Connection | None = None
+        event.listen(self._writing, "connect", self._connected)
         self._threads = ThreadPoolExecutor(READERS + 1, "store")
 
     def _engine(self, place: URL, connections: int) -> Engine:
@@ -72,7 +79,19 @@ class Threaded:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, do)
 
+    def _connected(self, connection: sqlite3.Connection, _record: object) -> None:
+        self._writer = connection
+
+    def version(self) -> int | None:
+        """It counts what others write, and all that we write goes through this one connection. It is asked of memory that all
+        processes share, so nobody waits for a disk."""
+        try:
+            return None if self._writer is None else int(self._writer.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error:
+            return None
+
     async def dispose(self) -> None:
+        self._writer = None
         self._reading.dispose()
         self._writing.dispose()
 
@@ -100,6 +119,9 @@ class Looped:
     async def write(self, work: Callable[[Connection], T]) -> T:
         async with self._writing.begin() as connection:
             return await connection.run_sync(work)
+
+    def version(self) -> int | None:
+        return None
 
     async def dispose(self) -> None:
         await self._reading.dispose()

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ..errors import RequestError
 from . import schema
-from .database import Database
+from .database import Database, Watch
 from .rows import clean
 
 PREFIX: Final = "sg-"
@@ -57,6 +57,7 @@ class Overdrawn(Struct, kw_only=True):
 class StoredKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._watch = Watch(database, select(schema.keys).order_by(schema.keys.c.created))
 
     async def add(self, name: str, **limits: Any) -> tuple[StoredKey, str]:
         """A new key, and its secret: nobody can see that again."""
@@ -74,6 +75,7 @@ class StoredKeys:
             await self._database.execute(insert(schema.keys), row)
         except IntegrityError:
             raise RequestError(f"there is, or was, a key with the name {name!r}; choose another one") from None
+        self._watch.forget()
         return key, secret
 
     async def all(self, *, revoked: bool = False) -> list[StoredKey]:
@@ -83,6 +85,11 @@ class StoredKeys:
         return [
             _key(row) for row in await self._database.fetch(question if revoked else question.where(table.c.revoked.is_(None)))
         ]
+
+    async def news(self) -> list[StoredKey] | None:
+        """All that are or were valid; None if they are those of the last time."""
+        rows = await self._watch.look()
+        return None if rows is None else [_key(row) for row in rows]
 
     async def find(self, secret: str) -> StoredKey | None:
         """The valid key that this secret is."""
@@ -95,7 +102,9 @@ class StoredKeys:
         """From now on it opens nothing. What was done with it stays."""
         table = schema.keys
         valid = update(table).where(table.c.name == name, table.c.revoked.is_(None))
-        return await self._database.execute(valid.values(revoked=time.time())) > 0
+        found = await self._database.execute(valid.values(revoked=time.time()))
+        self._watch.forget()
+        return found > 0
 
     async def spent(self, key: StoredKey, now: float | None = None) -> Spent:
         """What was used of its budget."""

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row, Select, insert, literal, select, update
 from ..events import StreamError
 from ..messages import Message
 from . import schema
-from .database import Database
+from .database import Database, Watch
 from .rows import words
 
 SEEN_SECONDS: Final = 10.0
@@ -40,7 +40,9 @@ class Process:
     def __init__(self, database: Database) -> None:
         self.id = uuid.uuid4().hex
         self._database = database
-        self._met = time.monotonic()
+        table = schema.processes
+        self._watch = Watch(database, select(table).where(table.c.recovered.is_(None), table.c.id != self.id))
+        self._others: list[Row[Any]] = []
 
     async def begin(self) -> int:
         """Signs in, and ends the turns of the dead. How many those were."""
@@ -59,19 +61,14 @@ class Process:
 
     async def recover(self) -> int:
         """Ends the open turns of processes that are no more. Two that do it at once write the same."""
-        table = schema.processes
-        rows = await self._database.fetch(select(table).where(table.c.recovered.is_(None), table.c.id != self.id))
-        dead = [row for row in rows if not is_alive(row, time.time())]
-        if len(dead) < len(rows):
-            self._met = time.monotonic()
+        rows = await self._watch.look()
+        if rows is not None:
+            self._others = list(rows)
         count = 0
-        for row in dead:
+        for row in [row for row in self._others if not is_alive(row, time.time())]:
             count += await self._bury(row.id, row.seen)
+            self._others.remove(row)
         return count
-
-    def alone(self) -> bool:
-        """Has no other process been met for a while? Those that start together meet each other at the next look."""
-        return time.monotonic() - self._met > 2 * SEEN_SECONDS
 
     async def _bury(self, process: str, at: float) -> int:
         """Its open turns ended when it did. How many those were."""

@@ -8,10 +8,9 @@ import time
 from typing import Any, Final
 
 from sqlalchemy import Row, and_, select
-from sqlalchemy.exc import DBAPIError
 
 from . import schema
-from .database import Database, StoreUnavailable, passing
+from .database import Database, StoreUnavailable
 from .queries import Queries, TurnDetail, known_as
 from .recent import Recent
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
@@ -50,12 +49,7 @@ class Responses:
         row = await self._row(response_id, caller)
         if row is None:
             return False
-        try:
-            await self._database.execute(self._database.insert_new(schema.withdrawals), {"turn_id": row.id, "at": time.time()})
-        except (DBAPIError, OSError) as error:
-            if not passing(error):
-                raise
-            raise StoreUnavailable("the database does not take the deletion now; try again") from None
+        await self._database.execute(self._database.insert_new(schema.withdrawals), {"turn_id": row.id, "at": time.time()})
         self._recent.withdraw(row.id)
         return True
 

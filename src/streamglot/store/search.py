@@ -11,10 +11,9 @@ import time
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, column, func, literal_column, select, table, text
-from sqlalchemy.exc import DBAPIError
 
 from . import schema
-from .database import Database, StoreUnavailable, passing
+from .database import Database
 
 AT_ONCE: Final = 100
 """Texts of one transaction: who writes turns waits for it."""
@@ -49,12 +48,7 @@ class Indexing:
     async def catch_up(self, behind: int = 0) -> None:
         """Up to so many texts behind the last one."""
         while self._database.is_sqlite and (await self._database.fetch(_BEHIND))[0].texts > behind:
-            try:
-                await self._database.write(_index_some)
-            except (DBAPIError, OSError) as error:
-                if not passing(error):
-                    raise
-                raise StoreUnavailable("the database does not take the words to search for now; try again") from None
+            await self._database.write(_index_some)
 
 
 def _index_some(connection: Connection) -> None:

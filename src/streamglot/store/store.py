@@ -57,7 +57,7 @@ class Store:
             say=say,
         )
         self.responses = Responses(database, self.queries, self._recent, self.writer)
-        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer, alone=self.process.alone)
+        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer)
         self._closing = asyncio.Event()
         self._tick: asyncio.Task[None] | None = None
 

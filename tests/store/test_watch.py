@@ -1,0 +1,109 @@
+"""Questions that are asked again and again: not at all, where nobody else can have changed the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, insert, select
+
+from store.turns import asynchronous
+from streamglot.store import Store, StoreSettings, buffer, schema
+from streamglot.store.database import Database, StoreUnavailable, Watch
+from waiting import soon
+
+COLUMNS = {"place": "elsewhere", "pid": 1, "born": "", "started": 1.0, "seen": 1.0}
+
+
+async def sign_in(database: Database, name: str) -> None:
+    await database.execute(insert(schema.processes), {"id": name, **COLUMNS})
+
+
+def names(rows: Any) -> list[str] | None:
+    return None if rows is None else [row.id for row in rows]
+
+
+@asynchronous
+async def test_only_what_others_wrote_is_news(url: str) -> None:
+    ours, theirs = await Database.open(url), await Database.open(url)
+    watch = Watch(ours, select(schema.processes).order_by(schema.processes.c.id))
+    assert names(await watch.look()) == []
+    await watch.look()  # a connection that was opened for the first one looks like news, once
+    unchanged: list[str] | None = None if ours.is_sqlite else []  # PostgreSQL is asked again: it cannot tell
+    assert names(await watch.look()) == unchanged
+    await sign_in(theirs, "a")
+    assert names(await watch.look()) == ["a"]
+    assert names(await watch.look()) == (None if ours.is_sqlite else ["a"])
+    await sign_in(ours, "b")
+    watch.forget()
+    assert names(await watch.look()) == ["a", "b"]
+    await ours.close()
+    await theirs.close()
+
+
+@asynchronous
+async def test_a_look_that_failed_is_made_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = [await Database.open(f"sqlite:///{tmp_path}/s.db") for _ in range(2)]
+    watch = Watch(ours, select(schema.processes))
+    await watch.look()
+    await sign_in(theirs, "a")
+
+    async def gone(*_: object) -> Any:
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ours, "fetch", gone)
+        with pytest.raises(StoreUnavailable):
+            await watch.look()
+    assert names(await watch.look()) == ["a"]
+    await ours.close()
+    await theirs.close()
+
+
+@asynchronous
+async def test_while_we_write_it_cannot_be_told(tmp_path: Any) -> None:
+    database = await Database.open(f"sqlite:///{tmp_path}/s.db")
+    assert database.version() is not None
+    seen: list[int | None] = []
+
+    def work(_: Connection) -> None:
+        seen.append(database.version())
+
+    await database.write(work)
+    assert seen == [None]
+    assert database.version() is not None
+    await database.close()
+    assert database.version() is None
+
+
+@asynchronous
+async def test_streams_of_a_process_that_is_alone_ask_the_database_nothing(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffer, "WATCH_SECONDS", 0.01)
+    url = f"sqlite:///{tmp_path}/s.db"
+    store = await Store.open(StoreSettings(url=url))
+    asked: list[str] = []
+    wanted: list[str] = []
+    fetch = Database.fetch
+
+    async def counted(database: Database, *question: Any) -> Any:
+        if database is store.database:
+            asked.append(str(question[0]))
+        return await fetch(database, *question)
+
+    store.buffer.open("turn_1", "", lambda: None, lambda: wanted.append("turn_1"))
+    await store.writer.flush()
+    await asyncio.sleep(0.1)
+    monkeypatch.setattr(Database, "fetch", counted)
+    await asyncio.sleep(0.2)
+    assert asked == []
+    other = await Store.open(StoreSettings(url=url))
+    reader = asyncio.ensure_future(anext(aiter(other.buffer.read("turn_1"))))
+    await soon(lambda: bool(wanted))
+    assert asked
+    store.buffer.append("turn_1", 1, 1, b"x")
+    assert (await reader).data == b"x"
+    await store.close()
+    await other.close()
