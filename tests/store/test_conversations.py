@@ -93,7 +93,7 @@ def test_two_callers_never_meet(turns: list[tuple[str, list[Part]]], one: str, t
 def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], question: str, parts: list[Part]) -> None:
     messages = [*talk(turns), user(question)]
     before = conversation("me", messages)
-    tip = before.tip(parts)
+    tip = before.tip(normal(parts))
     after = conversation("me", [*messages, Message("assistant", parts), user("go on")])
     assert (after.prefixes[0].asked, after.prefixes[0].tip) == (before.asked, tip)
 

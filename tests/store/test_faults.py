@@ -253,7 +253,7 @@ def test_what_was_seen_lately_is_bounded() -> None:
     for number in range(50):
         asked = bytes([number])
         recent.start(Seen(f"t{number}", f"s{number}", "me", asked), probe=False)
-        recent.finish(f"t{number}", asked * 2, f"r{number}", assistant(thought("x", "sig")), 1000)
+        recent.finish(f"t{number}", asked * 2, b"x", f"r{number}", assistant(thought("x", "sig")), 1000)
         recent.learn(f"s{number}", "one", {"n": number})
     assert recent.by_response("me", "r39") is None
     assert recent.answers("s39") == []
@@ -262,8 +262,8 @@ def test_what_was_seen_lately_is_bounded() -> None:
     assert recent.state("s49") == {"one": {"n": 49}}
     assert recent.state("s39") == {}
     recent.start(Seen("big", "s", "me", None), probe=True)
-    recent.finish("big", None, "", assistant(thought("x", "sig")), 200_000)
-    recent.finish("gone", None, "", assistant("x"), 1)
+    recent.finish("big", None, b"", "", assistant(thought("x", "sig")), 200_000)
+    recent.finish("gone", None, b"", "", assistant("x"), 1)
     recent.start(Seen("last", "s", "me", None), probe=False)
     assert recent.answers("s") == []
     assert len(recent._by) == 1

@@ -18,8 +18,7 @@ from msgspec import Struct
 
 from .. import __version__
 from ..errors import ConfigError, StreamglotError
-from ..gateway.config import Loaded, load
-from ..gateway.keeping import NOTHING
+from ..gateway.config import NOTHING, Loaded, load
 from ..upstream import Upstream, weights
 from ..upstream.discovery import Found, discover
 from ..upstream.local import LIBRARY, PINNED

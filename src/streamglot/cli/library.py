@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
 from ..errors import ConfigError, RequestError
-from ..gateway.config import Loaded, load
-from ..gateway.keeping import NOTHING
+from ..gateway.config import NOTHING, Loaded, load
 from ..store import Database, Filter, Queries, StoredKeys, StoreUnavailable, default_url
 from ..store.lookup import Lookup
 from ..store.processes import Process

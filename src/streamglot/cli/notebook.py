@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from ..client import Stream
 from ..client.worker import Worker
 from ..errors import ConfigError, StreamglotError
-from ..gateway.config import Loaded
-from ..gateway.keeping import NOTHING
+from ..gateway.config import NOTHING, Loaded
 from ..messages import Message, Request, Response
 from ..upstream import Upstream
 from ..upstream.prices import price

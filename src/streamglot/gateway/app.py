@@ -22,12 +22,11 @@ from ..upstream.secrets import hide
 from .admission import Turn, Turns
 from .cache import Cache
 from .call import Call, Receive, Scope, Send
-from .config import Loaded, load
+from .config import NOTHING, Loaded, load
 from .content import ContentLog
 from .deadlines import Deadlines
 from .exchange import Exchange
 from .faces import Face, face_for
-from .keeping import NOTHING, open_store
 from .keys import Caller, Doorkeeper
 from .log import Log
 from .memory import Memory
@@ -39,6 +38,7 @@ from .telemetry import Telemetry
 
 if TYPE_CHECKING:
     from ..store import Store
+    from .keeping import Keeper
 
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
@@ -69,6 +69,7 @@ class Gateway:
         self._turns = Turns(0, 0, "the gateway")
         self.cache = Cache(0)
         self.store: Store | None = None
+        self.keeper: Keeper | None = None
         self._stored = StoredCallers()
         self.content_log: ContentLog | None = None
         self._telemetry: Telemetry | None = None
@@ -122,7 +123,7 @@ class Gateway:
             if self.server.discover:
                 self.found = await discover(self._environment)
                 self._take(self.loaded)
-            self.store = await open_store(self.loaded.config, self._environment, self.say)
+            await self._open_store()
             if self.store is not None:
                 await self._meet(self.store)
                 self.spawn(self._stored.watch(self.store, self.store_state, self.say))
@@ -144,12 +145,20 @@ class Gateway:
     async def check(self) -> None:
         """Could it run? A database that cannot be opened, or a door without keys, is a ConfigError."""
         try:
-            store = await open_store(self.loaded.config, self._environment, self.say)
-            if store is not None:
-                await self._meet(store)
-                await store.close()
+            await self._open_store()
+            if self.store is not None:
+                await self._meet(self.store)
+                await self.store.close()
         finally:
             self._log.close()  # the loop ends before its lines are due
+
+    async def _open_store(self) -> None:
+        """It is loaded here: who keeps nothing need not wait for it."""
+        if self.loaded.config.store.url != NOTHING:
+            from .keeping import Keeper, open_store
+
+            self.store = await open_store(self.loaded.config, self._environment, self.say)
+            self.keeper = Keeper(self.store)
 
     async def _meet(self, store: Store) -> None:
         """The keys in the store. Only now it is known whether there are any at all."""

@@ -21,6 +21,8 @@ from ..upstream.settings import Upstream, is_secret
 
 FILE_NAME = "streamglot.toml"
 PREFIX = "STREAMGLOT_"
+NOTHING = "none"
+"""The ``store.url`` of who wants nothing kept."""
 PLACES = ("http://", "https://", "file:")
 _USER_INFO = re.compile(r"//[^/@\s\"]+@")
 

@@ -20,15 +20,16 @@ from ..errors import StreamglotError, UpstreamTimeout
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request, Response
 from ..stages import Collect
+from ..upstream import Upstream
 from .cache import key_of
 from .call import Call, ClientGone, json_object
 from .faces import Face
-from .keeping import Keeping, Wish, learns, wish
 from .keys import Caller, presented
 from .opening import Opening, retry_after_of
 from .outlet import Outlet
 from .record import Record
 from .source import ENDS, Events
+from .wish import Wish, wish
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -145,11 +146,9 @@ class Exchange:
         call.watch(self._client_gone)
         async with gateway.turn(caller):
             minted = f"{self._face.id_prefix}{gateway.new_id()}"
-            if gateway.store is not None:
+            if gateway.keeper is not None:
                 request.stream = request.stream or self._wish.background
-                outlet.keeping = await Keeping.begin(
-                    gateway.store, self._face, call, request, body, self.record, self._wish, minted
-                )
+                outlet.keeping = await gateway.keeper.begin(self._face, call, request, body, self.record, self._wish, minted)
             if request.stream:
                 outlet.begin(request, body, minted)
             if self._wish.background and not body.get("stream"):
@@ -164,7 +163,7 @@ class Exchange:
                 key = "" if gateway.doorkeeper.admitted_by(call.headers) else presented(call.headers)
                 passed = {name: call.headers[name] for name in self._face.passed if name in call.headers}
                 self._source = await Opening(gateway, request, self.record, key, passed, outlet.keeping).first_of(candidates)
-                self._learns = outlet.keeping is not None and learns(self._source.upstream)
+                self._learns = outlet.keeping is not None and _learns(self._source.upstream)
             source = self._source
             kept = outlet.keeping is not None and outlet.keeping.content
             if request.stream and (kept or gateway.content_log is not None or (self._cache_key and not self.record.cached)):
@@ -301,6 +300,11 @@ class Exchange:
             call.cut()
         elif outlet.silent(now, server.keep_alive_seconds):
             self._gateway.spawn(outlet.keep_alive())
+
+
+def _learns(upstream: Upstream | None) -> bool:
+    """Does this upstream keep conversations itself, and tell how to go on with them?"""
+    return upstream is not None and dialect(upstream.dialect).continued is not None
 
 
 def _called(start: StreamStart, id: str) -> StreamStart:

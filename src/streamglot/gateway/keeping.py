@@ -1,43 +1,46 @@
-"""What is kept of an exchange: its session, its turn, and its stream for whoever wants to go on with it."""
+"""What is kept of an exchange: its session, its turn, and its stream for whoever wants to go on with it.
+
+It brings the store with it, which takes a while to load: who keeps nothing does not import this."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-import msgspec
-
-from ..dialects import dialect
-from ..errors import RequestError, Unsupported, excerpt
+from ..errors import RequestError, excerpt
 from ..events import Event, Extra, StreamError
 from ..messages import Message, Request, Response, TokenCounts
+from ..store import (
+    DatabaseBuffer,
+    Finished,
+    Session,
+    Started,
+    Store,
+    StoreSettings,
+    ValkeyBuffer,
+    default_url,
+    is_probe,
+    restore_echoes,
+    wanted,
+)
 from ..upstream import Upstream
 from ..upstream.prices import price
 from .call import Call
 from .config import Config
 from .faces import Face
 from .kept_stream import KeptStream
-from .keys import LOOPBACK, digest_of, presented
+from .keys import LOOPBACK, anonymous
 from .record import Record
+from .wish import Wish
 
-if TYPE_CHECKING:
-    from ..store import Session, Started, Store
-
-NOTHING: Final = "none"
-"""The ``store.url`` of who wants nothing kept."""
 _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """What a client said that the request for an upstream no longer shows."""
-_YES: Final = ("1", "true", "yes")
 
 
-async def open_store(config: Config, environment: Mapping[str, str], say: Callable[[Mapping[str, Any]], None]) -> Store | None:
-    """The store that the configuration wants. It is loaded here, because who keeps nothing need not wait for it."""
+async def open_store(config: Config, environment: Mapping[str, str], say: Callable[[Mapping[str, Any]], None]) -> Store:
+    """The store that the configuration wants."""
     wanted = config.store
-    if wanted.url == NOTHING:
-        return None
-    from ..store import Store, StoreSettings, ValkeyBuffer, default_url
-
     content = config.server.host in LOOPBACK if wanted.content is None else wanted.content
     store = await Store.open(StoreSettings(url=wanted.url or default_url(environment), content=content, raw=wanted.raw), say)
     if config.valkey.url:
@@ -46,58 +49,18 @@ async def open_store(config: Config, environment: Mapping[str, str], say: Callab
     return store
 
 
-class Wish(msgspec.Struct):
-    """What a client says of how its answer is kept: ``keep`` lets it go on when the client is gone, ``background`` answers at
-    once and lets it go on."""
+class Keeper:
+    """Who begins to keep an exchange."""
 
-    keep: bool = False
-    background: bool = False
-    conversation: bool = False
-
-
-def wish(face: Face, call: Call, body: dict[str, Any], store: Store | None) -> tuple[Wish, dict[str, Any]]:
-    """The client's wish, and the body without it: no upstream is to see it."""
-    rest = dict(body)
-    found = Wish(body.get("keep") is True)
-    if found.keep:
-        del rest["keep"]
-    else:
-        found.keep = call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
-    if face.asked_again and store is not None:
-        found.background = rest.pop("background", None) is True
-        found.conversation = bool(rest.pop("conversation", None))
-        if found.background and not store.settings.content:
-            raise Unsupported("an answer in the background must be kept, and store.content is off")
-    elif face.asked_again and rest.get("background"):
-        raise Unsupported("an answer in the background must be kept, and this gateway keeps nothing: set store.url")
-    found.keep = (found.keep or found.background) and store is not None
-    return found, rest
-
-
-class Keeping:
-    """One exchange as the store sees it. None of this waits but ``begin``. ``heard`` keeps the bytes of upstreams."""
-
-    def __init__(self, store: Store, face: Face, session: Session, answers: list[Message], wish: Wish, started: Started) -> None:
-        self.wish = wish
-        self.content = store.settings.content
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._face = face
-        self._session = session
-        self._answers = answers
-        self._turn = store.start(session, started)
-        self.heard = self._keep_bytes if store.settings.raw else None
-        self._asked: Request | None = None
-        self._more: dict[str, Any] = {}
-        self._stream: KeptStream | None = None
 
-    @classmethod
     async def begin(
-        cls, store: Store, face: Face, call: Call, request: Request, body: dict[str, Any], record: Record, wish: Wish, id: str
+        self, face: Face, call: Call, request: Request, body: dict[str, Any], record: Record, wish: Wish, id: str
     ) -> Keeping:
         """Finds the session, puts what was said before in front of a request that only names it, and starts the turn. ``id``
         is the one that the client is given."""
-        from ..store import Started, is_probe, wanted
-
+        store = self._store
         caller = record.key or anonymous(call.headers)
         session = await store.find_session(wanted(caller, request, body, call.headers, face.chat), request)
         if wish.conversation and not session.new:
@@ -129,10 +92,27 @@ class Keeping:
             retrievable=request.store is not False,
             wish={name: body[name] for name in _TAKEN_OUT if body.get(name)},
         )
-        keeping = cls(store, face, session, await store.answers(session), wish, started)
+        keeping = Keeping(store, face, session, await store.answers(session), wish, started)
         if face.asked_again and body.get("instructions"):
-            keeping._more["instructions"] = True  # those of one request do not hold for the next
+            keeping.more["instructions"] = True  # those of one request do not hold for the next
         return keeping
+
+
+class Keeping:
+    """One exchange as the store sees it. None of this waits. ``heard`` keeps the bytes of upstreams."""
+
+    def __init__(self, store: Store, face: Face, session: Session, answers: list[Message], wish: Wish, started: Started) -> None:
+        self.wish = wish
+        self.content = store.settings.content
+        self._store = store
+        self._face = face
+        self._session = session
+        self._answers = answers
+        self._turn = store.start(session, started)
+        self.heard = self._keep_bytes if store.settings.raw else None
+        self._asked: Request | None = None
+        self.more: dict[str, Any] = {}
+        self._stream: KeptStream | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -143,8 +123,6 @@ class Keeping:
 
     def asked(self, request: Request, upstream: Upstream) -> Request:
         """The request for this upstream, with the state of its own that the client dropped."""
-        from ..store import restore_echoes
-
         self._asked = restore_echoes(request, self._answers, provider=upstream.name)
         return self._asked
 
@@ -164,8 +142,6 @@ class Keeping:
 
     def open(self, stop: Callable[[], None], headers: Mapping[str, str]) -> KeptStream | None:
         """From now on the stream can be gone on with. Without contents it is kept only for who asked for it, or elsewhere."""
-        from ..store import DatabaseBuffer
-
         buffer, id = self._store.buffer, self._turn.id
         if self._stream is None and (self.content or self.wish.keep or not isinstance(buffer, DatabaseBuffer)):
             self._stream = KeptStream(
@@ -175,8 +151,6 @@ class Keeping:
 
     def finish(self, record: Record, response: Response | None, error: StreamError | None, model: str, now: float) -> None:
         """The true end of it, once; ``response`` is what came, where contents are kept."""
-        from ..store import Finished
-
         if self._turn.finished is not None:
             return
         if self._stream is not None:
@@ -186,7 +160,7 @@ class Keeping:
             response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
         response.error = response.error or error
         if record.dropped:
-            self._more["dropped"] = record.dropped
+            self.more["dropped"] = record.dropped
         self._turn.finish(
             Finished(
                 ending=record.ending or "error",
@@ -198,17 +172,6 @@ class Keeping:
                 cost=price(response.usage, model, record.upstream),
                 timings={"seconds": now - record.began, "longest_gap": record.longest_gap},
                 first_event=record.first_event - record.began if record.first_event else 0.0,
-                more=self._more,
+                more=self.more,
             )
         )
-
-
-def anonymous(headers: Mapping[str, str]) -> str:
-    """Who asks, where no keys are asked for: clients that present different ones are different callers."""
-    secret = presented(headers)
-    return f"anonymous:{digest_of(secret)[:16]}" if secret else ""
-
-
-def learns(upstream: Upstream | None) -> bool:
-    """Does this upstream keep conversations itself, and tell how to go on with them?"""
-    return upstream is not None and dialect(upstream.dialect).continued is not None

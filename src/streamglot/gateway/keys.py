@@ -133,5 +133,11 @@ def presented(headers: Mapping[str, str]) -> str:
     return secret.strip() if kind.lower() == "bearer" else ""
 
 
+def anonymous(headers: Mapping[str, str]) -> str:
+    """Who asks, where no keys are asked for: clients that present different ones are different callers."""
+    secret = presented(headers)
+    return f"anonymous:{digest_of(secret)[:16]}" if secret else ""
+
+
 def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -16,12 +16,12 @@ from ..events import KeepAlive, StreamError
 from ..messages import Request
 from .call import Call, Unheard
 from .faces import Face
-from .keeping import Keeping
-from .kept_stream import KeptStream
 from .record import Record
 
 if TYPE_CHECKING:
     from .app import Gateway
+    from .keeping import Keeping
+    from .kept_stream import KeptStream
 
 LAST_WORD_SECONDS: Final = 2.0
 """How long the last words to a client may take that has stopped reading."""

@@ -12,8 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ..errors import RequestError, StreamglotError, excerpt
-from .keeping import anonymous
-from .keys import Caller
+from .keys import Caller, anonymous
 from .numbering import NUMBERINGS, Numbering
 
 if TYPE_CHECKING:

@@ -51,9 +51,8 @@ class Conversation(Struct, frozen=True):
     asked: bytes
     prefixes: list[Prefix]
 
-    def tip(self, answer: Iterable[Part]) -> bytes:
-        """The hash of the conversation once this answer is in it."""
-        run = normal(answer)
+    def tip(self, run: bytes) -> bytes:
+        """The hash of the conversation once this answer (in its ``normal`` form) is in it."""
         return _chained(self.asked, b"assistant", run) if run else self.asked
 
 

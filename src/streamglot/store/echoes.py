@@ -24,6 +24,8 @@ def restore_echoes(request: Request, stored_messages: Sequence[Message], *, prov
     """The request with what ``stored_messages`` (the session's answers, oldest first) know of it. With a ``provider`` only
     its own state is put back: pass the one that is about to be asked. What the client sent stays, but for reasoning
     without its signature: that becomes the signed one."""
+    if not stored_messages:
+        return request
     answers = _Answers([_Answer(message, provider) for message in stored_messages if carries_echo(message, provider)])
     messages = [answers.restored(message) if message.role == "assistant" else message for message in request.messages]
     same = all(new is old for new, old in zip(messages, request.messages, strict=True))

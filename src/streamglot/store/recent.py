@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from ..messages import Message
-from .conversation import ANSWER_BYTES, Conversation, alike, normal
+from .conversation import ANSWER_BYTES, Conversation, alike
 from .echoes import carries_echo
 
 TURNS: Final = 1_000
@@ -59,7 +59,8 @@ class Recent:
         while len(self._turns) > self._most_turns or (self._weight > self._most_bytes and len(self._turns) > 1):
             self._forget(self._turns.popitem(last=False)[1])
 
-    def finish(self, turn_id: str, tip: bytes | None, response_id: str, answer: Message, weight: int) -> None:
+    def finish(self, turn_id: str, tip: bytes | None, said: bytes, response_id: str, answer: Message, weight: int) -> None:
+        """``said`` is the answer's normal form."""
         seen = self._turns.get(turn_id)
         if seen is None:
             return
@@ -67,7 +68,7 @@ class Recent:
             self._unindex("response", seen.response_id, seen)
         seen.tip, seen.response_id, seen.ended = tip, response_id, True
         if tip is not None:
-            seen.said = normal(answer.parts)[:ANSWER_BYTES]
+            seen.said = said[:ANSWER_BYTES]
             self._index("tip", tip, seen)
         if response_id:
             self._index("response", response_id, seen)

@@ -160,6 +160,7 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
     turn, finished = entry.turn, entry.finished
     started, session = turn.started, turn.session
     if not turn.written and turn.id not in rows.turns:
+        turn.node = _history(rows, started.request.messages, hashes) if entry.content else None
         row: Row = {
             "id": turn.id,
             "session_id": session.id,
@@ -173,7 +174,7 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
             "probe": started.probe,
             "title": clean(title_of(started.request)) if entry.content and not started.probe else "",
             "request": _request(started.request) if entry.content else None,
-            "node": _history(rows, started.request.messages, hashes) if entry.content else None,
+            "node": turn.node,
             "asked": session.conversation.asked if session.conversation is not None and not started.probe else None,
             "response_id": clean(started.response_id),
             "retrievable": started.retrievable,
@@ -211,7 +212,7 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
         "upstream_dialect": clean(finished.upstream_dialect),
         "upstream_model": clean(finished.upstream_model),
         "upstream_request": _request(asked) if asked is not None else None,
-        "upstream_node": _history(rows, asked.messages, hashes) if asked is not None else None,
+        "upstream_node": _upstream_node(rows, turn, asked, hashes) if asked is not None else None,
         "input_tokens": _tokens(usage.input_tokens) if usage is not None else None,
         "output_tokens": _tokens(usage.output_tokens) if usage is not None else None,
         "usage": _json(usage) if usage is not None else None,
@@ -243,6 +244,11 @@ def _history(rows: Rows, messages: Iterable[Message], hashes: dict[int, bytes]) 
         if node not in rows.nodes:
             rows.nodes[node] = {"hash": node, "parent": parent, "message": mark, "depth": depth}
     return node
+
+
+def _upstream_node(rows: Rows, turn: Turn, asked: Request, hashes: dict[int, bytes]) -> bytes | None:
+    """Mostly an upstream is asked what we were asked, and that is there already."""
+    return turn.node if asked.messages is turn.started.request.messages else _history(rows, asked.messages, hashes)
 
 
 def _message(rows: Rows, message: Message) -> bytes:
@@ -285,4 +291,6 @@ def _json(value: object) -> str:
 
 def clean(text: str) -> str:
     """Text as every database takes it: no NUL, no half of a pair."""
+    if text.isascii() and "\0" not in text:
+        return text
     return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -12,6 +12,7 @@ from msgspec import Struct
 from ..messages import Message, Request
 from .buffer import DatabaseBuffer, StreamBuffer
 from .commit import Commit
+from .conversation import normal
 from .database import Database, passing, within
 from .keys import StoredKeys
 from .place import default_url
@@ -134,9 +135,11 @@ class Store:
         finished.at = finished.at or time.time()
         response, spoken = finished.response, turn.session.conversation
         parts = response.choices[0].parts if response is not None and response.choices else []
-        tip = spoken.tip(parts) if spoken is not None and not turn.started.probe else None
-        size = answer_weight(response)
-        self._recent.finish(turn.id, tip, given_id(turn.started, finished), Message("assistant", parts), size)
+        tip, run, size = None, b"", answer_weight(response)
+        if spoken is not None and not turn.started.probe:
+            run = normal(parts)
+            tip = spoken.tip(run)
+        self._recent.finish(turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts), size)
         if not self.settings.content:
             size = 512
         elif not turn.written:

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from msgspec import Struct, field
 
 from ..events import Extra
-from ..messages import Message, Part, Request, Response
+from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import Conversation
 
 TITLE_CHARS: Final = 120
@@ -88,13 +88,15 @@ class Taker(Protocol):
 
 
 class Turn:
-    """A turn that is under way. Nothing here waits, and nothing here fails: what cannot be kept is counted."""
+    """A turn that is under way. Nothing here waits, and nothing here fails: what cannot be kept is counted. ``written`` and
+    ``node``, where its history ends, are the writer's to say."""
 
     def __init__(self, store: Taker, id: str, session: Session, started: Started, raw: bool) -> None:
         self.id = id
         self.session = session
         self.started = started
         self.written = False
+        self.node: bytes | None = None
         self.frames = 0
         self.finished: Finished | None = None
         self._store = store
@@ -183,6 +185,8 @@ def _weight(message: Message) -> int:
 
 
 def _size(part: Part) -> int:
+    if type(part) is TextPart:  # as nearly all are
+        return 64 + len(part.text)
     size = 64
     for name in ("text", "arguments", "data"):
         value = getattr(part, name, "")

@@ -89,22 +89,21 @@ class Writer:
 
     def put(self, entry: Entry) -> bool:
         """Queues it, or counts it as dropped."""
-        share = SHARES.get(entry.kind, 1.0)
-        full = self._weight + entry.weight > share * self._bytes or len(self._queue) >= share * self._entries
+        queue, kind, share = self._queue, entry.kind, SHARES.get(entry.kind, 1.0)
+        full = self._weight + entry.weight > share * self._bytes or len(queue) >= share * self._entries
         if full or self._task.done():
-            self._drop(entry.kind)
+            self._drop(kind)
             return False
-        now = time.monotonic()
-        if not self._queue:
-            self._oldest = now
-            self._due = now + self._interval / 2  # the other half is for the commit itself
-        if entry.kind == "chunks":
-            self._due = min(self._due, now + CHUNK_SECONDS)
-        self._queue.append(entry)
+        if not queue:
+            self._oldest = time.monotonic()
+            self._due = self._oldest + self._interval / 2  # the other half is for the commit itself
+            self._wake.set()
+        if kind == "chunks":
+            self._due = min(self._due, time.monotonic() + CHUNK_SECONDS)
+        queue.append(entry)
         self._put += 1
         self._weight += entry.weight
-        self._wake.set()
-        if len(self._queue) >= BATCH_ENTRIES:
+        if len(queue) >= BATCH_ENTRIES:
             self._hurry.set()
         return True
 
