@@ -111,6 +111,14 @@ def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstr
             assert understood(kind, whole).text.strip() == "".join(WORDS).strip()
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_no_upstream_sees_the_wish(upstream: HostileUpstream, url: str, name: str, keep: bool) -> None:
+    upstream.scripts[name] = said("Hi")
+    with keeping(upstream, url) as gateway:
+        assert gateway.ask("/v1/chat/completions", {**body_of("openai_chat", f"openai_chat/{name}"), "keep": keep}).status == 200
+        assert "keep" not in upstream.wait_for(name).body
+
+
 def test_without_keep_a_hang_up_is_the_end(upstream: HostileUpstream, url: str, name: str) -> None:
     upstream.scripts[name] = said("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:

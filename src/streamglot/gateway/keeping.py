@@ -40,9 +40,9 @@ _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 
 async def open_store(config: Config, environment: Mapping[str, str], say: Callable[[Mapping[str, Any]], None]) -> Store:
     """The store that the configuration wants."""
-    wanted = config.store
-    content = config.server.host in LOOPBACK if wanted.content is None else wanted.content
-    store = await Store.open(StoreSettings(url=wanted.url or default_url(environment), content=content, raw=wanted.raw), say)
+    kept = config.store
+    content = config.server.host in LOOPBACK if kept.content is None else kept.content
+    store = await Store.open(StoreSettings(url=kept.url or default_url(environment), content=content, raw=kept.raw), say)
     if config.valkey.url:
         await store.buffer.close()
         store.buffer = ValkeyBuffer(config.valkey.url)

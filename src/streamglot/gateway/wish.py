@@ -28,9 +28,9 @@ class Wish(msgspec.Struct):
 def wish(face: Face, call: Call, body: dict[str, Any], store: Store | None) -> tuple[Wish, dict[str, Any]]:
     """The client's wish, and the body without it."""
     rest = dict(body)
-    found = Wish(body.get("keep") is True)
-    if found.keep:
-        del rest["keep"]
+    found = Wish()
+    if isinstance(rest.get("keep"), bool):
+        found.keep = rest.pop("keep")
     else:
         found.keep = call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
     if face.asked_again and store is not None:
