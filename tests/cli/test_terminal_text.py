@@ -75,3 +75,6 @@ def test_what_is_known_of_prices() -> None:
     assert cost(counts, "no-such-model", "openai") == "unknown"
     assert cost(TokenCounts(), "gpt-4o", "openai") == "unknown"
     assert cost(counts, "gpt-4o", "openai") == "$0.0026"
+    assert cost(counts, "openai/gpt-4o", "openrouter") == "$0.0026"
+    assert cost(counts, "openai/gpt-4o", "openai") == "$0.0026"
+    assert cost(TokenCounts(-5, 1), "gpt-4o", "openai") == "unknown"

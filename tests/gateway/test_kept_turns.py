@@ -252,3 +252,16 @@ def test_reasoning_is_kept_too(upstream: HostileUpstream, url: str) -> None:
         (ReasoningPart, "Hm."),
         (TextPart, "Yes."),
     ]
+
+
+def test_an_answer_has_its_price_once(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["gpt-4o"] = said("Hi")
+    route = {"models": ["same"], "to": [{"upstream": "openai", "model": "gpt-4o"}], "cache_seconds": 60}
+    paid = {"openai": {"base_url": f"{upstream.url}/v1", "models": ["gpt-4o"], "dialect": "openai_chat"}}
+    with keeping(upstream, url, upstreams=paid, routes=[route]) as gateway:
+        for _ in range(2):
+            assert gateway.ask("/v1/chat/completions", {**body_of("openai_chat", "same"), "stream": False}).status == 200
+        first, second = kept(url, lambda found: len(found) == 2 and all(turn.ending for turn in found))
+        assert first.cost is not None
+        assert first.cost > 0
+        assert (second.cost, second.more) == (0.0, {"cached": True})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ..errors import RequestError, excerpt
@@ -161,6 +162,8 @@ class Keeping:
         response.error = response.error or error
         if record.dropped:
             self.more["dropped"] = record.dropped
+        if record.cached:
+            self.more["cached"] = True
         self._turn.finish(
             Finished(
                 ending=record.ending or "error",
@@ -169,7 +172,7 @@ class Keeping:
                 upstream_dialect=record.upstream_dialect,
                 upstream_model=model,
                 upstream_request=self._asked,
-                cost=price(response.usage, model, record.upstream),
+                cost=0.0 if record.cached else partial(price, response.usage, model, record.upstream),
                 timings={"seconds": now - record.began, "longest_gap": record.longest_gap},
                 first_event=record.first_event - record.began if record.first_event else 0.0,
                 more=self.more,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -62,7 +63,8 @@ class Started(Struct, kw_only=True):
 
 class Finished(Struct, kw_only=True):
     """``response`` is what came, whole or in part. ``upstream_request`` is the last request that was built for an upstream.
-    ``response_id`` is the id that the client was given, where neither the start said it nor the response has it."""
+    ``response_id`` is the id that the client was given, where neither the start said it nor the response has it. ``cost`` may be
+    a question: who knows the answer takes a while to load, so it is asked beside the event loop."""
 
     ending: str
     response: Response | None = None
@@ -71,7 +73,7 @@ class Finished(Struct, kw_only=True):
     upstream_dialect: str = ""
     upstream_model: str = ""
     upstream_request: Request | None = None
-    cost: float | None = None
+    cost: float | Callable[[], float | None] | None = None
     timings: dict[str, float] = field(default_factory=dict)
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)

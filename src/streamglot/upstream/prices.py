@@ -22,16 +22,24 @@ def price(usage: TokenCounts, model: str, upstream: str) -> float | None:
     prices = _prices()
     if prices is None:
         return None
-    counted = prices.Usage(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cached_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-    )
     try:
-        return float(prices.calc_price(counted, model_ref=model.rsplit("/", 1)[-1], provider_id=upstream).total_price)
-    except (LookupError, ValueError):
+        counted = prices.Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cached_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+        )
+        return _total(prices, counted, model, upstream)
+    except (LookupError, ValueError, TypeError, ArithmeticError):  # no such model, or counts that nobody can have used
         return None
+
+
+def _total(prices: Any, counted: Any, model: str, upstream: str) -> float:
+    """The names of some providers' models have their maker in front; others know them without."""
+    try:
+        return float(prices.calc_price(counted, model_ref=model, provider_id=upstream).total_price)
+    except LookupError:
+        return float(prices.calc_price(counted, model_ref=model.rpartition("/")[2], provider_id=upstream).total_price)
 
 
 @lru_cache(1)
