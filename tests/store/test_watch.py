@@ -62,10 +62,28 @@ async def test_a_look_that_failed_is_made_again(tmp_path: Any, monkeypatch: pyte
 
 
 @asynchronous
+async def test_another_file_is_news(tmp_path: Any) -> None:
+    database = await Database.open(f"sqlite:///{tmp_path}/s.db")
+    await sign_in(database, "a")
+    watch = Watch(database, select(schema.processes))
+    while await watch.look() is not None:
+        pass
+    (tmp_path / "s.db").rename(tmp_path / "away.db")
+    for more in ("s.db-wal", "s.db-shm"):
+        (tmp_path / more).unlink(missing_ok=True)
+    other = await Database.open(f"sqlite:///{tmp_path}/s.db")
+    await sign_in(other, "b")
+    await other.close()
+    await sign_in(database, "c")
+    assert names(await watch.look()) == ["b", "c"]
+    await database.close()
+
+
+@asynchronous
 async def test_while_we_write_it_cannot_be_told(tmp_path: Any) -> None:
     database = await Database.open(f"sqlite:///{tmp_path}/s.db")
     assert database.version() is not None
-    seen: list[int | None] = []
+    seen: list[object] = []
 
     def work(_: Connection) -> None:
         seen.append(database.version())

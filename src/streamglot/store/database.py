@@ -136,8 +136,8 @@ class Database:
                 raise
             raise StoreUnavailable(f"the database {self.shown} does not answer: {_reason(error)}; try again") from None
 
-    def version(self) -> int | None:
-        """Another number once another process has written; None where that cannot be told, or not now."""
+    def version(self) -> tuple[int, int] | None:
+        """Another one once another process has written; None where that cannot be told, or not now."""
         return None if self._turn.locked() else self._engines.version()
 
     async def _look_for_file(self) -> None:
@@ -169,7 +169,7 @@ class Watch:
 
     def __init__(self, database: Database, question: Executable) -> None:
         self._database, self._question = database, question
-        self._version: int | None = None
+        self._version: tuple[int, int] | None = None
 
     async def look(self) -> Sequence[Row[Any]] | None:
         """The rows; None if they are those of the last time."""

@@ -38,8 +38,8 @@ class Engines(Protocol):
         """A transaction: all of it, or nothing."""
         ...
 
-    def version(self) -> int | None:
-        """Another number once another process has written; None where that cannot be told. Not to be asked while we write."""
+    def version(self) -> tuple[int, int] | None:
+        """Another one once another process has written; None where that cannot be told. Not to be asked while we write."""
         ...
 
     async def dispose(self) -> None:
@@ -55,6 +55,7 @@ class Threaded:
         self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
         self.dialect = self._writing.dialect
         self._writer: sqlite3.Connection | None = None
+        self._writers = 0
         event.listen(self._writing, "connect", self._connected)
         self._threads = ThreadPoolExecutor(READERS + 1, "store")
 
@@ -81,12 +82,13 @@ class Threaded:
 
     def _connected(self, connection: sqlite3.Connection, _record: object) -> None:
         self._writer = connection
+        self._writers += 1
 
-    def version(self) -> int | None:
-        """It counts what others write, and all that we write goes through this one connection. It is asked of memory that all
+    def version(self) -> tuple[int, int] | None:
+        """Each connection counts what others write, and all that we write goes through this one. It is asked of memory that all
         processes share, so nobody waits for a disk."""
         try:
-            return None if self._writer is None else int(self._writer.execute("PRAGMA data_version").fetchone()[0])
+            return None if self._writer is None else (self._writers, self._writer.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error:
             return None
 
@@ -120,7 +122,7 @@ class Looped:
         async with self._writing.begin() as connection:
             return await connection.run_sync(work)
 
-    def version(self) -> int | None:
+    def version(self) -> None:
         return None
 
     async def dispose(self) -> None:
