@@ -13,12 +13,14 @@ import pytest
 import uvicorn
 
 from gateway.asking import body_of
+from gateway.conftest import upstreams_at
 from gateway.raw import raw
 from gateway.running import Running, running
-from gateway.scenarios import PLAIN
-from gateway.upstream import HostileUpstream, streamed
+from gateway.scenarios import PLAIN, said
+from gateway.upstream import HostileUpstream, Until, head, sse, streamed
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.config import Config, Loaded
+from streamglot.gateway.connection import Connection
 from streamglot.gateway.log import Log
 from streamglot.gateway.serve import listen
 
@@ -157,3 +159,32 @@ def test_a_line_of_the_log_does_not_wait_for_another(capsys: pytest.CaptureFixtu
         return said
 
     assert asyncio.run(asyncio.wait_for(one(), 20)) == '{"line":1}\n'
+
+
+ROUNDABOUT = {
+    "origin": (b"POST /v1/chat/completions HTTP/1.1\r\n", b"origin: http://localhost:3000\r\n"),
+    "http 1.0": (b"POST /v1/chat/completions HTTP/1.0\r\n", b""),
+    "expect": (b"POST /v1/chat/completions HTTP/1.1\r\n", b"expect: 100-continue\r\n"),
+    "percent": (b"POST /v1/chat/completions?a=%20 HTTP/1.1\r\n", b""),
+}
+
+
+@pytest.mark.parametrize("way", ROUNDABOUT)
+def test_the_time_and_the_size_of_headers_are_not_those_of_what_follows(
+    upstream: HostileUpstream, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through ASGI as well: a body that is larger than headers may be, and an answer that takes longer than they may."""
+    monkeypatch.setattr(Connection, "header_seconds", 0.5)
+    upstream.scripts["long"] = [head(), sse(said("Hello")), Until(go_on := threading.Event()), sse(said(" world"), "[DONE]")]
+    body = body_of("openai_chat", "openai_chat/long")
+    body["messages"][0]["content"] = "x" * 300_000
+    data = msgspec.json.encode(body)
+    line, more = ROUNDABOUT[way]
+    with running({"upstreams": upstreams_at(upstream.url)}) as gateway, raw(gateway.port) as one:
+        one.send(line + b"host: x\r\ncontent-length: %d\r\n" % len(data) + more + b"\r\n")
+        for begin in range(0, len(data), 50_000):
+            one.send(data[begin : begin + 50_000])
+        came = one.read_until(b"Hello")
+        threading.Timer(1.5, go_on.set).start()
+        assert b"200 OK" in came
+        assert b" world" in one.read_until(b"[DONE]")

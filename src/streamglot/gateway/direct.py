@@ -89,6 +89,7 @@ class DirectConnection(Connection):
     def _through_asgi(self) -> None:
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
+        self._in_headers = False  # they have come: what follows is the body
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         super().begin()
