@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,8 @@ def serving(tmp_path: Path, config: str, *options: str) -> Iterator[Process]:
     path.write_text(config)
     log = tmp_path / "log"
     with log.open("wb") as sink:
-        process = subprocess.Popen([*COMMAND, "--config", str(path), "--port", "0", *options], stderr=sink, env=environment())
+        command = [*COMMAND, "--config", str(path), "--port", "0", *options]
+        process = subprocess.Popen(command, stderr=sink, env=environment(), start_new_session=True)
     try:
         until(
             lambda: LISTENS.search(log.read_text()) or process.poll() is not None,
@@ -122,6 +123,21 @@ def test_it_stops_when_it_is_told_to(upstream: HostileUpstream, tmp_path: Path, 
         assert b"shutting down" in rest
         assert b"shutting_down" in rest
         assert served.process.wait(PATIENCE) in (0, -number, 128 + number)
+
+
+def test_a_terminal_stops_all_workers_properly(upstream: HostileUpstream, tmp_path: Path) -> None:
+    """Ctrl-C goes to every process of the terminal's group at once, and each stream has its proper end all the same."""
+    upstream.scripts["ctrl"] = [head(), sse(said("Hello")), Hang()]
+    with serving(tmp_path, settings(upstream, server="shutdown_seconds = 0.3"), "--workers", "2") as served, ExitStack() as open:
+        until(lambda: len(children_of(served.process.pid)) == 2)
+        clients = [open.enter_context(raw(served.port)) for _ in range(8)]
+        for client in clients:
+            client.post(CHAT, body_of("openai_chat", "ctrl"))
+            client.read_until(b"Hello")
+        os.killpg(served.process.pid, signal.SIGINT)
+        for client in clients:
+            assert b"shutting_down" in client.read_until(b"[DONE]")
+        assert served.process.wait(PATIENCE) == 0
 
 
 def refuses(port: int) -> bool:

@@ -144,6 +144,7 @@ class _Supervisor:
             return
         status = 1
         try:
+            os.setpgrp()  # what a terminal sends to all of its group is passed on by us, and must not come twice
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

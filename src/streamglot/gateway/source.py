@@ -12,7 +12,7 @@ from ..errors import StreamglotError, UpstreamError, UpstreamRefused, UpstreamTr
 from ..events import Event, Extra, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
 from ..upstream import Answer, Upstream
 from ..upstream.routes import Candidate
-from ..upstream.secrets import hide
+from ..upstream.secrets import hide, hide_in
 from .pipeline import Pipeline
 
 PRELUDE: Final = (StreamStart, KeepAlive, Usage, Extra)
@@ -149,16 +149,22 @@ class Told:
     def message(self, message: str, status: int) -> str:
         upstream, model = self._candidate.upstream, self._candidate.model
         step = NEXT_STEP.get(status, SERVER_STEP if status >= 500 else "change the request")
-        said = hide(message, (self._key, *upstream.secrets()))
+        said = hide(message, self._secrets())
         return f"upstream {upstream.name!r}, model {model!r}, status {status}: {said} ({step}; request id {self._request_id})"
 
     def event(self, event: Any) -> StreamError:
-        told: StreamError = structs.replace(event, message=self.message(event.message, event.status))
+        told: StreamError = structs.replace(
+            event, message=self.message(event.message, event.status), detail=hide_in(event.detail, self._secrets())
+        )
         return told
 
     def error(self, error: StreamglotError) -> StreamglotError:
         error.message = self.message(error.message, error.status)
+        error.detail = hide_in(error.detail, self._secrets())
         return error
+
+    def _secrets(self) -> tuple[str, ...]:
+        return (self._key, *self._candidate.upstream.secrets())
 
 
 def _raised(event: StreamError) -> UpstreamError:

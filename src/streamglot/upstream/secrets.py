@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
+
+import msgspec
 
 HIDDEN = "••••"
 SHORTEST = 6
@@ -20,3 +23,13 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
         if len(secret) >= SHORTEST:
             text = text.replace(secret, HIDDEN)
     return _LOOKS_LIKE_A_KEY.sub(HIDDEN, text)
+
+
+def hide_in(value: Any, secrets: Iterable[str] = ()) -> Any:
+    """The same for all texts of a JSON value. One that cannot be told without them is not told."""
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(hide(msgspec.json.encode(value).decode(), secrets))
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return None
