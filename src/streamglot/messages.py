@@ -203,11 +203,14 @@ class TokenCounts(Struct):
 
 
 class ResponseChoice(Struct):
+    """``extras`` are what one dialect said of this choice; those of the first stand in the response, with what is said of all."""
+
     index: int
     parts: list[Part] = field(default_factory=list)
     stop_reason: StopReason | None = None
     raw_stop_reason: str | None = None
     stop_sequence: str | None = None
+    extras: list[Extra] = field(default_factory=list)
 
     @property
     def text(self) -> str:

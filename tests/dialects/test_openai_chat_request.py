@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from streamglot import RequestError, Unsupported
+from streamglot import RequestError, Unsupported, collect
 from streamglot.dialects import dialect
 from streamglot.dialects.echo import pack
 from streamglot.events import Citation, Echo, Extra, StreamError
@@ -28,6 +29,7 @@ from streamglot.messages import (
     ToolResultPart,
     ToolSpec,
 )
+from streamglot.stages import replay
 
 CHAT = dialect("openai_chat")
 
@@ -435,6 +437,55 @@ def test_a_response_is_written() -> None:
     assert set(strict) == {"id", "object", "created", "model", "choices", "usage"}
     assert "reasoning" not in str(strict)
     assert "extra_content" not in str(strict)
+
+
+def token(text: str) -> dict[str, Any]:
+    return {"token": text, "logprob": -0.5, "bytes": None, "top_logprobs": []}
+
+
+def test_log_probabilities_of_a_whole_answer_come_through() -> None:
+    content = {"content": [token("a"), token("b")], "refusal": None}
+    refusal = {"content": None, "refusal": [token("no")]}
+    spoken = {"role": "assistant", "content": "ab", "refusal": None}
+    body = {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 7,
+        "model": "m",
+        "choices": [
+            {"index": 0, "message": spoken, "finish_reason": "stop", "logprobs": content},
+            {"index": 1, "message": {**spoken, "content": None, "refusal": "no"}, "finish_reason": "stop", "logprobs": refusal},
+            {"index": 2, "message": spoken, "finish_reason": "stop", "logprobs": None},
+        ],
+    }
+    for strict in (False, True):
+        built = CHAT.build_response(CHAT.parse_response(body), strict=strict)
+        assert [choice["logprobs"] for choice in built["choices"]] == [content, refusal, None]
+
+
+def test_log_probabilities_of_a_stream_are_joined_by_choice() -> None:
+    reader = CHAT.reader()
+    events = []
+    for index, text in ((0, "a"), (1, "x"), (0, "b"), (1, "y")):
+        logprobs = {"content": [token(text)], "refusal": None}
+        choice = {"index": index, "delta": {"content": text}, "logprobs": logprobs}
+        events += reader.feed(b"data: " + msgspec.json.encode({"id": "c1", "choices": [choice]}) + b"\n\n")
+    ends = [{"index": index, "delta": {}, "finish_reason": "stop"} for index in range(2)]
+    events += reader.feed(b"data: " + msgspec.json.encode({"id": "c1", "choices": ends}) + b"\n\ndata: [DONE]\n\n")
+    response = collect([*events, *reader.close()])
+    for known in (response, collect(replay(response))):
+        found = CHAT.build_response(known)["choices"]
+        assert [choice["logprobs"] for choice in found] == [
+            {"content": [token("a"), token("b")], "refusal": None},
+            {"content": [token("x"), token("y")], "refusal": None},
+        ]
+
+
+@pytest.mark.parametrize("said", [{"choice": {"logprobs": -0.5}}, {"choice": {"logprobs": {"content": 5}}}, {"choice": 5}, {}])
+def test_what_is_no_log_probability_is_none(said: dict[str, Any]) -> None:
+    own, other = Extra("openai_chat", said), Extra("other", {"choice": {"logprobs": {"content": [token("a")]}}})
+    response = Response("c1", "m", 7, [ResponseChoice(0, [TextPart("a")], "end")], extras=[own, other])
+    assert CHAT.build_response(response)["choices"][0]["logprobs"] is None
 
 
 def test_a_response_for_the_old_functions_and_one_without_an_end() -> None:

@@ -147,9 +147,14 @@ def test_a_citation_outside_of_text() -> None:
     assert collect([StreamStart(), CITE]).choices[0].parts == [TextPart("", [CITE])]
 
 
+def test_what_says_nothing_makes_no_choice() -> None:
+    assert collect([StreamStart(), Choice(1, StepEnd(1)), StreamEnd("end")]).choices == [ResponseChoice(0, [], "end")]
+
+
 def test_a_response_replayed_adds_up_to_itself() -> None:
     response = collect(STREAM)
-    response.choices.append(ResponseChoice(1, [TextPart("other")], "length", "length"))
+    extras = [Extra("openai_chat", {"choice": {"k": 2}})]
+    response.choices.append(ResponseChoice(1, [TextPart("other")], "length", "length", extras=extras))
     events = replay(response)
     check(events)
     assert collect(events) == response

@@ -65,7 +65,7 @@ class Collect:
                     first = self._choice(0)
                 rule(first, event)
             elif type(event) is Choice:
-                rule = _OF_CHOICE.get(type(event.event))
+                rule = _OF_ANOTHER.get(type(event.event))
                 if rule is not None:
                     rule(self._choice(event.index), event.event)
             elif type(event) in _OF_ALL:
@@ -170,6 +170,9 @@ class _ChoiceParts:
         choice = self.choice
         choice.stop_reason, choice.raw_stop_reason, choice.stop_sequence = event.reason, event.raw_reason, event.sequence
 
+    def extra(self, event: Extra) -> None:
+        self.choice.extras.append(event)
+
     def _note(self, step: str, start: object, delta: str | None = None) -> None:
         if self._response.extensions is None or not isinstance(start, ToolCallStart):
             return
@@ -196,6 +199,7 @@ _OF_CHOICE: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {
     Media: _ChoiceParts.medium,
     StreamEnd: _ChoiceParts.stop,
 }
+_OF_ANOTHER: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {**_OF_CHOICE, Extra: _ChoiceParts.extra}
 
 
 def _start(response: Response, event: StreamStart) -> None:

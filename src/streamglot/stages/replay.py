@@ -44,7 +44,7 @@ def replay(response: Response) -> list[Event]:
         said: list[BareEvent] = [event for part in choice.parts for event in replay_part(part)]
         if choice.index:
             said.append(StreamEnd(choice.stop_reason or "other", choice.raw_stop_reason, choice.stop_sequence))
-            events += [Choice(choice.index, event) for event in said]
+            events += [Choice(choice.index, event) for event in (*choice.extras, *said)]
         else:
             events += said
     counts = response.usage

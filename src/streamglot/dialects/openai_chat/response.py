@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...events import Extra
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.collect import collect
 from ..echo import pack
@@ -25,7 +26,7 @@ def build(response: Response, *, strict: bool = False, functions: bool = False) 
         "object": "chat.completion",
         "created": response.created,
         "model": response.model,
-        "choices": [_build_choice(choice, strict, functions) for choice in response.choices],
+        "choices": [_build_choice(choice, response.extras, strict, functions) for choice in response.choices],
     }
     usage = write_usage(response.usage)
     if usage is not None:
@@ -40,7 +41,7 @@ def build(response: Response, *, strict: bool = False, functions: bool = False) 
     return body
 
 
-def _build_choice(choice: ResponseChoice, strict: bool, functions: bool) -> dict[str, Any]:
+def _build_choice(choice: ResponseChoice, extras: list[Extra], strict: bool, functions: bool) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None}
     calls: list[dict[str, Any]] = []
     thoughts: list[ReasoningPart] = []
@@ -78,7 +79,20 @@ def _build_choice(choice: ResponseChoice, strict: bool, functions: bool) -> dict
     finish = FINISH_OF[choice.stop_reason] if choice.stop_reason else None
     if functions and finish == "tool_calls":
         finish = "function_call"
-    return {"index": choice.index, "message": message, "finish_reason": finish, "logprobs": None}
+    logprobs = _joined_logprobs(choice.extras if choice.index else extras)
+    return {"index": choice.index, "message": message, "finish_reason": finish, "logprobs": logprobs}
+
+
+def _joined_logprobs(extras: list[Extra]) -> dict[str, Any] | None:
+    """They came in pieces: lists of tokens, which are put one behind the other."""
+    joined: dict[str, list[Any]] = {}
+    for extra in extras:
+        choice = extra.data.get("choice") if extra.dialect == ChatReader.dialect else None
+        said = choice.get("logprobs") if isinstance(choice, dict) else None
+        for name, tokens in said.items() if isinstance(said, dict) else ():
+            if isinstance(tokens, list):
+                joined.setdefault(name, []).extend(tokens)
+    return {"content": None, "refusal": None, **joined} if joined else None
 
 
 def _build_call(part: ToolCallPart, strict: bool) -> dict[str, Any]:
