@@ -121,12 +121,13 @@ class Shell:
             preexec_fn=take_control,
         )
         os.close(slave)
+        terminal = Terminal(master, process)
         try:
-            yield Terminal(master, process)
+            yield terminal
         finally:
             process.kill()
             process.wait()
-            os.close(master)
+            terminal.close()
 
 
 class Terminal:
@@ -145,6 +146,12 @@ class Terminal:
             if not self._read(end - time.monotonic()):
                 raise AssertionError(f"{mark!r} did not come: {self.seen!r}")
         return self.seen
+
+    def close(self) -> None:
+        """The window goes away, and with it the terminal."""
+        if self._master >= 0:
+            os.close(self._master)
+        self._master = -1
 
     def end(self) -> int:
         """The status of the program, once it has ended."""
@@ -171,8 +178,10 @@ class Terminal:
 
 
 def heed_interrupts() -> None:
-    """A test run that was put into the background of a shell has Ctrl-C switched off, for all that it starts."""
+    """A test run that was put into the background of a shell has Ctrl-C switched off, for all that it starts, and one under
+    ``nohup`` has hang-ups."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -12,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from cli.past import database, in_store, texts, turns
-from cli.shell import DONE, Shell, chunk, interrupt, said
+from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, said
 from served import served
 from store.turns import answer as reply
 from store.turns import ask, assistant, take, thought, user
 from streamglot.messages import ReasoningPart
 from streamglot.store import Store
 
+PROMPT = b"\x1b[0m>"
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 
@@ -93,6 +95,67 @@ def test_ctrl_c_keeps_what_came(shell: Shell) -> None:
         terminal.type("\x03")
         assert terminal.end() == 130
     assert [turn.ending for turn in turns(shell)] == ["cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_who_is_ended_keeps_what_came(shell: Shell, number: signal.Signals, status: int) -> None:
+    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    quietly(shell.run("query", "-m", "replay", "x"))
+    for command in (("query", "-m", "slow"), ("reply", "-m", "slow")):
+        with shell.started(*command, "x") as process:
+            assert process.stdout is not None
+            assert process.stdout.read(6) == b"first "
+            process.send_signal(number)
+            process.send_signal(number)  # as a terminal does that goes away
+            err = process.communicate(timeout=60)[1]
+        assert (process.returncode, err) == (status, b"")
+        assert turns(shell)[0].ending == "cancelled"
+        assert texts(turns(shell)[0])[-1].startswith("answer: first ")
+
+
+def test_a_chat_that_is_ended_does_not_go_on(shell: Shell) -> None:
+    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    with shell.terminal("chat", "-m", "slow") as terminal:
+        terminal.until(PROMPT)
+        terminal.type("go\r")
+        terminal.until(b"first")
+        terminal.process.terminate()
+        assert terminal.end() == 143
+    (turn,) = turns(shell)
+    assert (turn.ending, texts(turn)[-1].startswith("answer: first ")) == ("cancelled", True)
+    with shell.terminal("chat", "-m", "slow") as terminal:
+        terminal.until(PROMPT)
+        terminal.process.terminate()
+        assert terminal.end() == 143
+    assert b"Traceback" not in terminal.seen
+
+
+def test_a_terminal_that_goes_away_keeps_what_came(shell: Shell) -> None:
+    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    with shell.terminal("query", "-m", "slow", "x") as terminal:
+        terminal.until(b"first")
+        terminal.close()
+        assert terminal.process.wait(60) == 129
+    (turn,) = turns(shell)
+    assert turn.ending in ("cancelled", "client_gone")
+    assert texts(turn)[-1].startswith("answer: first ")
+
+
+def test_a_signal_that_is_ignored_stays_so(shell: Shell) -> None:
+    shell.tape("slow", said("first ", *("more " for _ in range(10)), "last"), gap=0.1)
+    with subprocess.Popen(
+        ["nohup", PROGRAM, "query", "-m", "slow", "x"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=shell.environment,
+        cwd=shell.home,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(6) == b"first "
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.read().endswith(b"last\n")
+    assert process.returncode == 0
 
 
 def test_a_reader_that_went_away_is_an_ending_too(shell: Shell) -> None:
@@ -250,6 +313,20 @@ def upstream(shell: Shell, url: str, dialect: str) -> None:
     (shell.home / "streamglot.toml").write_text(
         f'[server]\ndiscover = false\n[upstreams.one]\ndialect = "{dialect}"\nbase_url = "{url}"\n'
     )
+
+
+def test_a_reply_to_a_call_is_its_result(shell: Shell) -> None:
+    asked: list[bytes] = []
+    function = {"name": "weather", "arguments": "{}"}
+    call = chunk(tool_calls=[{"index": 0, "id": "c1", "type": "function", "function": function}])
+    with served(f"{call}{chunk('tool_calls')}{DONE}".encode(), "text/event-stream", asked=asked) as url:
+        upstream(shell, url, "openai_chat")
+        for command in ("query", "reply", "reply"):
+            assert shell.run(command, *(("-m", "one/c") if command == "query" else ()), "sunny").returncode == 0
+    sent = json.loads(asked[-1])["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert [message["content"] for message in sent if message["role"] == "tool"] == ["sunny", "sunny"]
+    assert shell.run("sessions", "show", turns(shell)[0].session_id).stdout.count("← sunny".encode()) == 2
 
 
 def test_a_reply_brings_signatures_back_to_who_made_them(shell: Shell) -> None:

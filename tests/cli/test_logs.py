@@ -17,7 +17,7 @@ from store.turns import answer, ask, assistant, call, result, take, thought, use
 from streamglot.cli.amounts import moment, seconds, shown_size, size
 from streamglot.errors import ConfigError
 from streamglot.events import StreamError, encode
-from streamglot.messages import Response
+from streamglot.messages import Message, Response, TextPart
 from streamglot.store import Started, Store, Wanted, schema
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -94,6 +94,9 @@ def test_lists_and_searches(shell: Shell) -> None:
     for wrong in (["--ending", "happy"], ["--since", "soon"], ["--since", "2001-99-01"]):
         assert shell.run("logs", "list", *wrong).returncode == 2
     assert shell.run("logs", "list", "--session", "none").returncode == 1
+    for nothing in ("", "*", "-zebras"):
+        done = shell.run("logs", "search", "--", nothing)
+        assert (done.returncode, b'must be there: two words "an exact phrase" -not' in done.stderr) == (1, True)
 
 
 def test_tables_are_for_people_and_safe(shell: Shell) -> None:
@@ -157,6 +160,56 @@ def test_a_turn_is_shown_whole(shell: Shell) -> None:
     assert shell.run("sessions", "show", "none").returncode == 1
 
 
+def test_a_session_is_shown_with_all_that_was_said(shell: Shell) -> None:
+    """Each word once, though every request repeats those before it; and those of another conversation under the same name."""
+    rule = Message("system", [TextPart("Be brief.")])
+
+    async def work(store: Store) -> str:
+        first = await take(store, ask(rule, user("apple?"), model="m"), answer(thought("hm"), "pear"), name="mine")
+        said = [rule, user("apple?"), assistant(" pear\n"), user("yes")]  # as a client repeats it
+        await take(store, ask(*said), answer("plum"), name="mine")
+        await take(store, ask(*said, assistant("plum"), user("yes")), answer("cherry"), name="mine")
+        await take(store, ask(user("an egg?")), answer("ham"), name="mine")
+        await take(store, ask(user("yes")), answer("salt"), name="mine")
+        await take(store, ask(user("yes")), answer("pepper"), name="mine")
+        await take(store, ask(user("why?")), answer(error=StreamError("refused", "no", "upstream", False, 400)), name="mine")
+        return first.session.id
+
+    out = shell.run("sessions", "show", in_store(shell, work)).stdout.decode()
+    said = [line for line in out.partition("\n\n")[2].splitlines() if line]
+    assert said == [
+        "system",
+        "Be brief.",
+        "user",
+        "apple?",
+        "assistant",
+        "hm",
+        "pear",
+        "user",
+        "yes",
+        "assistant",
+        "plum",
+        "user",
+        "yes",
+        "assistant",
+        "cherry",
+        "user",
+        "an egg?",
+        "assistant",
+        "ham",
+        "user",
+        "yes",
+        "assistant",
+        "salt",
+        "user",
+        "yes",
+        "assistant",
+        "pepper",
+        "user",
+        "why?",
+    ]
+
+
 def test_the_complete_response_of_a_turn(shell: Shell) -> None:
     first, second, _ = fill(shell)
     own = json.loads(shell.run("logs", "show", "--response", first).stdout)
@@ -182,6 +235,16 @@ def test_exports(shell: Shell) -> None:
     assert shell.run("logs", "export", "-o", "/dev/null/x").returncode == 2
     assert shell.run("logs", "export", first, "folder").returncode == 2
     assert shell.run("logs", "export", "--as-test").returncode == 2
+    kept = path.read_bytes()
+    for wrong in (("turn_none",), ("--ending", "nope"), ("--since", "someday")):
+        assert shell.run("logs", "export", *wrong, "-o", "out.jsonl").returncode in (1, 2)
+    assert path.read_bytes() == kept
+    link = shell.home / "link.jsonl"
+    link.symlink_to(path)
+    assert shell.run("logs", "export", first, "-o", "link.jsonl").returncode == 0
+    assert (link.is_symlink(), json.loads(path.read_bytes())["id"]) == (True, first)
+    assert json.loads(shell.run("logs", "export", first, "-o", "/dev/stdout").stdout)["id"] == first
+    assert not list(shell.home.glob(".*out.jsonl*"))
     with shell.started("logs", "export") as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -280,9 +343,13 @@ def test_prune(shell: Shell) -> None:
     assert len(listed(shell, "logs", "list")) == 3
     assert shell.run("logs", "prune", "--older-than", "0s", "--archive", "/dev/null/x", "--yes").returncode == 2
     assert len(listed(shell, "logs", "list")) == 3
+    assert shell.run("keys", "add", "a key", "--budget-tokens", "1").returncode == 0
+    done = shell.run("logs", "prune", "--older-than", "0s", "--yes")
+    assert (done.returncode, b"'a key'" in done.stderr, b"--forget-spending" in done.stderr) == (1, True, True)
+    assert len(listed(shell, "logs", "list")) == 3
     done = shell.run("logs", "prune", "--larger-than", "10GB", "--yes")
     assert done.stdout.startswith(b"0 turns removed")
-    with shell.terminal("logs", "prune", "--older-than", "0s", "--archive", "old.jsonl") as terminal:
+    with shell.terminal("logs", "prune", "--older-than", "0s", "--archive", "old.jsonl", "--forget-spending") as terminal:
         assert b"3 turns are kept" in terminal.until(b"Go on? [y/N]:")
         terminal.type("y\r")
         assert terminal.end() == 0
@@ -310,7 +377,9 @@ def test_keys(shell: Shell) -> None:
 
     assert in_store(shell, work) == ("ann", ["small*"], 60, 5.0, 30 * 86_400)
     assert shell.run("keys", "add", "ann").returncode == 1
-    shell.run("keys", "add", "bob\x1b[2J")
+    done = shell.run("keys", "add", "bob\x1b[2J")
+    assert (done.returncode, b"cannot have the name 'bob\\x1b[2J'" in done.stderr) == (1, True)
+    assert shell.run("keys", "add", "bob").returncode == 0
     out = shell.run("keys", "list").stdout
     assert b"models small*, 60 requests/min, $5 in 30 days" in out
     assert not CONTROLS.search(out)
@@ -322,6 +391,24 @@ def test_keys(shell: Shell) -> None:
     assert (done.returncode, b"no valid key 'ann'" in done.stderr) == (1, True)
     assert len(listed(shell, "keys", "list")) == 1
     assert len(listed(shell, "keys", "list", "--revoked")) == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [
+        (("--budget-tokens", "5000000000"), 2),
+        (("--tokens-per-minute", "3000000000"), 2),
+        (("--requests-per-minute", "99999999999999999999"), 2),
+        (("--budget-cost", "inf"), 1),
+        (("--budget-cost", "5", "--budget-per", "0d"), 1),
+        (("--budget-per", "30d"), 1),
+        (("--budget-cost", "5", "--budget-per", f"{'9' * 400}d"), 2),
+    ],
+)
+def test_limits_that_mean_nothing_are_refused(shell: Shell, limits: tuple[str, ...], status: int) -> None:
+    done = shell.run("keys", "add", "ann", *limits)
+    assert (done.returncode, done.stdout, b"Traceback" in done.stderr) == (status, b"", False)
+    assert done.stderr
 
 
 # --- the rest
@@ -346,6 +433,6 @@ def test_amounts_as_people_write_them() -> None:
     for text in ("", "d", "5", "5 parsecs", "-1d"):
         with pytest.raises(ConfigError):
             seconds(text)
-    for text in ("", "GB", "5 parsecs"):
+    for text in ("", "GB", "5 parsecs", "9" * 400, f"{'9' * 308}GB"):
         with pytest.raises(ConfigError):
             size(text)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from ..errors import ConfigError
+from ..errors import ConfigError, excerpt
 
 _AMOUNT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_557_600.0}
@@ -19,17 +21,11 @@ BYTES: Final = {
 
 
 def seconds(text: str) -> float:
-    number, unit = _amount(text, "a time")
-    if unit not in SECONDS:
-        raise ConfigError(f"{text!r} is no time; write 90s, 30m, 12h, 30d, 2w or 1y")
-    return number * SECONDS[unit]
+    return _amount(text, SECONDS, "time; write 90s, 30m, 12h, 30d, 2w or 1y")
 
 
 def size(text: str) -> int:
-    number, unit = _amount(text, "a size")
-    if unit not in BYTES:
-        raise ConfigError(f"{text!r} is no size; write 500MB, 1GB or 2GiB")
-    return int(number * BYTES[unit])
+    return int(_amount(text, BYTES, "size; write 500MB, 1GB or 2GiB"))
 
 
 def moment(text: str, now: float) -> float:
@@ -54,8 +50,9 @@ def shown_size(count: int) -> str:
     return f"{count} GB"
 
 
-def _amount(text: str, what: str) -> tuple[float, str]:
+def _amount(text: str, units: Mapping[str, float], what: str) -> float:
     found = _AMOUNT.fullmatch(text)
-    if found is None:
-        raise ConfigError(f"{text!r} is not {what}: write a number and its unit")
-    return float(found[1]), found[2].lower()
+    amount = float(found[1]) * units.get(found[2].lower(), math.nan) if found is not None else math.nan
+    if not math.isfinite(amount):
+        raise ConfigError(f"{excerpt(text)} is no {what}")
+    return amount

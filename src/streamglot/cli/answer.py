@@ -13,6 +13,7 @@ from ..events import Event, StreamEnd, StreamError
 from ..messages import Request, Response
 from ..stages import Collect
 from .cost import usage_line
+from .guard import Ended
 from .notebook import Notebook
 from .plain import PlainPrinter
 from .terminal import complain, is_terminal, neutral
@@ -52,7 +53,7 @@ class Look(Struct, kw_only=True):
 
 
 class Answered(Struct):
-    """What came, and the status to exit with: 0, 1 after an error, 130 after Ctrl-C."""
+    """What came, and the status to exit with: 0, 1 after an error, 130 after Ctrl-C, more if the program was ended."""
 
     response: Response
     status: int
@@ -94,13 +95,13 @@ def _show(stream: Stream, printer: Printer, box: Collect) -> int:
     try:
         for event in stream:
             take(event)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         stream.close()
         for event in stream.ending(StreamEnd("cancelled")):
             box.feed(event)
             if not isinstance(event, StreamEnd) or not isinstance(printer, PlainPrinter):
                 printer.feed(event)
-        return INTERRUPTED
+        return stop.status if isinstance(stop, Ended) else INTERRUPTED
     except StreamglotError as error:
         for event in stream.ending(error.as_event()):
             take(event)

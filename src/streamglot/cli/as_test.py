@@ -28,7 +28,8 @@ def run(turn: str, directory: Path) -> int:
         turn_id = await library.turn_id(turn)
         found = await library.queries.turn(turn_id)
         assert found is not None
-        frames = [piece for piece in await library.queries.raw(turn_id) if piece.direction == "up"]
+        heard = [piece for piece in await library.queries.raw(turn_id) if piece.direction.startswith("up")]
+        frames = [piece for piece in heard if piece.direction == heard[-1].direction]  # of the last attempt
         if not frames:
             raise RequestError(
                 f"the bytes of the turn {turn_id} were not kept: set `raw = true` under [store] (or "

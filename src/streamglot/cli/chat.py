@@ -16,8 +16,10 @@ from ..errors import ConfigError
 from ..messages import Message, TokenCounts
 from .answer import INTERRUPTED, Answered, Look, answer
 from .cost import usage_line
+from .guard import Ended, stoppable
 from .notebook import Notebook
 from .question import Question
+from .reply import with_results
 from .terminal import complain, is_terminal, neutral
 
 FENCE: Final = '"""'
@@ -81,7 +83,7 @@ class Chat:
 
     def _ask(self, message: Message) -> None:
         self._messages.append(message)
-        request = self._question.request(self._messages)
+        request = self._question.request(with_results(self._messages))
         self._question.attachments = []
         self._last = answer(self._client, request, self._look, self._book)
         self.status = 0 if self._last.status == INTERRUPTED else self._last.status
@@ -90,6 +92,8 @@ class Chat:
             self._messages.append(Message("assistant", parts))
         else:
             self._messages.pop()  # a question without an answer would stand before the next one
+        if self._last.status > INTERRUPTED:
+            raise Ended(self._last.status)
 
     # --- commands
 
@@ -137,6 +141,7 @@ class Chat:
             raise ConfigError(f"{name} cannot be written: {error.strerror or error}") from None
 
 
+@stoppable()
 def run(question: Question, look: Look, keeps: bool) -> int:
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     client = Client()
@@ -199,6 +204,8 @@ def _typed() -> Iterator[str]:
     while True:
         try:
             text = session.prompt()
+        except Ended:
+            raise
         except KeyboardInterrupt:
             continue  # it clears the line
         except EOFError:

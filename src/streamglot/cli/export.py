@@ -7,7 +7,8 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal
+from tempfile import NamedTemporaryFile
+from typing import IO, Literal
 
 from ..errors import ConfigError
 from ..store import export_jsonl, export_markdown, markdown
@@ -15,7 +16,6 @@ from ..store.export import detail_line
 from .library import Library, reading
 from .logs import Chosen
 from .machine import seen
-from .terminal import neutral
 
 
 def run(turn: str, chosen: Chosen, form: Literal["jsonl", "markdown"], output: Path | None) -> int:
@@ -47,19 +47,28 @@ async def _pages(library: Library, turn: str, chosen: Chosen, form: str) -> Asyn
 
 
 def _page(text: str) -> bytes:
-    """A page to read holds no control characters; the lines of JSON hold them all, as escapes."""
-    return f"{neutral(text)}\n".encode("utf-8", "replace")
+    return f"{text}\n".encode("utf-8", "replace")
 
 
 @contextmanager
-def _target(output: Path | None) -> Iterator[BinaryIO]:
-    """A file of conversations is for its owner only."""
+def _target(output: Path | None) -> Iterator[IO[bytes]]:
+    """A file of conversations is for its owner only. What was in it stays until all that is to be is written beside it."""
     if output is None:
         yield sys.stdout.buffer
         return
     try:
-        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        if output.exists() and not output.is_file():  # a pipe, a device
+            with output.open("wb") as file:
+                yield file
+            return
+        place = output.resolve()
+        with NamedTemporaryFile(dir=place.parent, prefix=f".{place.name[:64]}.", delete=False) as beside:
+            try:
+                yield beside.file
+                beside.close()
+                os.replace(beside.name, place)
+            except BaseException:
+                os.unlink(beside.name)
+                raise
     except OSError as error:
         raise ConfigError(f"{output} cannot be written: {error.strerror or error}") from None
-    with open(handle, "wb") as file:
-        yield file

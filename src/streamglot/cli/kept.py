@@ -19,6 +19,9 @@ app.add_typer(logs, name="logs")
 app.add_typer(sessions, name="sessions")
 app.add_typer(keys, name="keys")
 
+MOST = 2**31 - 1
+"""The largest limit of a key that every store takes."""
+
 
 class Form(StrEnum):
     jsonl = "jsonl"
@@ -88,7 +91,7 @@ def logs_search(
         chosen = Chosen(
             session=session, model=model, upstream=upstream, ending=ending, caller=caller, since=since, until=until, limit=limit
         )
-        chosen.words = " ".join(words)
+        chosen.words = " ".join(words) or " "  # which is refused: it is no word
         raise typer.Exit(listed(chosen, json))
 
 
@@ -154,13 +157,16 @@ def logs_prune(
     older_than: Annotated[str, typer.Option(help="Turns that started longer ago: 30d, 12h …", show_default=False)] = "",
     larger_than: Annotated[str, typer.Option(help="The oldest, until the rest is this small: 1GB …", show_default=False)] = "",
     archive: Annotated[Path | None, typer.Option(help="A file of JSON lines that gets them first.", show_default=False)] = None,
+    forget_spending: Annotated[
+        bool, typer.Option("--forget-spending", help="Even turns that count for the budget of a key: it can spend that again.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Removes turns for good. Nothing else ever does."""
     with guarded():
         from .prune import run
 
-        raise typer.Exit(run(older_than, larger_than, archive, yes))
+        raise typer.Exit(run(older_than, larger_than, archive, forget_spending, yes))
 
 
 @sessions.command("list")
@@ -195,11 +201,11 @@ def keys_add(
     models: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="A pattern of models that it may use; may be repeated.")
     ] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(min=1)] = None,
-    tokens_per_minute: Annotated[int | None, typer.Option(min=1)] = None,
-    concurrent: Annotated[int | None, typer.Option(min=1, help="Streams at once.")] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(min=1, max=MOST)] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(min=1, max=MOST)] = None,
+    concurrent: Annotated[int | None, typer.Option(min=1, max=MOST, help="Streams at once.")] = None,
     budget_cost: Annotated[float | None, typer.Option(min=0, help="What it may cost, in dollars.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(min=0, help="Tokens that it may use.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(min=0, max=MOST, help="Tokens that it may use.")] = None,
     budget_per: Annotated[str, typer.Option(help="The time that a budget is for: 30d, 24h …; ever, if left out.")] = "",
 ) -> None:
     """Makes a key and shows it, once."""

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from ..errors import ConfigError, RequestError
 from ..store import ENDINGS, Filter, TurnSummary, summary_line
 from ..store.export import detail_line
-from ..store.queries import RUNNING
+from ..store.queries import RUNNING, place_of
 from . import table
 from .amounts import moment, shown_time
 from .library import Library, reading, short
@@ -100,7 +100,7 @@ async def summaries(library: Library, which: Filter) -> AsyncIterator[TurnSummar
         if len(page) < PAGE:
             return
         left -= len(page)
-        which = structs.replace(which, before=page[-1].id)
+        which = structs.replace(which, before=place_of(page[-1]))
 
 
 def show(text: str, as_json: bool, response: bool, dialect: str) -> int:

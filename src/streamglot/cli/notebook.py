@@ -76,7 +76,7 @@ class Notebook:
     def go_on(self, session: Session, upstream: str, answers: list[Message]) -> None:
         """What is asked next belongs to this session, in which ``upstream`` had the last word."""
         self._talk.session, self._talk.answers = session, answers
-        self._talk.state = {upstream: session.state.get(upstream, {})}
+        self._talk.state = {upstream: session.told_by(upstream)}
 
     def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
         """Something that has to be known before anything else is done."""

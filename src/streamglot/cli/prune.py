@@ -15,7 +15,7 @@ from .library import Library, reading
 from .terminal import is_terminal
 
 
-def run(older_than: str, larger_than: str, archive: Path | None, yes: bool) -> int:
+def run(older_than: str, larger_than: str, archive: Path | None, forget_spending: bool, yes: bool) -> int:
     if not older_than and not larger_than:
         raise ConfigError("nothing says what may go: give --older-than 30d, --larger-than 1GB or both")
     age = seconds(older_than) if older_than else None
@@ -25,7 +25,9 @@ def run(older_than: str, larger_than: str, archive: Path | None, yes: bool) -> i
 
     async def work(library: Library) -> str:
         try:
-            done = await prune(library.database, older_than=age, most_bytes=most, archive=archive)
+            done = await prune(
+                library.database, older_than=age, most_bytes=most, archive=archive, forget_spending=forget_spending
+            )
         except OSError as error:
             raise ConfigError(f"{archive} cannot be written, nothing more is removed: {error.strerror or error}") from None
         archived = f", {done.archived} of them archived in {archive}" if archive is not None else ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from ..client import Client
 from ..errors import ConfigError
 from .answer import Look, answer
+from .guard import stoppable
 from .notebook import Notebook
 from .question import Question, spoken
 
 
+@stoppable()
 def run(words: list[str], question: Question, look: Look, keeps: bool) -> int:
     text = spoken(words)
     if not text and not question.attachments:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from ..client import Client
 from ..errors import ConfigError, RequestError
-from ..messages import Message, Request
+from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
 from .answer import Look, answer
+from .guard import stoppable
 from .notebook import Notebook, this_user
 from .question import Question, spoken
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 ANONYMOUS: Final = "anonymous:"
 """How the gateway calls those who come without a key of its own."""
+NOT_RUN: Final = "not run"
 
 
+@stoppable()
 def run(words: list[str], question: Question, look: Look, session: str, here: bool, keeps: bool) -> int:
     if session and here:
         raise ConfigError("--session names one conversation, and --here another")
@@ -41,10 +44,37 @@ def continued(turn: TurnDetail, question: Question, text: str) -> Request:
         said = [message for message in said if message.role not in ("system", "developer")]
     answers = turn.response.choices if turn.response is not None else []
     answered = [Message("assistant", choice.parts) for choice in answers[:1]]
-    request = question.request([*said, *answered, question.message(text)])
+    request = question.request(with_results([*said, *answered, question.message(text)]))
     request.model = request.model or turn.model
     request.tools = request.tools or turn.request.tools
     return request
+
+
+def with_results(messages: list[Message]) -> list[Message]:
+    """The conversation with a result for each call, without which providers refuse it. Calls are shown here and not run: what
+    is said after a single one is its result, and several were not run."""
+    whole: list[Message] = []
+    calls: dict[str, ToolCallPart] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCallPart) and part.kind != "server":  # a provider that runs its own tools needs no result
+                calls[part.call_id] = part
+            elif isinstance(part, ToolResultPart):
+                calls.pop(part.call_id, None)
+        if not calls or message.role != "user":
+            whole.append(message)
+            continue
+        words = [part for part in message.parts if isinstance(part, (TextPart, MediaPart))]
+        alone = len(calls) == 1 and len(words) == len(message.parts)
+        whole.append(Message("tool", [_result(call, words if alone else [TextPart(NOT_RUN)]) for call in calls.values()]))
+        if not alone:
+            whole.append(message)
+        calls.clear()
+    return whole
+
+
+def _result(call: ToolCallPart, content: list[TextPart | MediaPart]) -> ToolResultPart:
+    return ToolResultPart(call.call_id, [*content], name=call.name, kind=call.kind)
 
 
 async def _last(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
@@ -67,4 +97,5 @@ async def _last(store: Store, session: str, here: bool) -> tuple[TurnDetail, Ses
             "and what was said is kept unless store.content is false"
         )
     owned = await store.find_session(Wanted(caller=turn.caller, name=turn.session_id), turn.request)
+    owned.previous = turn.id
     return turn, owned, await store.answers(owned)

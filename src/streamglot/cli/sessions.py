@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 
 import msgspec
+from msgspec import structs
 
+from ..messages import Message
 from ..store import Filter, SessionSummary, TurnDetail, TurnSummary
+from ..store.conversation import normal
 from . import table
 from .amounts import shown_time
 from .cost import money
@@ -37,14 +41,14 @@ def listed(caller: str | None, here: bool, limit: int, as_json: bool) -> int:
 
 
 def show(text: str, as_json: bool) -> int:
-    async def work(library: Library) -> tuple[SessionSummary | None, list[TurnSummary], TurnDetail | None]:
+    async def work(library: Library) -> tuple[SessionSummary | None, list[TurnSummary], list[TurnDetail]]:
         session_id = await library.session_id(text)
-        turns = [turn async for turn in summaries(library, Filter(session_id=session_id, limit=sys.maxsize))]
-        last = await library.lookup.last_answered(session_id=session_id)
-        detail = await library.queries.turn(last.turn_id) if last is not None else None
-        return await library.queries.session(session_id), turns[::-1], detail
+        turns = [turn async for turn in summaries(library, Filter(session_id=session_id, limit=sys.maxsize))][::-1]
+        told = Told()
+        said = [] if as_json else [told.news(detail) for turn in turns if (detail := await library.queries.turn(turn.id))]
+        return await library.queries.session(session_id), turns, said
 
-    session, turns, last = reading(work)
+    session, turns, said = reading(work)
     if as_json:
         facts = msgspec.to_builtins(session) if session is not None else {}
         sys.stdout.buffer.write(seen(msgspec.json.encode({**facts, "turns": turns}) + b"\n"))
@@ -53,9 +57,39 @@ def show(text: str, as_json: bool) -> int:
         directory = f" in {session.directory}" if session.directory else ""
         print(table.one_line(f"{session.id}{directory}, since {shown_time(session.started)}; cost: {money(session.cost)}"))
     show_turns(turns)
-    if last is not None:
-        Transcript(last).print_said()
+    for turn in said:
+        Transcript(turn).print_said()
     return 0
+
+
+class Told:
+    """What was shown of a session already. Each request repeats what was said before it, or is the beginning of another
+    conversation; clients edit what they repeat, so it is known by its words."""
+
+    def __init__(self) -> None:
+        self._times: Counter[tuple[str, bytes]] = Counter()
+
+    def news(self, turn: TurnDetail) -> TurnDetail:
+        """The turn with those messages of its request that were not there before, and all that came after the last answer."""
+        if turn.request is None:
+            return turn
+        asked = turn.request.messages
+        answered = max((place for place, message in enumerate(asked) if message.role == "assistant"), default=-1)
+        times: Counter[tuple[str, bytes]] = Counter()
+        new: list[Message] = []
+        for place, message in enumerate(asked):
+            words = _words(message)
+            times[words] += 1
+            if times[words] > self._times[words] or (place > answered and message.role in ("user", "tool")):
+                new.append(message)
+        for choice in turn.response.choices if turn.response is not None else ():
+            times[_words(Message("assistant", choice.parts))] += 1
+        self._times |= times
+        return structs.replace(turn, request=structs.replace(turn.request, messages=new))
+
+
+def _words(message: Message) -> tuple[str, bytes]:
+    return message.role, normal(message.parts)
 
 
 def _row(session: SessionSummary) -> list[str]:

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .terminal import is_terminal, neutral
+from ..characters import one_line as one_line
+from .terminal import is_terminal
 
 PIPE_COLUMNS: Final = 10_000
 """A pipe has no width."""
@@ -26,7 +27,3 @@ def show(names: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[
         table.add_row(*(Text(one_line(cell), no_wrap=True, overflow="ellipsis") for cell in row))
     console = Console(file=sys.stdout, highlight=False, force_terminal=terminal, width=None if terminal else PIPE_COLUMNS)
     console.print(table)
-
-
-def one_line(text: str) -> str:
-    return " ".join(neutral(text).split())
