@@ -6,14 +6,19 @@ import os
 import pwd
 import shutil
 import socket
+import sqlite3
 import subprocess
 import tempfile
 import time
 import warnings
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
+
+from streamglot.store.database import WRITE_LOCK
 
 ADDRESS = "STREAMGLOT_TEST_POSTGRES"
 
@@ -84,7 +89,38 @@ class Postgres:
         return f"{self.url.rpartition('/')[0]}/{name}"
 
 
+@asynccontextmanager
+async def writing(url: str) -> AsyncIterator[None]:
+    """Somebody else writes meanwhile, and lets nobody."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as locker:
+            locker.execute("BEGIN IMMEDIATE")
+            yield
+        return
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(f"SELECT pg_advisory_lock({WRITE_LOCK})")
+        yield
+    finally:
+        await connection.close()
+
+
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """The address of a Valkey that is not there: whoever connects is refused."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"redis://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@contextmanager
+def frozen() -> Iterator[str]:
+    """The address of one that takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield f"redis://127.0.0.1:{silent.getsockname()[1]}"

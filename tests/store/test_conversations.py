@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
-from streamglot.events import Echo, Extra
-from streamglot.messages import Message, Part, ReasoningPart, Request, TextPart, ToolCallPart, ToolResultPart
+from streamglot.events import Echo, Extra, StreamError
+from streamglot.messages import Message, Part, ReasoningPart, Response, TextPart, ToolCallPart, ToolResultPart
 from streamglot.store import Finished, Store, StoreSettings, Wanted, conversation, wanted
 from streamglot.store.conversation import alike, normal
 
@@ -228,26 +230,107 @@ async def test_explicit_names_belong_to_their_caller(url: str) -> None:
 
 
 @asynchronous
-async def test_state_of_a_provider_is_learned(url: str) -> None:
+async def test_state_of_a_provider_is_that_of_the_turn_before(url: str) -> None:
+    """It knows nothing of a branch, of an answer that was thrown away, or of what another one answered."""
     store = await Store.open(StoreSettings(url=url))
     turn = await begin(store, ask(user("x")), name="s")
     turn.learn("web", Extra("qwen_web", {"chat_id": "chat-123", "parent_id": "p-1", "nested": {"no": 1}}))
     turn.learn("web", Extra("qwen_web", {"parent_id": "p-2"}))
     turn.finish(Finished(ending="end", response=answer("y"), upstream="web"))
-    expected = {"web": {"chat_id": "chat-123", "parent_id": "p-2"}}
-    assert (await store.find_session(Wanted(name="s"), Request())).state == expected
+    said = [user("x"), assistant("y")]
+    for again in (False, True):
+        if again:
+            await store.close()
+            store = await Store.open(StoreSettings(url=url))
+        following = await store.find_session(Wanted(name="s"), ask(*said, user("z")))
+        assert (following.previous, following.told_by("web")) == (turn.id, {"chat_id": "chat-123", "parent_id": "p-2"})
+        for history in ([user("x")], [user("other words"), assistant("other"), user("z")]):
+            branch = await store.find_session(Wanted(name="s"), ask(*history))
+            assert (branch.id, branch.told_by("web")) == (turn.session.id, {})
+        assert (await store.find_session(Wanted(name="other"), ask(*said, user("z")))).told_by("web") == {}
+    elsewhere = await begin(store, ask(*said, user("z")), name="s")
+    elsewhere.finish(Finished(ending="end", response=answer("w"), upstream="another"))
+    missed = await store.find_session(Wanted(name="s"), ask(*said, user("z"), assistant("w"), user("v")))
+    assert (missed.previous, missed.told_by("web")) == (elsewhere.id, {}), "it was not told what another one was"
+    back = await store.find_session(Wanted(name="s"), ask(*said, user("z again")))
+    assert back.told_by("web")["parent_id"] == "p-2"
     await store.close()
-    again = await Store.open(StoreSettings(url=url))
-    assert (await again.find_session(Wanted(name="s"), Request())).state == expected
-    assert (await again.find_session(Wanted(name="other"), Request())).state == {}
-    elsewhere = await begin(again, ask(user("z")), name="s")
-    elsewhere.finish(Finished(ending="end", response=answer("y"), upstream="another"))
-    missed = await again.find_session(Wanted(name="s"), Request())
-    assert missed.told_by("web") == {}, "it was not told what another one was"
-    back = await begin(again, ask(user("z")), name="s")
-    back.learn("web", Extra("qwen_web", {"parent_id": "p-3"}))
-    assert back.session.told_by("web")["parent_id"] == "p-3"
-    await again.close()
+
+
+@asynchronous
+async def test_the_longest_history_is_gone_on_from_wherever_it_is(url: str) -> None:
+    """An older conversation is in the database, and a newer one that began alike in memory; or many newer ones did."""
+    store = await Store.open(StoreSettings(url=url))
+    await take(store, ask(user("hi")), answer("Hello"))
+    deep = await take(store, ask(user("hi"), assistant("Hello"), user("which bank?")), answer("The left one"))
+    await store.close()
+    store = await Store.open(StoreSettings(url=url))
+    history = [user("hi"), assistant("Hello"), user("which bank?"), assistant("The left one"), user("why?")]
+    for others in (1, 25):
+        for _ in range(others):
+            await take(store, ask(user("hi")), answer("Hello"))
+        assert (await store.find_session(Wanted(), ask(*history))).previous == deep.id
+    await store.close()
+    store = await Store.open(StoreSettings(url=url))
+    assert (await store.find_session(Wanted(), ask(*history))).previous == deep.id
+    await store.close()
+
+
+@asynchronous
+async def test_three_that_began_alike_and_go_on_at_once_stay_three(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    alike_turns = [await take(store, ask(user("hi")), answer("Hello")) for _ in range(3)]
+    found = [await store.find_session(Wanted(), ask(user("hi"), assistant("Hello"), user(str(n)))) for n in range(3)]
+    assert {session.id for session in found} == {turn.session.id for turn in alike_turns}
+    await store.close()
+
+
+@asynchronous
+async def test_an_answer_that_another_process_is_about_to_write(url: str) -> None:
+    one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
+    await one.process.recover()
+    turn = await begin(two, ask(user("x")), name="thread:1")
+    loose = await begin(two, ask(user("y")))
+    await two.writer.flush()
+    asyncio.get_running_loop().call_later(0.1, turn.finish, Finished(ending="end", response=answer("eins"), upstream="one"))
+    asyncio.get_running_loop().call_later(0.1, loose.finish, Finished(ending="end", response=answer("zwei"), upstream="one"))
+    following, unnamed = await asyncio.gather(
+        one.find_session(Wanted(name="thread:1"), ask(user("x"), assistant("eins"), user("and?"))),
+        one.find_session(Wanted(), ask(user("y"), assistant("zwei"), user("and?"))),
+    )
+    assert (following.previous, unnamed.previous) == (turn.id, loose.id)
+    await one.close()
+    await two.close()
+
+
+@asynchronous
+async def test_the_last_turn_of_a_conversation(url: str) -> None:
+    """The one that runs, or else the last that has an answer: who got none asks again."""
+    store = await Store.open(StoreSettings(url=url))
+    first = await take(store, ask(user("x")), answer("eins"), name="conversation:c")
+    assert await store.last_turn(first.session) == (first.id, True)
+    failed = await begin(store, ask(user("y")), name="conversation:c")
+    assert await store.last_turn(first.session) == (failed.id, False)
+    failed.finish(Finished(ending="error", response=Response(error=StreamError("x", "it broke"))))
+    assert await store.last_turn(first.session) == (first.id, True)
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        [call("c1")],
+        [call("other id")],
+        [TextPart("A summary of it, in other words"), call("c1")],
+        [call("c2", "write"), call("c1")],
+    ],
+)
+def test_an_answer_is_known_by_its_calls(echo: list[Part]) -> None:
+    said: list[Part] = [TextPart("Let me look at the file that you named, and at nothing else. " * 3), call("c1")]
+    if len(echo) == 2 and isinstance(echo[0], ToolCallPart):
+        said.append(call("c2", "write"))
+    assert alike(normal(said), normal(echo))
+    assert not alike(normal(said), normal([call("c1", "write")]))
 
 
 def test_reasoning_part_is_nothing_to_the_hash() -> None:

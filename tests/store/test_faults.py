@@ -10,12 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
-from store.servers import Postgres
+from store.servers import Postgres, writing
 from store.turns import answer, ask, assistant, asynchronous, begin, take, thought, user
 from streamglot.errors import ConfigError
-from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, StoreUnavailable, Wanted, writer
+from streamglot.store import (
+    Filter,
+    Finished,
+    Session,
+    Started,
+    Store,
+    StoreSettings,
+    StoreUnavailable,
+    Wanted,
+    database,
+    schema,
+    writer,
+)
 from streamglot.store.recent import Recent, Seen
 from streamglot.store.sessions import Sessions
 from waiting import PATIENCE, soon
@@ -122,7 +134,7 @@ async def test_postgresql_is_gone_for_ten_seconds(postgres: Postgres) -> None:
     try:
         during = await stream_for(store, OUTAGE_SECONDS, "during")
         await soon(lambda: store.report().failing)
-        assert store.sessions.missed > 0
+        assert store.report().missed == store.sessions.missed > 0
     finally:
         await asyncio.to_thread(postgres.start)
     after = await stream_for(store, 0.5, "after")
@@ -164,6 +176,66 @@ async def test_a_file_that_was_replaced(tmp_path: Path) -> None:
 
 
 @asynchronous
+async def test_it_starts_while_somebody_else_writes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "CONNECT_SECONDS", 0.2)
+    before = await Store.open(StoreSettings(url=url))
+    await take(before, ask(user("before")), answer("x"))
+    await before.close()
+    async with writing(url):
+        store = await Store.open(StoreSettings(url=url))
+        assert [turn.title for turn in await store.queries.turns()] == ["before"]
+        turn = await begin(store, ask(user("during")))
+    await store.writer.flush()
+    ours = schema.processes.c.id == store.process.id
+    assert len(await store.database.fetch(select(schema.processes).where(ours))) == 1  # whose turns must not stay open
+    turn.finish(Finished(ending="end"))
+    await store.close()
+
+
+@asynchronous
+async def test_closing_with_a_database_that_does_not_even_say_no(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is frozen, or behind a network that is gone. All that must ask it gives up together."""
+    monkeypatch.setattr(writer, "SILENT_SECONDS", 0.1)
+    said: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=url), said.append)
+
+    async def hang(*_: object) -> Any:
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        for way in ("read", "write", "close"):
+            patch.setattr(store.database._engines, way, hang)
+        store.buffer.open("turn_1", "", lambda: None, lambda: None)
+        await take(store, ask(user("lost")), answer("x"))
+        await soon(lambda: store.report().failing)
+        assert store.report().failures == 0
+        async with asyncio.timeout(PATIENCE):
+            report = await store.close(seconds=1.0)
+    assert report.dropped == {"starts": 1, "endings": 1, "streams": 2}
+    assert said[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
+    await store.database._engines.close()
+
+
+@asynchronous
+async def test_closing_writes_everything_whatever_else_fails(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=url, commit_seconds=60), said.append)
+
+    async def fail(*_: object) -> Any:
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(store.buffer, "close", fail)
+    monkeypatch.setattr(store.process, "end", fail)
+    await take(store, ask(user("kept")), answer("x"))
+    report = await store.close()
+    assert report.written == {"starts": 1, "endings": 1}
+    assert [line["event"] for line in said] == ["store_fault", "store_fault"]
+    again = await Store.open(StoreSettings(url=url))
+    assert [turn.title for turn in await again.queries.turns()] == ["kept"]
+    await again.close()
+
+
+@asynchronous
 async def test_closing_with_a_database_that_does_not_come_back(tmp_path: Path) -> None:
     said: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
@@ -185,7 +257,7 @@ async def test_closing_writes_everything(url: str) -> None:
     session = await store.find_session(Wanted(name="one"), ask())
     for number in range(5 * writer.BATCH_ENTRIES // 2):
         store.start(session, Started(request=ask(user(str(number))))).finish(Finished(ending="end"))
-    report = await store.close()
+    report = await store.close(PATIENCE)
     assert report.written == {"starts": 5000, "endings": 5000}
     assert report.queued == 0
 

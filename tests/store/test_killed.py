@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from sqlalchemy import select
+import pytest
+from sqlalchemy import select, text
 
 from store.child import STREAMS
 from store.turns import ask, asynchronous, begin, user
@@ -106,6 +107,24 @@ async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
     assert (only.ending, only.error) == ("end", None)
     await one.close()
     await two.close()
+
+
+@pytest.mark.parametrize("body", ["'no message'", "CAST(X'ff' AS TEXT)"])
+@asynchronous
+async def test_a_message_that_cannot_be_read_is_left_out(url: str, body: str) -> None:
+    if body.startswith("CAST") and not url.startswith("sqlite"):
+        pytest.skip("PostgreSQL takes no text that is none")
+    dead, living = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
+    await begin(dead, ask(user("gone")), name="gone")
+    await begin(dead, ask(user("found")), name="found")
+    await dead.writer.flush()
+    await dead.database.execute(text(f"UPDATE messages SET body = {body} WHERE body LIKE '%gone%'"))
+    mine = schema.processes.c.id == dead.process.id
+    await dead.database.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=1.0))
+    assert await living.process.recover() == 2
+    assert [turn.title for turn in await living.queries.turns(Filter(search="found"))] == ["found"]
+    await dead.close()
+    await living.close()
 
 
 @asynchronous

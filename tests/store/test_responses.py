@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import func, select
 
 from store.turns import answer, ask, asynchronous, begin, take, user
+from streamglot.errors import RequestError
 from streamglot.store import Filter, Finished, Store, StoreSettings, Wanted, prune, schema
 
 
@@ -82,5 +84,6 @@ async def test_sessions_page_by_page(url: str) -> None:
     while page := await store.queries.sessions("me", 2, before=found[-1] if found else ""):
         found += [session.id for session in page]
     assert found == everything
-    assert await store.queries.sessions("me", before="ses_none") == []
+    with pytest.raises(RequestError, match="last_id"):
+        await store.queries.sessions("me", before="ses_none")
     await store.close()

@@ -10,14 +10,19 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 
+from store.servers import writing
 from store.turns import answer, ask, asynchronous, take, user
 from streamglot.errors import ConfigError
-from streamglot.store import Database, Filter, Store, StoreSettings, schema
+from streamglot.store import Database, Filter, Store, StoreSettings, default_url, schema
+from streamglot.store import database as database_module
 from streamglot.store import rows as rows_module
 from streamglot.store.migrations import HEAD
 from streamglot.store.rows import rows_of
+from streamglot.store.search import matches
+from streamglot.store.wording import wording
+from waiting import PATIENCE
 
 
 def test_the_newest_version_is_known_by_its_name() -> None:
@@ -59,7 +64,7 @@ async def test_the_first_version_is_brought_up_with_all_it_holds(url: str) -> No
             "asked": b"q%d" % number,
             "said": b"a%d" % number,
             "question": f'{{"role":"user","parts":[{{"type":"text","text":"Question {number} of the past"}}]}}',
-            "answer": f'{{"role":"assistant","parts":[{{"type":"text","text":"Zebra {number}"}}]}}',
+            "answer": f'{{"role":"assistant","parts":[{{"type":"text","text":"Zebra {number}, bei der Straße; 斑马"}}]}}',
         }
         for statement in statements:
             used = {name: value for name, value in values.items() if f":{name}" in statement}
@@ -69,9 +74,43 @@ async def test_the_first_version_is_brought_up_with_all_it_holds(url: str) -> No
     assert [turn.id for turn in await store.queries.turns()] == ["turn_2", "turn_1", "turn_0"]
     assert len(await store.queries.turns(Filter(search="zebra"))) == 3
     assert [turn.id for turn in await store.queries.turns(Filter(search='zebra "question 1"'))] == ["turn_1"]
+    for words in ("strasse", "马", "斑马"):
+        assert len(await store.queries.turns(Filter(search=words))) == 3
     await take(store, ask(user("new")), answer("zebra too"))
     await store.writer.flush()
     assert len(await store.queries.turns(Filter(search="zebra"))) == 4
+    await store.close()
+
+
+@asynchronous
+async def test_texts_of_before_become_words(url: str) -> None:
+    """Some of them were indexed on SQLite, some not yet, and some go before they are."""
+    database = await Database.open(url, revision="0004")
+    bodies = ["straße und café: 3.14", "我喜欢猫和狗", "zebra", "x" * 3000, *("filler, filler" for _ in range(600)), "हिन्दी"]
+    question = text("INSERT INTO texts (number, turn_id, body) VALUES (:number, :turn, :body)")
+    rows = [{"number": number, "turn": f"turn_{number}", "body": body} for number, body in enumerate(bodies, 1)]
+    await database.execute(question, rows)
+    if database.is_sqlite:
+        await database.execute(text("INSERT INTO search(rowid, body) SELECT number, body FROM texts WHERE number <= 2"))
+        await database.execute(text("UPDATE indexed SET number = 2"))
+    await database.close()
+    store = await Store.open(StoreSettings(url=url))
+    database = store.database
+    kept = [row.body for row in await database.fetch(select(schema.texts).order_by(schema.texts.c.number))]
+    assert kept == [wording(body) for body in bodies]
+    await database.execute(text("DELETE FROM texts WHERE turn_id = 'turn_3'"))
+
+    async def found(words: str) -> list[str]:
+        await store.queries.indexing.catch_up()
+        return [row.turn_id for row in await database.fetch(matches(words, database.is_sqlite))]
+
+    for words, turn in (("STRASSE cafe", 1), ("3.14", 1), ("猫和狗", 2), ("x" * 3000, 4), ("हिन्दी", 605)):
+        assert await found(words) == [f"turn_{turn}"], words[:20]
+    assert (len(await found("filler")), await found("zebra"), await found("हिन")) == (600, [], [])
+    await database.execute(text("DELETE FROM texts WHERE turn_id IN ('turn_2', 'turn_605')"))
+    assert await found("猫") == await found("हिन्दी") == []
+    if database.is_sqlite:
+        await database.execute(text("INSERT INTO search(search, rank) VALUES ('integrity-check', 1)"))
     await store.close()
 
 
@@ -91,6 +130,45 @@ async def test_several_processes_that_start_at_once_make_it_once(url: str) -> No
     databases = await asyncio.gather(*(Database.open(url) for _ in range(4)))
     for database in databases:
         await database.close()
+
+
+@asynchronous
+async def test_who_finds_it_as_it_should_be_writes_nothing(tmp_path: Path) -> None:
+    """Not even a setting of a connection."""
+    url, log = f"sqlite:///{tmp_path}/s.db", tmp_path / "s.db-wal"
+    first = await Database.open(url)
+    (pages,) = await first.fetch(text("PRAGMA auto_vacuum"))
+    assert pages[0] == 2  # what is pruned can be given back
+    size = log.stat().st_size
+    second = await Database.open(url)
+    await asyncio.gather(*(second.fetch(text("SELECT count(*) FROM turns")) for _ in range(10)))
+    assert log.stat().st_size == size
+    await second.close()
+    await first.close()
+
+
+@asynchronous
+async def test_who_must_change_it_waits_for_who_writes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "LOCK_SECONDS", 0.2)
+    first = await Database.open(url, revision="0001")
+    async with writing(url):
+        with pytest.raises(ConfigError, match=rf"must be brought to version {HEAD}, and another process writes to it"):
+            await Database.open(url)
+        monkeypatch.setattr(database_module, "LOCK_SECONDS", PATIENCE)
+        waits = [asyncio.ensure_future(Database.open(url)) for _ in range(2)]
+        await asyncio.sleep(0)
+    for database in (first, *await asyncio.gather(*waits)):
+        await database.close()
+
+
+@pytest.mark.parametrize("name", ["with space", "per%20cent", "quest?ion", "ha#sh", "ünï"])
+@asynchronous
+async def test_a_data_directory_may_have_any_name(tmp_path: Path, name: str) -> None:
+    database = await Database.open(default_url({"XDG_DATA_HOME": str(tmp_path / name)}))
+    assert database.file == tmp_path / name / "streamglot" / "streamglot.db"
+    assert database.file.exists()
+    await database.close()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_an_empty_batch_is_no_rows() -> None:

@@ -11,7 +11,7 @@ it: what happens is handed over, a writer commits it every fifth of a second, an
 
     turn = store.start(session, Started(caller=..., request=request, dialect=..., model=..., probe=is_probe(request)))
     asked = restore_echoes(request, answers, provider=upstream.name)                    # for each upstream that is asked
-    state = session.state.get(upstream.name, {})                                        # what it told us in earlier turns
+    state = session.told_by(upstream.name)                                              # what it told us in the turn before
     turn.frame("up", seconds, chunk)                                                    # each read, if ``raw``
     turn.learn(upstream.name, event)                                                    # each Extra of the upstream's dialect
     turn.finish(Finished(ending=..., response=collected, upstream=..., upstream_request=asked, ...))   # always, in a finally

@@ -10,7 +10,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, Table, bindparam, case, delete, func, select
 
 from . import schema
-from .database import Database
+from .database import Database, StoreUnavailable
+from .processes import Process
 from .rows import Row, Rows
 
 KNOWN: Final = 20_000
@@ -21,8 +22,9 @@ _EPOCH: Final = select(func.coalesce(func.max(schema.epochs.c.number), 0))
 
 
 class Commit:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, process: Process) -> None:
+        self._database, self._process = database, process
+        self._generation = 0
         self._known: OrderedDict[Hashable, None] = OrderedDict()
         self._epoch = -1
         insert = database.insert
@@ -61,15 +63,26 @@ class Commit:
         ):
             self._statements[table.name] = _Statement(database, database.insert_new(table), table)
 
+    @property
+    def generation(self) -> int:
+        """Of the database that rows are to be made for."""
+        return self._database.generation
+
     async def __call__(self, rows: Rows) -> None:
         """Messages and nodes go in by their order: two processes that write the same ones never wait for each other."""
         for mark in await self._database.write(lambda connection: self._write(connection, rows)):
             self._known[mark] = None
+        self._generation = rows.generation
         while len(self._known) > KNOWN:
             self._known.popitem(last=False)
 
     def _write(self, connection: Connection, rows: Rows) -> list[Hashable]:
-        """What is known to be there from now on."""
+        """What is known to be there from now on. Of a database that was put in the place of ours, nothing is."""
+        if rows.generation != self.generation:
+            raise StoreUnavailable(f"the database {self._database.shown} was replaced by another one")
+        if rows.generation != self._generation:
+            self._known.clear()
+            self._process.sign_in(connection)
         if rows.messages or rows.nodes or rows.sessions:
             epoch = connection.execute(_EPOCH).scalar_one()
             if epoch != self._epoch:

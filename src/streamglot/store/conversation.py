@@ -33,6 +33,8 @@ ALIKE: Final = 0.6
 """An echo this much like the answer is an edit of it; less is another answer to the same words."""
 SHINGLE: Final = 6
 """Two texts are compared by their pieces of so many bytes: an edit touches few of them."""
+CALL: Final = b"\x01"
+"""Before each call in the normal form of an answer."""
 _SPACE: Final = b" \t\r\n\x0b\x0c"
 _THOUGHT: Final = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 
@@ -91,7 +93,7 @@ def normal(parts: Iterable[Part]) -> bytes:
             case TextPart() | RefusalPart():
                 words.append(_squeezed(part.text))
             case ToolCallPart(kind="function" | "custom"):
-                rest.append(b"\x01" + part.name.encode("utf-8", "replace") + b"\x02" + _arguments(part.arguments))
+                rest.append(CALL + part.name.encode("utf-8", "replace") + b"\x02" + _arguments(part.arguments))
             case ToolResultPart(kind="function" | "custom"):
                 rest.append(b"\x03" + _squeezed(part.text) + b"\x04" * _media(part.content))
             case MediaPart():
@@ -102,9 +104,13 @@ def normal(parts: Iterable[Part]) -> bytes:
 
 
 def alike(answer: bytes, echo: bytes) -> bool:
-    """Is this echo an edit of this answer? One that was cut is, if more than its beginning is there."""
+    """Is this echo an edit of this answer? One that was cut is, if more than its beginning is there; so is one with the same
+    calls, whatever became of the words beside them."""
     if not answer or not echo:
         return False
+    calls = sorted(answer.split(CALL)[1:])
+    if calls and calls == sorted(echo.split(CALL)[1:]):
+        return True
     short, long = sorted((answer, echo), key=len)
     if long.startswith(short):
         return len(short) * 10 > len(long)

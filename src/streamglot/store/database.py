@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from ..errors import ConfigError, StreamglotError
-from .engines import CONNECT_SECONDS, engines
+from .engines import ANSWER_SECONDS, BUSY_SECONDS, CONNECT_SECONDS, engines
 from .migrations import HEAD
 from .place import engine_url
 
@@ -25,8 +26,13 @@ WRITE_LOCK: Final = 0x5347_4C54
 """Of PostgreSQL: shared by who writes turns, taken alone by who prunes or migrates."""
 _PASSING_CLASSES: Final = ("08", "25", "40", "53", "55", "57", "58")
 """Classes of SQLSTATE that a later attempt may not meet: connection, read-only, conflict, full, busy, stopped, system."""
-_OUR_OWN: Final = ("no such", "near ", "table ", "too many")
+_OUR_OWN: Final = ("no such column", "no such function", "near ", "table ", "too many")
 """How SQLite begins what it says of a bad question; all else that it calls operational is about the file."""
+_LOCK_NOT_AVAILABLE: Final = "55P03"
+_NOT_OURS: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+"""What SQLite says of a file that is damaged, or no database at all."""
+LOCK_SECONDS: Final = 10.0
+"""So long is waited for who holds the lock, where nothing goes on without it."""
 
 
 class StoreUnavailable(StreamglotError):
@@ -37,13 +43,21 @@ class StoreUnavailable(StreamglotError):
     retryable = True
 
 
+class StoreLocked(StoreUnavailable):
+    """Somebody else writes, and takes long over it."""
+
+
 class Database:
+    """``generation`` counts the databases that stood in this place, where one was put there while we had it open: what was
+    written before is not in it."""
+
     def __init__(self, place: URL) -> None:
         self._engines = engines(place)
         self._place = place
         self.dialect = self._engines.dialect
         self.is_sqlite = self.dialect.name == "sqlite"
         self.file = Path(place.database or "") if self.is_sqlite else None
+        self.generation = 1
         self._inode = 0
         self._turn = asyncio.Lock()
         self._questions: set[asyncio.Task[Sequence[Row[Any]]]] = set()
@@ -73,17 +87,34 @@ class Database:
     # --- versions
 
     async def _upgrade(self, revision: str = "head") -> None:
+        """Most databases are as they should be: to see that, nobody who writes has to be waited for."""
+
         def bring_up(connection: Connection) -> None:
             if not self.is_sqlite:
-                connection.execute(text(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})"))
+                connection.execute(_lock(alone=True, seconds=LOCK_SECONDS))
             _migrate(connection, revision, self.shown)
 
-        try:
-            await self._engines.write(bring_up)
-        except (DBAPIError, OSError) as error:
-            raise ConfigError(f"the database {self.shown} cannot be opened: {_reason(error)}") from None
-        if self.file is not None:
-            self._inode = self.file.stat().st_ino
+        async def bring() -> None:
+            if await self._engines.read(_versions) != {HEAD}:
+                await self._engines.write(bring_up)
+
+        until = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                inode = self.file.stat().st_ino if self.file is not None else 0
+                await bring()
+            except (DBAPIError, OSError) as error:
+                if not _locked(error):
+                    raise ConfigError(f"the database {self.shown} cannot be opened: {_reason(error)}") from None
+                if time.monotonic() > until:
+                    raise ConfigError(
+                        f"the database {self.shown} must be brought to version {HEAD}, and another process writes to it all the "
+                        "time: wait until that is done, or stop it, and start again"
+                    ) from None
+                await asyncio.sleep(BUSY_SECONDS / 10)
+            else:
+                self._inode = inode
+                return
 
     @property
     def shown(self) -> str:
@@ -114,27 +145,39 @@ class Database:
         that does not take it now is a StoreUnavailable."""
 
         def locked(connection: Connection) -> T:
-            shared = "" if alone else "_shared"
-            connection.execute(text(f"SELECT pg_advisory_xact_lock{shared}({WRITE_LOCK})"))
+            connection.execute(_lock(alone, ANSWER_SECONDS if alone else CONNECT_SECONDS))
             return work(connection)
 
         async with self._turn:
             await self._look_for_file()
             with self._asked():
-                return await self._engines.write(work if self.is_sqlite else locked)
+                try:
+                    return await self._engines.write(work if self.is_sqlite else locked)
+                except DBAPIError as error:
+                    if _foreign(error):
+                        self._inode = 0  # what stands there is not what we opened, or no longer: the next who writes opens it
+                    raise
 
     async def execute(self, statement: Executable, parameters: Any = None) -> int:
         """One statement that writes. How many rows it touched."""
         return await self.write(lambda connection: connection.execute(statement, parameters).rowcount)
 
+    async def give_back(self) -> None:
+        """Makes the file as small as what is in it."""
+        async with self._turn:
+            await self._look_for_file()
+            with self._asked():
+                await self._engines.give_back()
+
     @contextmanager
     def _asked(self) -> Iterator[None]:
         try:
             yield
-        except (DBAPIError, OSError, TimeoutError) as error:
+        except (DBAPIError, sqlite3.Error, OSError, TimeoutError) as error:
             if not passing(error):
                 raise
-            raise StoreUnavailable(f"the database {self.shown} does not answer: {_reason(error)}; try again") from None
+            kind = StoreLocked if _locked(error) else StoreUnavailable
+            raise kind(f"the database {self.shown} does not answer: {_reason(error)}; try again") from None
 
     def version(self) -> tuple[int, int] | None:
         """Another one once another process has written; None where that cannot be told, or not now."""
@@ -154,6 +197,7 @@ class Database:
                 await self._upgrade()
             except ConfigError as error:
                 raise StoreUnavailable(error.message) from None
+            self.generation += 1
 
     def insert(self, table: Table) -> Any:
         """An insert that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
@@ -200,13 +244,38 @@ def passing(error: BaseException) -> bool:
         return True
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
-        return isinstance(cause, sqlite3.OperationalError) and not str(cause).startswith(_OUR_OWN)
+        return _foreign(error) or (isinstance(cause, sqlite3.OperationalError) and not str(cause).startswith(_OUR_OWN))
     if not isinstance(error, DBAPIError):
         return False
     state = getattr(cause, "sqlstate", None)
     if state:
         return str(state).startswith(_PASSING_CLASSES)
     return error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError)) or _lost(error.orig)
+
+
+def _foreign(error: BaseException) -> bool:
+    """Is the file damaged, no database, or none with our tables?"""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, sqlite3.Error) and (_code(cause) in _NOT_OURS or str(cause).startswith("no such table"))
+
+
+def _locked(error: BaseException) -> bool:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error):
+        return _code(cause) == sqlite3.SQLITE_BUSY
+    return getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Without what it says beyond the kind."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _lock(alone: bool, seconds: float) -> Executable:
+    """Of PostgreSQL. Who waits for it longer than this is told so: one word more in the same statement."""
+    shared = "" if alone else "_shared"
+    wait = f"set_config('lock_timeout', '{seconds * 1000:.0f}', true)"
+    return text(f"SELECT {wait}, pg_advisory_xact_lock{shared}({WRITE_LOCK})")
 
 
 def _lost(error: BaseException | None) -> bool:
@@ -219,11 +288,15 @@ def _reason(error: BaseException) -> str:
     return (str(cause).strip() or type(cause).__name__).splitlines()[0]
 
 
+def _versions(connection: Connection) -> set[str]:
+    if not inspect(connection).has_table("alembic_version"):
+        return set()
+    return {version for (version,) in connection.execute(text("SELECT version_num FROM alembic_version")).all()}
+
+
 def _migrate(connection: Connection, revision: str, shown: str) -> None:
-    """Most databases are as they should be: then the library that changes them, which takes a while to load, is not needed."""
-    has: set[str] = set()
-    if inspect(connection).has_table("alembic_version"):
-        has = {version for (version,) in connection.execute(text("SELECT version_num FROM alembic_version")).all()}
+    """Whoever had the lock before us may have done it. If so, the library for it, which takes a while to load, is not needed."""
+    has = _versions(connection)
     if has == {HEAD}:
         return
     from alembic import command

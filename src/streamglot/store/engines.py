@@ -11,6 +11,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event
@@ -28,6 +29,9 @@ READERS: Final = 6
 CHECKPOINT_PAGES: Final = 4_000
 """How much of the log SQLite lets come together before it goes into the file: 16 MB, a second of a busy gateway."""
 
+FREED_PAGES: Final = 2_000
+"""In one transaction: 8 MB, no longer than others can wait."""
+
 
 class Engines(Protocol):
     dialect: Dialect
@@ -36,6 +40,10 @@ class Engines(Protocol):
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """A transaction: all of it, or nothing."""
+        ...
+
+    async def give_back(self) -> None:
+        """What the file has and nothing takes any more, to the file system."""
         ...
 
     def version(self) -> tuple[int, int] | None:
@@ -61,7 +69,8 @@ class Threaded:
 
     def _engine(self, place: URL, connections: int) -> Engine:
         settings = {"timeout": BUSY_SECONDS, "check_same_thread": False}
-        engine = create_engine(place, connect_args=settings, pool_size=connections, max_overflow=0, pool_timeout=ANSWER_SECONDS)
+        pool = {"pool_size": connections, "max_overflow": 0, "pool_timeout": ANSWER_SECONDS}
+        engine = create_engine(place, connect_args=settings, hide_parameters=True, **pool)
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
         return engine
@@ -74,11 +83,36 @@ class Threaded:
         return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
+        """Who stops waiting for it has written nothing: a thread cannot be stopped, but it can take back what it did."""
+        left = False
+
         def do() -> T:
             with self._writing.execution_options(writes=True).begin() as connection:
-                return work(connection)
+                done = work(connection)
+                if left:
+                    raise asyncio.CancelledError
+                return done
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, do)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, do)
+        except asyncio.CancelledError:
+            left = True
+            raise
+
+    async def give_back(self) -> None:
+        """Bit by bit, each a transaction of its own: others can write in between."""
+
+        def do() -> None:
+            with closing(self._writing.raw_connection()) as connection:
+                cursor = connection.cursor()
+                free, before = _free(cursor), 0
+                while free and free != before:
+                    cursor.execute(f"PRAGMA incremental_vacuum({FREED_PAGES})")
+                    cursor.fetchall()  # a page for each step
+                    free, before = _free(cursor), free
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+        await asyncio.get_running_loop().run_in_executor(self._threads, do)
 
     def _connected(self, connection: sqlite3.Connection, _record: object) -> None:
         self._writer = connection
@@ -112,7 +146,7 @@ class Looped:
     def _engine(self, place: URL, connections: int) -> AsyncEngine:
         settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
         pool = {"pool_size": connections, "max_overflow": 0, "pool_timeout": ANSWER_SECONDS, "pool_pre_ping": True}
-        return create_async_engine(place, connect_args=settings, **pool)
+        return create_async_engine(place, connect_args=settings, hide_parameters=True, **pool)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         async with self._reading.connect() as connection:
@@ -121,6 +155,9 @@ class Looped:
     async def write(self, work: Callable[[Connection], T]) -> T:
         async with self._writing.begin() as connection:
             return await connection.run_sync(work)
+
+    async def give_back(self) -> None:
+        """It does so by itself."""
 
     def version(self) -> None:
         return None
@@ -141,12 +178,17 @@ def _prepare(connection: Any, _record: object) -> None:
     """We say ourselves where a transaction begins."""
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    if not cursor.execute("PRAGMA page_count").fetchone()[0]:  # before its first page is made; later it would only be a write
+        cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.execute("PRAGMA cache_size = -4000")
     cursor.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     cursor.close()
+
+
+def _free(cursor: Any) -> int:
+    return int(cursor.execute("PRAGMA freelist_count").fetchone()[0])
 
 
 def _begin(connection: Connection) -> None:

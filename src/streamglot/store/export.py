@@ -8,12 +8,25 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import field
 
+from ..characters import neutral, one_line
 from ..messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
-from .queries import Filter, Queries, TurnDetail, TurnSummary
+from .queries import Filter, Queries, RawFrame, TurnDetail, TurnSummary, place_of
 
 PAGE: Final = 200
 _TICKS: Final = re.compile("`+")
+_FENCE: Final = re.compile(r"(`{3,})[^`]*$|(~{3,})")
+"""Only at the beginning of a line: one that belongs to an item of a list may end before its time."""
+_FENCE_END: Final = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*")
+_LIVE: Final = re.compile(r"<(?=[a-zA-Z/!?])|!(?=\[)")
+"""How HTML begins, and pictures, which are fetched by who only looks."""
+
+
+class ArchivedTurn(TurnDetail, kw_only=True, omit_defaults=True):
+    """A turn with its raw frames, if there are some: [seconds, direction, base64]."""
+
+    raw: list[RawFrame] = field(default_factory=list)
 
 
 def summary_line(turn: TurnSummary) -> bytes:
@@ -24,6 +37,12 @@ def summary_line(turn: TurnSummary) -> bytes:
 def detail_line(turn: TurnDetail) -> bytes:
     """A whole turn as one line of JSON; ``read_line`` is its mirror."""
     return msgspec.json.encode(turn) + b"\n"
+
+
+def archive_line(turn: TurnDetail, raw: list[RawFrame]) -> bytes:
+    """A whole turn that is about to be removed; ``read_line`` reads it too."""
+    whole = {name: getattr(turn, name) for name in turn.__struct_fields__}
+    return msgspec.json.encode(ArchivedTurn(**whole, raw=raw)) + b"\n"
 
 
 def read_line(line: bytes) -> TurnDetail:
@@ -50,7 +69,7 @@ async def _details(queries: Queries, which: Filter) -> AsyncIterator[TurnDetail]
             if detail is not None:
                 yield detail
         left -= len(found)
-        page.before, page.limit = found[-1].id, min(left, PAGE)
+        page.before, page.limit = place_of(found[-1]), min(left, PAGE)
 
 
 def markdown(turn: TurnDetail) -> str:
@@ -68,8 +87,8 @@ def markdown(turn: TurnDetail) -> str:
         ("input tokens", turn.usage.input_tokens if turn.usage is not None else None),
         ("output tokens", turn.usage.output_tokens if turn.usage is not None else None),
     ]
-    lines = [f"# {turn.title or turn.id}", ""]
-    lines += [f"- {name}: {value}" for name, value in facts if value not in (None, "")]
+    lines = [f"# {_inline(turn.title or turn.id)}", ""]
+    lines += [f"- {name}: {_inline(str(value))}" for name, value in facts if value not in (None, "")]
     if turn.request is None:
         lines += ["", "The contents were not kept."]
     else:
@@ -82,7 +101,8 @@ def markdown(turn: TurnDetail) -> str:
 
 
 def _said(message: Message) -> list[str]:
-    lines = ["", f"## {message.name or message.role}"]
+    name = f" ({_inline(message.name)})" if message.name else ""
+    lines = ["", f"## {message.role}{name}"]
     for part in message.parts:
         lines += ["", *_lines(part)]
     return lines
@@ -91,20 +111,59 @@ def _said(message: Message) -> list[str]:
 def _lines(part: Part) -> list[str]:
     match part:
         case TextPart() | RefusalPart():
-            return [part.text]
+            return _quoted(part.text)
         case ReasoningPart():
-            return [f"> {line}" for line in (part.text or "(hidden)").splitlines()]
+            return ["*reasoning*", "", *_quoted(part.text or "(hidden)")]
         case ToolCallPart():
-            return [f"**call** `{part.name}` `{part.call_id}`", "", *_fenced(part.arguments)]
+            return [f"**call** {_code(part.name)} {_code(part.call_id)}", "", *_fenced(part.arguments)]
         case ToolResultPart():
-            return [f"**result**{' (error)' if part.is_error else ''} `{part.call_id}`", "", *_fenced(part.text)]
+            return [f"**result**{' (error)' if part.is_error else ''} {_code(part.call_id)}", "", *_fenced(part.text)]
         case MediaPart():
-            return [f"*{part.mime or 'medium'}* {part.url or part.file_id or f'({len(part.data)} characters of base64)'}"]
+            place = part.url or part.file_id
+            return [f"*medium* {_code(part.mime)} {_code(place) if place else f'({len(part.data)} characters of base64)'}"]
         case NativePart():
             return _fenced(msgspec.json.encode(part.data).decode())
 
 
+# What was said is text of others. In a quote it can have its own headings and fences, and none of them is taken for one of ours
+# or reaches beyond the quote; HTML and pictures, which would, become the characters that they are written with.
+
+
+def _quoted(text: str) -> list[str]:
+    lines: list[str] = []
+    fence = ""
+    for line in neutral(text).split("\n"):
+        if fence:
+            ended = _FENCE_END.fullmatch(line)
+            quoted, fence = line, "" if ended is not None and ended[1].startswith(fence) else fence
+        else:
+            begun = _FENCE.match(line)
+            quoted, fence = (line, begun[1] or begun[2]) if begun is not None else (_escaped(line), "")
+        lines.append(f"> {quoted}" if quoted else ">")
+    return lines
+
+
+def _escaped(text: str) -> str:
+    """With references in place of characters: a backslash before them would undo a backslash of ours."""
+    return _LIVE.sub(lambda found: f"&#{ord(found[0])};", text)
+
+
+def _inline(text: str) -> str:
+    return _escaped(one_line(text))
+
+
+def _code(text: str) -> str:
+    """On one line, between more ticks than any inside."""
+    inner = one_line(text) or "-"
+    ticks = "`" * (_longest(inner) + 1)
+    return f"{ticks} {inner} {ticks}" if "`" in inner else f"`{inner}`"
+
+
 def _fenced(text: str) -> list[str]:
     """In a fence that is longer than any inside it."""
-    fence = "`" * max(3, *(len(run) + 1 for run in _TICKS.findall(text)), 3)
-    return [fence, text, fence]
+    fence = "`" * max(3, _longest(text) + 1)
+    return [fence, neutral(text), fence]
+
+
+def _longest(text: str) -> int:
+    return max(map(len, _TICKS.findall(text)), default=0)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import time
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
-from sqlalchemy import Row, Select, and_, func, insert, or_, select, update
+from sqlalchemy import BigInteger, ColumnElement, Row, Select, and_, cast, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from ..errors import RequestError
+from ..callers import fault_of_key_name
+from ..errors import RequestError, excerpt
 from . import schema
 from .database import Database, Watch
-from .rows import clean
 
 PREFIX: Final = "sg-"
 SHOWN_CHARS: Final = 8
+MOST: Final = 2**31 - 1
+"""What a column of whole numbers holds."""
 
 
 class StoredKey(Struct, kw_only=True):
@@ -61,15 +64,19 @@ class StoredKeys:
 
     async def add(self, name: str, **limits: Any) -> tuple[StoredKey, str]:
         """A new key, and its secret: nobody can see that again."""
+        fault = fault_of_key_name(name)
+        if fault:
+            raise RequestError(fault)
         secret = PREFIX + secrets.token_urlsafe(32)
         key = StoredKey(
             id=secrets.token_hex(8),
-            name=clean(name),
+            name=name,
             hash=hashlib.sha256(secret.encode()).hexdigest(),
             shown=secret[:SHOWN_CHARS],
             created=time.time(),
             **limits,
         )
+        _check_limits(key)
         row = {**msgspec.structs.asdict(key), "models": msgspec.json.encode(key.models).decode()}
         try:
             await self._database.execute(insert(schema.keys), row)
@@ -111,6 +118,13 @@ class StoredKeys:
         row = (await self._database.fetch(_used(*_SUMS, now=now).where(schema.keys.c.id == key.id)))[0]
         return _spent(row)
 
+    async def charged(self, which: ColumnElement[bool]) -> list[str]:
+        """The valid keys for whose budgets some of these turns count, by name."""
+        keys = schema.keys
+        counts = or_(and_(keys.c.budget_cost.is_not(None), _COST > 0), and_(keys.c.budget_tokens.is_not(None), _TOKENS > 0))
+        question = _used(keys.c.name, now=None).where(keys.c.revoked.is_(None), counts, which).distinct()
+        return [row.name for row in await self._database.fetch(question.order_by(keys.c.name))]
+
     async def overdrawn(self, now: float | None = None) -> list[Overdrawn]:
         """The valid keys that have used up their budget."""
         keys = schema.keys
@@ -142,7 +156,10 @@ class StoredKeys:
         return at
 
 
-_TOKENS: Final = func.coalesce(schema.endings.c.input_tokens, 0) + func.coalesce(schema.endings.c.output_tokens, 0)
+_TOKENS: Final = func.coalesce(cast(schema.endings.c.input_tokens, BigInteger), 0) + func.coalesce(
+    schema.endings.c.output_tokens, 0
+)
+"""Two numbers of one column may be more than it holds."""
 _COST: Final = func.coalesce(schema.endings.c.cost, 0.0)
 _SUMS: Final = (
     func.count(schema.turns.c.id).label("turns"),
@@ -161,6 +178,24 @@ def _used(*columns: Any, now: float | None) -> Select[Any]:
         .join(turns, and_(turns.c.caller == keys.c.name, turns.c.started >= at - func.coalesce(keys.c.budget_seconds, at)))
         .join(endings, endings.c.turn_id == turns.c.id)
     )
+
+
+def _check_limits(key: StoredKey) -> None:
+    """What means nothing, or does not fit, is refused before a database sees it."""
+    for name in ("requests_per_minute", "tokens_per_minute", "concurrent", "budget_tokens"):
+        number = getattr(key, name)
+        if number is not None and not 0 <= number <= MOST:
+            raise RequestError(f"{name} is a number from 0 to {MOST}, not {excerpt(number)}; leave it out for no limit")
+    if key.budget_cost is not None and not (math.isfinite(key.budget_cost) and key.budget_cost >= 0):
+        raise RequestError(f"a budget is an amount of money, not {key.budget_cost}; leave it out for no limit")
+    if key.budget_seconds is None:
+        return
+    if not (math.isfinite(key.budget_seconds) and key.budget_seconds > 0):
+        raise RequestError(
+            f"the time that a budget is for is longer than {key.budget_seconds:g} seconds; leave it out if it never renews"
+        )
+    if key.budget_cost is None and key.budget_tokens is None:
+        raise RequestError("a time was given that a budget is for, and no budget: say what the key may cost, or use")
 
 
 def _spent(row: Row[Any]) -> Spent:

@@ -37,7 +37,7 @@ def data_directory(environment: Mapping[str, str] | None = None, platform: str =
 
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:
-    return f"sqlite:///{data_directory(environment) / FILE_NAME}"
+    return URL.create("sqlite", database=str(data_directory(environment) / FILE_NAME)).render_as_string()
 
 
 def engine_url(text: str) -> URL:

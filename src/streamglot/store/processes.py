@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, insert, literal, select, update
+from sqlalchemy import Connection, LargeBinary, Row, Select, cast, literal, select, update
 
 from ..events import StreamError
 from ..messages import Message
 from . import schema
-from .database import Database, Watch
+from .database import Database, StoreLocked, Watch
 from .rows import words
 
 SEEN_SECONDS: Final = 10.0
 """How often a process says that it is alive, and looks for those that are not."""
+FIRST_SECONDS: Final = 1.0
+"""Processes that start together meet each other after this."""
 DEAD_SECONDS: Final = 60.0
 """A process elsewhere that said nothing for so long is dead. If it is not, the ending that it writes later counts."""
 INTERRUPTED: Final = "interrupted"
@@ -45,15 +47,21 @@ class Process:
         self._others: list[Row[Any]] = []
 
     async def begin(self) -> int:
-        """Signs in, and ends the turns of the dead. How many those were."""
-        now = time.time()
-        row = {"id": self.id, "place": place(), "pid": os.getpid(), "born": born(os.getpid()), "started": now, "seen": now}
-        await self._database.execute(insert(schema.processes), row)
-        return await self.recover()
+        """Signs in, and ends the turns of the dead. How many those were. While somebody else writes both can wait: the first
+        turn that is written signs us in too."""
+        with suppress(StoreLocked):
+            await self.seen()
+            return await self.recover()
+        return 0
 
     async def seen(self) -> None:
-        table = schema.processes
-        await self._database.execute(update(table).where(table.c.id == self.id).values(seen=time.time()))
+        await self._database.write(self.sign_in)
+
+    def sign_in(self, connection: Connection) -> None:
+        """That we are alive, in whatever database stands there now: turns of a process that it does not know would stay open."""
+        now, table = time.time(), self._database.insert(schema.processes)
+        row = {"id": self.id, "place": place(), "pid": os.getpid(), "born": born(os.getpid()), "started": now, "seen": now}
+        connection.execute(table.on_conflict_do_update(index_elements=["id"], set_={"seen": now}), row)
 
     async def end(self) -> None:
         """Signs out. All our turns have ended."""
@@ -70,6 +78,10 @@ class Process:
             self._others.remove(row)
         return count
 
+    def has_others(self) -> bool:
+        """Are there other processes, as far as we looked?"""
+        return bool(self._others)
+
     async def _bury(self, process: str, at: float) -> int:
         """Its open turns ended when it did. How many those were."""
         table = schema.processes
@@ -77,7 +89,9 @@ class Process:
         def bury(connection: Connection) -> int:
             count = connection.execute(_interrupt(self._database, process, at)).rowcount
             asked = [
-                {"turn_id": row.id, "body": words(_message.decode(row.body).text)} for row in connection.execute(_asked(process))
+                {"turn_id": row.id, "body": words(text)}
+                for row in connection.execute(_asked(self._database, process))
+                if (text := _text(row.body))
             ]
             if asked:
                 connection.execute(self._database.insert_new(schema.texts), asked)
@@ -85,6 +99,14 @@ class Process:
             return max(0, count)
 
         return await self._database.write(bury)
+
+
+def _text(body: str | bytes) -> str:
+    """Nothing, of a message that cannot be read."""
+    try:
+        return _message.decode(body).text
+    except (msgspec.MsgspecError, UnicodeError):
+        return ""
 
 
 def _interrupt(database: Database, process: str, at: float) -> Any:
@@ -97,11 +119,13 @@ def _interrupt(database: Database, process: str, at: float) -> Any:
     return database.insert(endings).from_select(columns, open_turns).on_conflict_do_nothing()
 
 
-def _asked(process: str) -> Select[Any]:
-    """What was asked last in the turns that ended so, for who searches for them: other turns say it when they end."""
+def _asked(database: Database, process: str) -> Select[Any]:
+    """What was asked last in the turns that ended so, for who searches for them: other turns say it when they end. SQLite gives it
+    as bytes: it may hold text that is none, and would refuse all rows for it."""
     turns, nodes, messages, endings = schema.turns, schema.nodes, schema.messages, schema.endings
+    body = cast(messages.c.body, LargeBinary).label("body") if database.is_sqlite else messages.c.body
     return (
-        select(turns.c.id, messages.c.body)
+        select(turns.c.id, body)
         .join(endings, endings.c.turn_id == turns.c.id)
         .join(nodes, nodes.c.hash == turns.c.node)
         .join(messages, messages.c.hash == nodes.c.message)

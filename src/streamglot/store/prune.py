@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from sqlalchemy import Connection, delete, func, insert, select, text
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, text
 
+from ..errors import RequestError
 from . import schema
-from .database import Database
-from .export import detail_line
+from .database import Database, StoreUnavailable
+from .export import archive_line
+from .keys import StoredKeys
 from .queries import Queries
 
 AT_ONCE: Final = 500
@@ -40,14 +43,22 @@ class Pruned(Struct, kw_only=True):
 
 
 async def prune(
-    database: Database, *, older_than: float | None = None, most_bytes: int | None = None, archive: Path | None = None
+    database: Database,
+    *,
+    older_than: float | None = None,
+    most_bytes: int | None = None,
+    archive: Path | None = None,
+    forget_spending: bool = False,
 ) -> Pruned:
     """Removes turns that started more than ``older_than`` seconds ago, then the oldest until what is left is at most
-    ``most_bytes``. With an ``archive`` each is first a line of that file, safe on disk. A turn that still runs stays."""
+    ``most_bytes``. With an ``archive`` each is first a line of that file, safe on disk. A turn that still runs stays. What a key
+    has spent is counted in its turns: to remove one that counts for a budget is refused, unless told to ``forget_spending``."""
     done = Pruned(bytes_before=await size(database))
     done.bytes_after = done.bytes_before
     if older_than is not None:
         before = time.time() - older_than
+        if not forget_spending:
+            await _refuse_to_forget(database, schema.turns.c.started < before, done)
         while turns := await _oldest(database, AT_ONCE, before):
             await _remove(database, turns, archive, done)
         await _sweep(database)
@@ -58,9 +69,13 @@ async def prune(
         turns = await _oldest(database, min(AT_ONCE, max(1, int(count * share / 2))))
         if not turns:
             break
+        if not forget_spending:
+            await _refuse_to_forget(database, schema.turns.c.id.in_(turns), done)
         await _remove(database, turns, archive, done)
         await _sweep(database)
         done.bytes_after = await size(database)
+    with suppress(StoreUnavailable):  # somebody else writes for long: the room is given back the next time
+        await database.give_back()
     return done
 
 
@@ -79,6 +94,17 @@ async def size(database: Database) -> int:
     return total
 
 
+async def _refuse_to_forget(database: Database, which: ColumnElement[bool], done: Pruned) -> None:
+    keys = await StoredKeys(database).charged(which)
+    if keys:
+        names = ", ".join(map(repr, keys))
+        first = f"{done.turns} turns were removed, and no more" if done.turns else "nothing was removed"
+        raise RequestError(
+            f"{first}: what is next counts for the budgets of valid keys ({names}), which could then be spent again; "
+            "remove only turns that are older than their periods, revoke these keys, or say --forget-spending"
+        )
+
+
 async def _oldest(database: Database, most: int, before: float | None = None) -> list[str]:
     turns, endings = schema.turns, schema.endings
     question = select(turns.c.id).join(endings, endings.c.turn_id == turns.c.id).order_by(turns.c.started).limit(most)
@@ -93,6 +119,8 @@ async def _remove(database: Database, turns: Sequence[str], archive: Path | None
 
     def remove(connection: Connection) -> None:
         for table, column in (
+            (schema.chunks, "stream_id"),
+            (schema.streams, "id"),
             (schema.frames, "turn_id"),
             (schema.texts, "turn_id"),
             (schema.answers, "turn_id"),
@@ -114,7 +142,7 @@ async def _archive(database: Database, turns: Sequence[str], archive: Path) -> i
         for turn_id in turns:
             turn = await queries.turn(turn_id)
             if turn is not None:
-                file.write(detail_line(turn))
+                file.write(archive_line(turn, await queries.raw(turn.id)))
         file.flush()
         os.fsync(file.fileno())
     return len(turns)
@@ -132,5 +160,3 @@ async def _sweep(database: Database) -> None:
         connection.execute(insert(epochs), {"number": number + 1, "at": time.time()})
 
     await database.write(sweep, alone=True)
-    if database.is_sqlite:
-        await database.execute(text("PRAGMA incremental_vacuum"))

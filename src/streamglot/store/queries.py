@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,16 +11,20 @@ from msgspec import Struct
 from sqlalchemy import ColumnElement, Row, Select, and_, false, func, or_, select, text
 
 from ..dialects import DIALECTS, dialect
+from ..errors import RequestError, excerpt
 from ..events import StreamError
 from ..messages import Message, Request, Response, TokenCounts
 from . import schema
 from .database import Database
 from .search import Indexing, matches
+from .turn import BROKEN
 
 MOST: Final = 1_000
 """Rows of one answer: who wants more asks again, from the last one on."""
 RUNNING: Final = ""
 """The ending of a turn that has none yet."""
+AT: Final = "@"
+"""Between the id and the time of a ``place_of``."""
 _messages = msgspec.json.Decoder(Message)
 _requests = msgspec.json.Decoder(Request)
 _responses = msgspec.json.Decoder(Response)
@@ -60,6 +65,13 @@ class TurnDetail(TurnSummary, kw_only=True):
     verdicts: list[dict[str, Any]]
     more: dict[str, Any]
 
+    @property
+    def told(self) -> Response | None:
+        """The response as its client was told it: an estimate of what it used is ours alone."""
+        if self.response is not None and self.more.get("estimated"):
+            return msgspec.structs.replace(self.response, usage=TokenCounts())
+        return self.response
+
 
 class SessionSummary(Struct, kw_only=True):
     id: str
@@ -76,7 +88,8 @@ class SessionSummary(Struct, kw_only=True):
 
 
 class Filter(Struct, kw_only=True):
-    """Which turns. ``search`` are words to find; ``before`` is the id of the last turn of the page before this one."""
+    """Which turns. ``search`` are words to find; ``before`` is the last turn of the page before this one: its id, or its
+    ``place_of``, which holds when it is gone meanwhile."""
 
     caller: str | None = None
     session_id: str = ""
@@ -108,10 +121,15 @@ class Queries:
     async def turns(self, which: Filter | None = None) -> list[TurnSummary]:
         """The newest first."""
         which = which or Filter()
-        if which.search:
-            await self.indexing.catch_up()
         turns, endings = schema.turns, schema.endings
         question = self._narrowed(_turn_columns(), which)
+        if which.search:
+            await self.indexing.catch_up()
+        if which.before:
+            begun = select(turns.c.started).where(turns.c.id == which.before)
+            if which.caller is not None:
+                begun = begun.where(turns.c.caller == which.caller)
+            question = question.where(_behind(turns.c.started, turns.c.id, *await self._place(which.before, begun, "turn")))
         question = question.order_by(turns.c.started.desc(), turns.c.id.desc()).limit(min(which.limit, MOST))
         for name, value in (("upstream", which.upstream), ("ending", which.ending or "")):
             if value:
@@ -131,10 +149,6 @@ class Queries:
             question = question.where(turns.c.started >= which.since)
         if which.until:
             question = question.where(turns.c.started < which.until)
-        if which.before:
-            when = select(turns.c.started).where(turns.c.id == which.before).scalar_subquery()
-            same = and_(turns.c.started == when, turns.c.id < which.before)
-            question = question.where(or_(turns.c.started < when, same))
         if which.search:
             question = question.where(turns.c.id.in_(matches(which.search, self._database.is_sqlite)))
         return question
@@ -171,7 +185,7 @@ class Queries:
             able = (known.name for known in DIALECTS.values() if known.response)
             own = turn.dialects["client"]
             name = own if own in DIALECTS and DIALECTS[own].response else next(able)
-        response = turn.response or Response(error=turn.error)
+        response = turn.told or Response(error=turn.error)
         response.id = turn.response_id or response.id or turn.id
         response.model, response.created = response.model or turn.model, response.created or int(turn.started)
         return dialect(name).build_response(response)
@@ -190,18 +204,22 @@ class Queries:
         if turn is None or turn.request is None:
             return []
         said = turn.response.choices[0].parts if turn.response is not None and turn.response.choices else []
-        asked = turn.request.messages[1:] if turn.more.get("instructions") else turn.request.messages
+        instructed = turn.wish.get("instructions") or turn.more.get("instructions")  # where an older version said it
+        asked = turn.request.messages[1:] if instructed else turn.request.messages
         return [*asked, *([Message("assistant", said)] if said else [])]
 
-    async def last_turn(self, session_id: str, caller: str | None = None) -> str:
-        """The turn that a session would be gone on from; empty if there is none."""
-        turns, endings = schema.turns, schema.endings
-        question = select(turns.c.id).join(endings, endings.c.turn_id == turns.c.id)
-        question = question.where(turns.c.session_id == session_id, ~turns.c.probe)
+    async def last_turn(self, session_id: str, caller: str | None = None) -> tuple[str, bool]:
+        """The turn that a session would be gone on from, and whether it has ended. One that ended without an answer is none: who
+        asked will ask again."""
+        turns, endings, answers = schema.turns, schema.endings, schema.answers
+        heard = select(answers.c.turn_id).where(answers.c.turn_id == turns.c.id).exists()
+        answered = or_(heard, endings.c.ending.not_in(BROKEN))
+        question = select(turns.c.id, endings.c.ending).outerjoin(endings, endings.c.turn_id == turns.c.id)
+        question = question.where(turns.c.session_id == session_id, ~turns.c.probe, or_(endings.c.ending.is_(None), answered))
         if caller is not None:
             question = question.where(turns.c.caller == caller)
         rows = await self._database.fetch(question.order_by(turns.c.started.desc()).limit(1))
-        return rows[0].id if rows else ""
+        return (rows[0].id, rows[0].ending is not None) if rows else ("", True)
 
     # --- sessions
 
@@ -209,7 +227,7 @@ class Queries:
         self, caller: str | None = None, limit: int = 100, session_id: str = "", before: str = ""
     ) -> list[SessionSummary]:
         """The newest first, by their last turn. Probes are not counted, and a session of nothing else is not shown.
-        ``before`` is the id of the last session of the page before this one."""
+        ``before`` is the last session of the page before this one: its ``place_of``, or its id, which is where it stands now."""
         sessions, turns, endings = schema.sessions, schema.turns, schema.endings
         updated = func.max(turns.c.started)
         question = (
@@ -233,9 +251,10 @@ class Queries:
         if session_id:
             question = question.where(sessions.c.id == session_id)
         if before:
-            other = turns.alias("other")
-            last = select(func.max(other.c.started)).where(other.c.session_id == before, ~other.c.probe).scalar_subquery()
-            question = question.having(or_(updated < last, and_(updated == last, sessions.c.id < before)))
+            last = select(updated).where(turns.c.session_id == before, ~turns.c.probe)
+            if caller is not None:
+                last = last.where(turns.c.caller == caller)
+            question = question.having(_behind(updated, sessions.c.id, *await self._place(before, last, "session")))
         rows = await self._database.fetch(question)
         titles = await self._titles([row.id for row in rows])
         return [SessionSummary(**row._mapping, title=titles.get(row.id, "")) for row in rows]
@@ -254,6 +273,17 @@ class Queries:
             question = question.where(sessions.c.directory == directory)
         rows = await self._database.fetch(question.order_by(turns.c.started.desc()).limit(1))
         return rows[0].id if rows else None
+
+    async def _place(self, before: str, when: Select[Any], what: str) -> tuple[float, str]:
+        """Where a page begins: as its reader was told, or as we find it."""
+        id, _, told = before.partition(AT)
+        try:
+            at = float(told) if told else (await self._database.fetch(when))[0][0]
+        except (ValueError, IndexError):
+            at = None
+        if at is None or not math.isfinite(at):
+            raise RequestError(f"before is the last_id of a page, or the id of a {what} that you may see, not {excerpt(before)}")
+        return at, id
 
     async def _titles(self, sessions: Sequence[str]) -> dict[str, str]:
         turns = schema.turns
@@ -296,6 +326,15 @@ _HISTORY: Final = text(
     "UNION ALL SELECT nodes.hash, nodes.parent, nodes.message, nodes.depth FROM nodes JOIN history ON nodes.hash = history.parent"
     ") SELECT messages.body AS body FROM history JOIN messages ON messages.hash = history.message ORDER BY history.depth"
 )
+
+
+def place_of(found: TurnSummary | SessionSummary) -> str:
+    """Where it stands in its list, to go on behind it whatever becomes of it."""
+    return f"{found.id}{AT}{found.updated if isinstance(found, SessionSummary) else found.started!r}"
+
+
+def _behind(time: ColumnElement[float], id: ColumnElement[str], at: float, last: str) -> ColumnElement[bool]:
+    return or_(time < at, and_(time == at, id < last))
 
 
 def known_as(response_id: str) -> ColumnElement[bool]:

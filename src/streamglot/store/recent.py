@@ -14,6 +14,8 @@ from ..messages import Message
 from .conversation import ANSWER_BYTES, Conversation, alike
 from .echoes import carries_echo
 
+EDITED: Final = 0.5
+"""The depth of the newest answer, if it was edited: behind the very same, before an older one."""
 TURNS: Final = 1_000
 BYTES: Final = 8 * 2**20
 """What a busy gateway is told in the seconds that a database may take to come back."""
@@ -26,6 +28,7 @@ class Seen(Struct):
     session_id: str
     caller: str
     asked: bytes | None
+    named: bool = False
     response_id: str = ""
     retrievable: bool = True
     ended: bool = False
@@ -33,6 +36,14 @@ class Seen(Struct):
     said: bytes = b""
     messages: list[Message] = field(default_factory=list)
     weight: int = 256
+
+
+class Match(Struct, frozen=True):
+    """A turn that a conversation goes on from. ``depth`` is how many answers back that is."""
+
+    depth: float
+    turn_id: str
+    session_id: str
 
 
 class Recent:
@@ -114,17 +125,24 @@ class Recent:
         found = (seen for seen in self._newest("response", response_id) if seen.caller == caller)
         return next((seen for seen in found if seen.ended and seen.retrievable), None)
 
-    def by_conversation(self, caller: str, conversation: Conversation) -> Seen | None:
-        """The turn that this conversation goes on from: the longest history first, and of two alike the one that nobody has
-        gone on from yet. An answer that was edited on its way is found by what was asked before it."""
-        for prefix in conversation.prefixes:
-            found = [seen for seen in self._newest("tip", prefix.tip) if seen.caller == caller]
+    def by_conversation(self, caller: str, conversation: Conversation, session_id: str = "") -> Match | None:
+        """The turn that this conversation goes on from, in this session or in one without a name: the longest history first,
+        and of two alike the one that nobody has gone on from yet. An answer that was edited on its way is found by what was
+        asked before it."""
+
+        def ours(seen: Seen) -> bool:
+            return seen.caller == caller and (seen.session_id == session_id if session_id else not seen.named)
+
+        for depth, prefix in enumerate(conversation.prefixes):
+            found = [seen for seen in self._newest("tip", prefix.tip) if ours(seen)]
             if found:
-                return next((seen for seen in found if self._heads.get(seen.session_id) == seen.turn_id), found[0])
-        for prefix in conversation.prefixes[:1]:
-            for seen in self._newest("asked", prefix.asked):
-                if seen.caller == caller and alike(seen.said, prefix.answer):
-                    return seen
+                best = next((seen for seen in found if self._heads.get(seen.session_id) == seen.turn_id), found[0])
+                self._heads.pop(best.session_id, None)  # the next one that asks goes on from another
+                return Match(depth, best.turn_id, best.session_id)
+            if depth == 0:
+                for seen in self._newest("asked", prefix.asked):
+                    if ours(seen) and alike(seen.said, prefix.answer):
+                        return Match(EDITED, seen.turn_id, seen.session_id)
         return None
 
     # --- the index

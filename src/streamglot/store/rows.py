@@ -17,11 +17,15 @@ from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import HASH_BYTES
 from .echoes import carries_echo
 from .turn import Finished, Turn, given_id, title_of
+from .wording import wording
 
 TEXT_CHARS: Final = 65_536
 """As much of a turn can be found by a search."""
 MOST_TOKENS: Final = 2**31 - 1
 """What a column of whole numbers holds: an upstream that counts further is not believed."""
+
+UNTOLD: Final = "its words are not kept (store.content is off)"
+"""The message of an error, where contents are not kept."""
 
 PACKED: Final = b"\x01"
 """How what is packed begins. An array, which is how a row began before, does not."""
@@ -96,11 +100,13 @@ class Rows(Struct):
     chunks: list[Row] = field(default_factory=list)
     trims: dict[str, int] = field(default_factory=dict)
     unfit: dict[str, int] = field(default_factory=dict)
+    generation: int = 1
 
 
-def rows_of(entries: Iterable[Entry]) -> Rows:
-    """All rows of these entries. An entry that cannot be written at all is counted, and does not spoil the others."""
-    rows = Rows()
+def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
+    """All rows of these entries, for a database of this generation. An entry that cannot be written at all is counted, and does
+    not spoil the others."""
+    rows = Rows(generation=generation)
     hashes: dict[int, bytes] = {}
     frames: dict[str, list[tuple[int, float, str, bytes]]] = {}
     chunks: dict[str, list[tuple[int, int, bytes]]] = {}
@@ -160,7 +166,7 @@ def unpacked(body: bytes) -> bytes:
 def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
     turn, finished = entry.turn, entry.finished
     started, session = turn.started, turn.session
-    if not turn.written and turn.id not in rows.turns:
+    if turn.written != rows.generation and turn.id not in rows.turns:
         turn.node = _history(rows, started.request.messages, hashes) if entry.content else None
         row: Row = {
             "id": turn.id,
@@ -197,6 +203,8 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
 def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, bytes]) -> Row:
     response, content, turn = finished.response, entry.content, entry.turn
     error = response.error if response is not None else None
+    if error is not None and not content:  # upstreams quote in their errors what they were asked
+        error = msgspec.structs.replace(error, message=UNTOLD, detail=None)
     usage = response.usage if response is not None else None
     asked = finished.upstream_request if content else None
     timings = {**finished.timings, "first_event": finished.first_event} if finished.first_event else finished.timings
@@ -277,9 +285,8 @@ def _words(request: Request, said: Iterable[Part]) -> str:
 
 
 def words(asked: str, answer: str = "") -> str:
-    """What a search finds: the last thing that was asked, and the answer; in small letters, which not every database can make
-    of all."""
-    return clean(f"{asked[: TEXT_CHARS // 2]}\n{answer}"[:TEXT_CHARS]).lower()
+    """What a search finds: the last thing that was asked, and the answer. A few characters stand for many words."""
+    return wording(f"{asked[: TEXT_CHARS // 2]}\n{answer}"[:TEXT_CHARS])[: 2 * TEXT_CHARS]
 
 
 def _tokens(count: int | None) -> int | None:

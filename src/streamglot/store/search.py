@@ -1,4 +1,5 @@
-"""Searching by words: the same small language for both databases. ``two words "an exact phrase" -not``.
+"""Searching by words: the same small language for both databases. ``two words "an exact phrase" -not``. A term that is several
+words, like ``3.14``, is a phrase.
 
 To index a text costs more than to write it. PostgreSQL puts that off by itself; SQLite's index follows in quiet moments, and
 before a search.
@@ -10,10 +11,12 @@ import re
 import time
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, column, func, literal_column, select, table, text
+from sqlalchemy import ARRAY, Connection, Select, Text, column, func, literal, literal_column, select, table, text
 
+from ..errors import RequestError, excerpt
 from . import schema
 from .database import Database
+from .wording import wording
 
 AT_ONCE: Final = 100
 """Texts of one transaction: who writes turns waits for it."""
@@ -21,6 +24,8 @@ MOST_BEHIND: Final = 5_000
 """Texts that a search may have to index first: a second or two."""
 QUIET: Final = 0.05
 """A process that uses less of a core than this has nothing else to do."""
+MOST_TERMS: Final = 64
+RULE: Final = 'two words "an exact phrase" -not'
 _BEHIND: Final = text("SELECT (SELECT coalesce(max(number), 0) FROM texts) - number AS texts FROM indexed")
 _NEXT: Final = text(
     "SELECT max(number) FROM (SELECT number FROM texts WHERE number > (SELECT number FROM indexed) ORDER BY number LIMIT :most)"
@@ -60,27 +65,38 @@ def _index_some(connection: Connection) -> None:
 
 def matches(words: str, sqlite: bool) -> Select[Any]:
     """The ids of the turns that have these words."""
-    texts, words = schema.texts, words.replace("\0", " ").lower()
-    if sqlite:
-        search = table("search", column("rowid"))
-        return (
-            select(texts.c.turn_id)
-            .join(search, search.c.rowid == texts.c.number)
-            .where(text("search MATCH :words").bindparams(words=fts_query(words)))
-        )
-    found = func.to_tsvector(literal_column("'simple'"), texts.c.body)
-    return select(texts.c.turn_id).where(found.op("@@")(func.websearch_to_tsquery(literal_column("'simple'"), words)))
+    wanted, unwanted = terms(words)
+    found = select(schema.texts.c.turn_id)
+    if not sqlite:
+        return _narrowed(found, wanted, unwanted)
+    search = table("search", column("rowid"))
+    query = " AND ".join(f'"{term}"' for term in wanted) + "".join(f' NOT "{term}"' for term in unwanted)
+    return found.join(search, search.c.rowid == schema.texts.c.number).where(text("search MATCH :query").bindparams(query=query))
 
 
-def fts_query(words: str) -> str:
-    """The words in the language of FTS5, every one of them quoted: a user's text is never an operator."""
+def terms(words: str) -> tuple[list[str], list[str]]:
+    """What must be there and what must not, each the words of a phrase."""
     wanted: list[str] = []
     unwanted: list[str] = []
     for minus, phrase, word in _TERM.findall(words):
-        term = (phrase or word).replace('"', "")
-        if any(character.isalnum() for character in term):
-            (unwanted if minus else wanted).append(f'"{term}"')
+        if term := wording(phrase or word):
+            (unwanted if minus else wanted).append(term)
     if not wanted:
-        return '""'
-    query = " AND ".join(wanted)
-    return f"({query}) NOT ({' OR '.join(unwanted)})" if unwanted else query
+        raise RequestError(f"a search has a word that must be there: {RULE}; {excerpt(words)} has none")
+    if len(wanted) + len(unwanted) > MOST_TERMS:
+        raise RequestError(f"a search has at most {MOST_TERMS} terms, not {len(wanted) + len(unwanted)}: leave some out")
+    return wanted, unwanted
+
+
+def _narrowed(found: Select[Any], wanted: list[str], unwanted: list[str]) -> Select[Any]:
+    """The index of PostgreSQL finds the texts that have all the words; a phrase is looked for in those."""
+    body = schema.texts.c.body
+    single_first = sorted(wanted, key=lambda term: " " in term)  # all of those are asked for; of a long phrase some are enough
+    words = list(dict.fromkeys(" ".join(single_first).split()))[:MOST_TERMS]
+    found = found.where(func.string_to_array(body, literal_column("' '")).op("@>")(literal(words, ARRAY(Text))))
+    for named, is_wanted in ((wanted, True), (unwanted, False)):
+        for term in named:
+            if not is_wanted or " " in term:
+                place = func.strpos(literal(" ") + body + " ", f" {term} ")
+                found = found.where(place > 0 if is_wanted else place == 0)
+    return found

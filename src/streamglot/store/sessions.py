@@ -14,19 +14,19 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import and_, or_, select
+from sqlalchemy import case, select
 
 from ..messages import Message, Request
 from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, conversation, normal
 from .database import Database, StoreUnavailable
-from .recent import Recent
-from .responses import ELSEWHERE_SECONDS, RETRIEVABLE
+from .recent import EDITED, Match, Recent, Seen
+from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, RETRIEVABLE
 from .rows import clean
 from .turn import Session, mint_id, weight
 
@@ -77,18 +77,20 @@ def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapp
 
 
 class Sessions:
-    def __init__(self, database: Database, recent: Recent) -> None:
+    def __init__(self, database: Database, recent: Recent, others: Callable[[], bool] = lambda: False) -> None:
+        """``others``: are there processes that write what we do not see at once?"""
         self._database = database
         self._recent = recent
+        self._others = others
         self.missed = 0
 
     async def find(self, want: Wanted, request: Request) -> Session:
         """The session, with the state of its providers. A database that does not answer in time costs the past (and is
         counted in ``missed``), never the request; only a response that is named must be found, see ``previous``."""
         session = Session(id="", caller=want.caller, name=want.name, directory=want.directory, started=time.time())
-        if not want.name and not want.response_id:
+        if not want.response_id:
             session.conversation = await _conversation(want.caller, request)
-            if not session.conversation.prefixes:  # it begins, so there is nothing to look for
+            if not want.name and not session.conversation.prefixes:  # it begins, so there is nothing to look for
                 session.id = mint_id(PREFIX, session.started)
                 return session
         try:
@@ -104,31 +106,45 @@ class Sessions:
 
     async def _find(self, want: Wanted, session: Session) -> None:
         caller = want.caller
-        turn = await self.previous(caller, want.response_id) if want.response_id else None
         if want.name:
             session.id = named(caller, want.name)
             if want.name.startswith(PREFIX) and (self._recent.owner(want.name) == caller or await self._owned(caller, want.name)):
                 session.id, session.new = want.name, False
             elif self._recent.owner(session.id) == caller or await self._owned(caller, session.id):
                 session.new = False
-        elif session.conversation is not None:
-            seen = self._recent.by_conversation(caller, session.conversation)
-            turn = (seen.turn_id, seen.session_id) if seen else await self._by_conversation(caller, session.conversation)
+        turn: tuple[str, str] | None = None
+        if want.response_id:
+            turn = await self.previous(caller, want.response_id)
+        elif session.conversation is not None and session.conversation.prefixes:
+            turn = await self._continued(caller, session.conversation, session.id)
         if turn is not None:
             session.previous = turn[0]
-            if not session.id:
+            if session.id in ("", turn[1]):
                 session.id, session.new = turn[1], False
         session.id = session.id or mint_id(PREFIX, session.started)
+
+    async def _continued(self, caller: str, spoken: Conversation, session_id: str) -> tuple[str, str] | None:
+        """The turn that this conversation goes on from. Its last answer may be on its way to the database, from another process."""
+        best = self._recent.by_conversation(caller, spoken, session_id)
+        until = time.monotonic() + ELSEWHERE_SECONDS
+        while best is None or best.depth > 0:
+            found = await self._by_conversation(caller, spoken, session_id)
+            if found is not None and (best is None or found.depth < best.depth):
+                best = found
+            if (best is not None and best.depth < 1) or not self._others() or time.monotonic() > until:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        return (best.turn_id, best.session_id) if best is not None else None
 
     def _remember(self, want: Wanted, session: Session) -> None:
         """The same, from memory alone. The session's row may be missing, so it counts as new."""
         session.id, session.new, session.previous = "", True, ""
-        seen = self._recent.by_response(want.caller, want.response_id) if want.response_id else None
+        seen: Seen | Match | None = self._recent.by_response(want.caller, want.response_id) if want.response_id else None
         if want.name:
             known = want.name.startswith(PREFIX) and self._recent.owner(want.name) == want.caller
             session.id = want.name if known else named(want.caller, want.name)
-        elif session.conversation is not None:
-            seen = self._recent.by_conversation(want.caller, session.conversation)
+        if session.conversation is not None:
+            seen = self._recent.by_conversation(want.caller, session.conversation, session.id)
         if seen is not None:
             session.previous = seen.turn_id
             session.id = session.id or seen.session_id
@@ -190,34 +206,34 @@ class Sessions:
             found[provider] = {**found.get(provider, {}), **state}
         return found
 
-    async def _by_conversation(self, caller: str, spoken: Conversation) -> tuple[str, str] | None:
-        if not spoken.prefixes:
-            return None
-        turns, endings, later = schema.turns, schema.endings, schema.turns.alias("later")
+    async def _by_conversation(self, caller: str, spoken: Conversation, session_id: str) -> Match | None:
+        """As ``Recent`` finds it."""
+        turns, endings, sessions, later = schema.turns, schema.endings, schema.sessions, schema.turns.alias("later")
         gone_on = (
             select(later.c.id)
             .where(later.c.session_id == turns.c.session_id, later.c.started > turns.c.started, ~later.c.probe)
             .exists()
         )
         tips = [prefix.tip for prefix in spoken.prefixes]
-        newest = spoken.prefixes[0]
+        depth = case({tip: depth for depth, tip in reversed(list(enumerate(tips)))}, value=endings.c.tip)
         question = (
-            select(turns.c.id, turns.c.session_id, turns.c.asked, endings.c.tip, gone_on.label("gone_on"))
+            select(turns.c.id, turns.c.session_id, depth.label("depth"))
             .join(endings, endings.c.turn_id == turns.c.id)
             .where(turns.c.caller == caller, ~turns.c.probe)
-            .where(or_(endings.c.tip.in_(tips), and_(turns.c.asked == newest.asked, endings.c.tip.is_not(None))))
-            .order_by(turns.c.started.desc())
-            .limit(CANDIDATES)
         )
-        rows = await self._database.fetch(question)
-        exact = [row for row in rows if row.tip in tips]
-        if exact:
-            best = min(exact, key=lambda row: (tips.index(row.tip), row.gone_on))
-            return best.id, best.session_id
-        for row in rows:
-            if alike(await self._said(row.id), newest.answer):
-                return row.id, row.session_id
-        return None
+        if session_id:
+            question = question.where(turns.c.session_id == session_id)
+        else:
+            question = question.join(sessions, sessions.c.id == turns.c.session_id).where(sessions.c.name == "")
+        exact = question.where(endings.c.tip.in_(tips)).order_by(depth, gone_on, turns.c.started.desc()).limit(1)
+        rows = await self._database.fetch(exact)
+        if not rows or rows[0].depth > 0:
+            newest = spoken.prefixes[0]
+            edited = question.where(turns.c.asked == newest.asked, endings.c.tip.is_not(None))
+            for row in await self._database.fetch(edited.order_by(turns.c.started.desc()).limit(CANDIDATES)):
+                if alike(await self._said(row.id), newest.answer):
+                    return Match(EDITED, row.id, row.session_id)
+        return Match(rows[0].depth, rows[0].id, rows[0].session_id) if rows else None
 
     async def _said(self, turn_id: str) -> bytes:
         answers, messages = schema.answers, schema.messages

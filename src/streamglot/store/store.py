@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
 
+from ..errors import ConfigError
 from ..messages import Message, Request
 from .buffer import DatabaseBuffer, StreamBuffer
 from .commit import Commit
 from .conversation import normal
-from .database import Database, passing, within
+from .database import Database, StoreUnavailable, passing, within
 from .keys import StoredKeys
 from .place import default_url
-from .processes import SEEN_SECONDS, Process
+from .processes import FIRST_SECONDS, SEEN_SECONDS, Process
 from .queries import Queries
 from .recent import Recent, Seen
-from .responses import Responses, settled
+from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, Responses, settled
 from .rows import FrameEntry, StateEntry, TurnEntry
 from .sessions import Sessions, Wanted
 from .turn import Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
@@ -48,10 +50,10 @@ class Store:
         self.keys = StoredKeys(database)
         self.queries = Queries(database)
         self._recent = Recent()
-        self.sessions = Sessions(database, self._recent)
+        self.sessions = Sessions(database, self._recent, self.process.has_others)
         self._say = say or (lambda line: None)
         self.writer = Writer(
-            Commit(database),
+            Commit(database, self.process),
             entries=settings.queue_entries,
             bytes=settings.queue_bytes,
             interval=settings.commit_seconds,
@@ -68,32 +70,46 @@ class Store:
         a newer version made, is a ConfigError."""
         settings = settings or StoreSettings()
         store = cls(await Database.open(settings.url or default_url()), settings, say)
-        interrupted = await store.process.begin()
+        try:
+            interrupted = await store.process.begin()
+        except StoreUnavailable as error:
+            await store.close()
+            raise ConfigError(error.message) from None
         if interrupted:
             store._say({"event": "store_recovered", "interrupted": interrupted})
         store._tick = asyncio.get_running_loop().create_task(store._ticking(), name="store tick")
         return store
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> Report:
-        """Writes everything that was taken, and says how it went."""
+        """Writes everything that was taken, and says how it went. All of it takes no longer than this: what fails or hangs keeps
+        nothing else from being done."""
         self._closing.set()
-        if self._tick is not None:
-            await self._tick
-        await self.buffer.close()
-        await self.writer.close(seconds)
-        try:
-            await self.process.end()
-        except Exception as error:
-            if not passing(error):
-                raise
-        await self.database.close()
-        report = self.writer.report()
+        until = time.monotonic() + seconds
+        steps = [self.buffer.close(), self.writer.close(0.8 * seconds)]  # in this order: its last words go through the writer
+        await self._finish(until - 0.1 * seconds, *steps, *filter(None, [self._tick]))
+        await self._finish(until - 0.05 * seconds, self.process.end())
+        await self._finish(until, self.database.close())
+        report = self.report()
         if report.dropped or report.unfit:
             self._say({"event": "store_lost", "dropped": report.dropped, "unfit": report.unfit})
         return report
 
+    async def _finish(self, until: float, *steps: Awaitable[None]) -> None:
+        """Side by side. What is not done in time is left."""
+        tasks = [asyncio.ensure_future(step) for step in steps]
+        await asyncio.wait(tasks, timeout=max(0.0, until - time.monotonic()))
+        for task in tasks:
+            task.add_done_callback(self._finished)
+            task.cancel()
+
+    def _finished(self, task: asyncio.Future[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not passing(error):
+            self._say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
+
     async def _ticking(self) -> None:
-        while not await within(self._closing, SEEN_SECONDS):
+        pause = FIRST_SECONDS
+        while not await within(self._closing, pause):
+            pause = SEEN_SECONDS
             try:
                 await self.process.seen()
                 await self.process.recover()
@@ -120,12 +136,25 @@ class Store:
             await settled(self.writer)
         return await self.queries.history(session.previous, session.caller)
 
+    async def last_turn(self, session: Session) -> tuple[str, bool]:
+        """The turn that a conversation goes on from where the client does not repeat it, and whether that has ended. It may be
+        on its way to the database, from here or from another process."""
+        if self._recent.owner(session.id) == session.caller:
+            await settled(self.writer)
+        until = time.monotonic() + ELSEWHERE_SECONDS
+        while True:
+            last, ended = await self.queries.last_turn(session.id, session.caller)
+            if ended or time.monotonic() > until:
+                return last, ended
+            await asyncio.sleep(LOOK_SECONDS)
+
     def start(self, session: Session, started: Started) -> Turn:
         """A turn begins; it is written ahead, so that it is there whatever happens to us."""
         started.at = started.at or time.time()
         turn = Turn(self, mint_id(TURN, started.at), session, started, self.settings.raw)
         asked = session.conversation.asked if session.conversation is not None else None
-        seen = Seen(turn.id, session.id, session.caller, asked, started.response_id, started.retrievable)
+        named = bool(session.name)
+        seen = Seen(turn.id, session.id, session.caller, asked, named, started.response_id, started.retrievable)
         self._recent.start(seen, started.probe)
         size = weight(started.request) if self.settings.content else 512
         self.writer.put(TurnEntry(kind="starts", weight=size, turn=turn, process=self.process.id, content=self.settings.content))
@@ -169,4 +198,21 @@ class Store:
         self.writer.put(StateEntry(kind="states", session_id=turn.session.id, provider=provider, state=state, at=time.time()))
 
     def report(self) -> Report:
-        return self.writer.report()
+        """Of the writer, and of a buffer that has a queue of its own."""
+        one, two = self.writer.report(), self.buffer.report()
+        one.missed = self.sessions.missed
+        if two is None:
+            return one
+        return Report(
+            queued=one.queued + two.queued,
+            queued_bytes=one.queued_bytes + two.queued_bytes,
+            behind=max(one.behind, two.behind),
+            written=dict(Counter(one.written) + Counter(two.written)),
+            dropped=dict(Counter(one.dropped) + Counter(two.dropped)),
+            unfit=dict(Counter(one.unfit) + Counter(two.unfit)),
+            commits=one.commits + two.commits,
+            failures=one.failures + two.failures,
+            failing=one.failing or two.failing,
+            last_error=one.last_error or two.last_error,
+            missed=one.missed,
+        )

@@ -13,11 +13,12 @@ from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import Conversation
 
 TITLE_CHARS: Final = 120
-STALE: Final = "streamglot.stale"
-"""Beside the state of a provider: it is no longer true."""
+TOLD: Final = "streamglot.turn"
+"""Beside the state of a provider: the turn in which it told it."""
+BROKEN: Final = ("truncated", "client_gone", "interrupted", "policy", "error")
 ENDINGS: Final = (
     *("end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "pause", "cancelled", "other"),
-    *("truncated", "client_gone", "interrupted", "policy", "error"),
+    *BROKEN,
 )
 """The true ones: first those of a stream that came to its end, then those of one that did not."""
 
@@ -37,9 +38,10 @@ class Session(Struct, kw_only=True):
     conversation: Conversation | None = None
 
     def told_by(self, provider: str) -> dict[str, Any]:
-        """What this provider told of the conversation, unless it has missed a part of it since."""
-        state = self.state.get(provider, {})
-        return {} if state.get(STALE) else state
+        """What this provider told in the turn that the request continues. Of a branch, or of what another one answered since, it
+        knows nothing: it has to be told everything."""
+        state = dict(self.state.get(provider, {}))
+        return state if state.pop(TOLD, "") == self.previous != "" else {}
 
 
 class Started(Struct, kw_only=True):
@@ -90,14 +92,14 @@ class Taker(Protocol):
 
 
 class Turn:
-    """A turn that is under way. Nothing here waits, and nothing here fails: what cannot be kept is counted. ``written`` and
-    ``node``, where its history ends, are the writer's to say."""
+    """A turn that is under way. Nothing here waits, and nothing here fails: what cannot be kept is counted. ``written``, the
+    generation of the database that has it, and ``node``, where its history ends, are the writer's to say."""
 
     def __init__(self, store: Taker, id: str, session: Session, started: Started, raw: bool) -> None:
         self.id = id
         self.session = session
         self.started = started
-        self.written = False
+        self.written = 0
         self.node: bytes | None = None
         self.frames = 0
         self.finished: Finished | None = None
@@ -114,25 +116,13 @@ class Turn:
         """State of the conversation that the provider told: plain values of its own words, for its next request."""
         state = {name: value for name, value in extra.data.items() if isinstance(value, (str, int, float, bool))}
         if state and not self.started.probe:
-            if STALE in self.session.state.get(provider, {}):
-                state[STALE] = False
-            self._store.take_state(self, provider, state)
+            self._store.take_state(self, provider, {**state, TOLD: self.id})
 
     def finish(self, finished: Finished) -> None:
         """Once; a second ending is not the true one."""
         if self.finished is None:
             self.finished = finished
-            self._outdate(finished)
             self._store.take_end(self, finished)
-
-    def _outdate(self, finished: Finished) -> None:
-        """Where one upstream answered, others that keep the conversation themselves have missed a part of it."""
-        response = finished.response
-        if self.started.probe or response is None or not any(choice.parts for choice in response.choices):
-            return
-        for provider, state in self.session.state.items():
-            if provider != finished.upstream and not state.get(STALE):
-                self._store.take_state(self, provider, {STALE: True})
 
 
 def given_id(started: Started, finished: Finished) -> str:

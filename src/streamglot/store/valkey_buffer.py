@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from ..errors import ConfigError
@@ -19,23 +19,25 @@ from .buffer import (
     WATCH_SECONDS,
     Chunk,
     Live,
+    beyond,
     incomplete,
     lost,
     unknown,
 )
 from .database import StoreUnavailable
-from .writer import FIRST_PAUSE, LONGEST_PAUSE
+from .valkey_queue import QUEUE_BYTES, ValkeyQueue, ended
+from .writer import Report
 
 PREFIX: Final = "streamglot:stream:"
 KEYS: Final = ("", ":head", ":caller")
 """What is held of a stream: its chunks, what its readers must know, and whose it is."""
-QUEUE_BYTES: Final = 64 * 2**20
-"""What may wait for a server that does not answer; more is dropped, and counted."""
 BATCH: Final = 1_000
-FLUSH_SECONDS: Final = 0.01
-"""Chunks that come together go together."""
 BLOCK_MILLISECONDS: Final = 1_000
-CLOSE_SECONDS: Final = 5.0
+CONNECT_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 5.0
+"""A server that is silent for longer is as good as gone."""
+LEAVE_SECONDS: Final = 0.5
+"""For saying goodbye to a server that may not listen."""
 
 
 class ValkeyBuffer:
@@ -47,29 +49,27 @@ class ValkeyBuffer:
         keep: float = KEEP_SECONDS,
         lost: float = LOST_SECONDS,
         queue: int = QUEUE_BYTES,
+        say: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         try:
             from valkey.asyncio import Valkey
-            from valkey.exceptions import ValkeyError
+            from valkey.exceptions import ResponseError, ValkeyError
         except ImportError:
             raise ConfigError("valkey.url needs the package valkey: pip install 'streamglot[valkey]'") from None
         self._faults: tuple[type[Exception], ...] = (ValkeyError, OSError, TimeoutError)
-        self._client: Any = Valkey.from_url(url, socket_connect_timeout=2.0)
-        self._bytes, self._keep, self._lost, self._most = bytes, int(keep), lost, queue
+        self._client: Any = Valkey.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
+        self._bytes, self._keep, self._lost = bytes, int(keep), lost
         self._live: dict[str, Live] = {}
-        self._queue: deque[tuple[int, tuple[Any, ...]]] = deque()
-        self._weight = 0
-        self._wake = asyncio.Event()
-        self._closing = 0.0
-        self.dropped: Counter[str] = Counter()
-        self._tasks = [asyncio.ensure_future(self._flushing()), asyncio.ensure_future(self._watching())]
+        self._queue = ValkeyQueue(self._client, ResponseError, bytes=queue, back=self._beats, say=say)
+        self._put = self._queue.put
+        self._watch = asyncio.get_running_loop().create_task(self._watching(), name="valkey watch")
 
     # --- the producer
 
     def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
         self._live[stream_id] = Live(caller, on_stop, on_want, time.time(), head)
-        self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep)
-        self._put("streams", "SET", f"{PREFIX}{stream_id}:caller", caller, "EX", self._keep)
+        self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep, size=len(head))
+        self._put("streams", "SET", f"{PREFIX}{stream_id}:caller", caller, "EX", self._keep, size=len(caller))
         self._beat(stream_id)
 
     def wanted(self, stream_id: str) -> bool:  # noqa: ARG002
@@ -78,7 +78,7 @@ class ValkeyBuffer:
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
         key = f"{PREFIX}{stream_id}"
-        self._put("chunks", "XADD", key, f"{last}-0", "first", first, "data", data, weight=len(data))
+        self._put("chunks", "XADD", key, f"{last}-0", "first", first, "data", data, size=len(data))
         trimmed = self._live[stream_id].add(last, len(data), self._bytes)
         if trimmed:
             self._put("streams", "XTRIM", f"{PREFIX}{stream_id}", "MINID", f"{trimmed + 1}-0")
@@ -87,6 +87,7 @@ class ValkeyBuffer:
         live = self._live.pop(stream_id, None)
         if live is not None:
             self._put("streams", "XADD", f"{PREFIX}{stream_id}", f"{live.last + 1}-0", "end", live.last)
+            self._put("streams", "DEL", f"{PREFIX}{stream_id}:live")
             for key in KEYS:
                 self._put("streams", "EXPIRE", f"{PREFIX}{stream_id}{key}", self._keep)
 
@@ -96,60 +97,39 @@ class ValkeyBuffer:
         for key in KEYS:
             self._put("streams", "EXPIRE", f"{PREFIX}{stream_id}{key}", self._keep)
 
-    def _put(self, kind: str, *command: Any, weight: int = 0) -> None:
-        if self._weight + weight > self._most:
-            self.dropped[kind] += 1
-            return
-        self._weight += weight
-        self._queue.append((weight, command))
-        self._wake.set()
-
-    async def _flushing(self) -> None:
-        while self._queue or not self._closing:
-            await self._wake.wait()
-            await asyncio.sleep(0 if self._closing else FLUSH_SECONDS)
-            batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
-            await self._send([command for _, command in batch])
-            self._weight -= sum(weight for weight, _ in batch)
-            if not self._queue and not self._closing:
-                self._wake.clear()
-
-    async def _send(self, commands: list[tuple[Any, ...]]) -> None:
-        """Until it is there. A chunk that was sent twice has a number that is taken, which is well."""
-        pause = FIRST_PAUSE
-        while commands:
-            try:
-                pipeline = self._client.pipeline(transaction=False)
-                for command in commands:
-                    pipeline.execute_command(*command)
-                await pipeline.execute(raise_on_error=False)
-                return
-            except self._faults:
-                if self._closing and time.monotonic() > self._closing:
-                    self.dropped["chunks"] += sum(command[0] == "XADD" for command in commands)
-                    return
-                await asyncio.sleep(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
-
     async def _watching(self) -> None:
-        beat = time.monotonic()
+        beat = float("-inf")
         every = min(BEAT_SECONDS, self._lost / 3)
         while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            if time.monotonic() - beat > every:
+            due = time.monotonic() - beat > every
+            if due:
                 beat = time.monotonic()
-                for stream_id in self._live:
-                    self._beat(stream_id)
-            here = list(self._live)
-            if not here:
-                continue
-            try:
-                flags = await self._client.mget([f"{PREFIX}{stream_id}:stop" for stream_id in here])
-            except self._faults:
-                continue
-            for stream_id, flag in zip(here, flags, strict=True):
-                if flag and stream_id in self._live:
-                    self._live[stream_id].stop()
+                await self._beat_all()
+            if self._live:
+                await self._look()
+            await asyncio.sleep(WATCH_SECONDS)
+
+    async def _beat_all(self) -> None:
+        """While the server is gone they would only fill the queue; they follow when it is back."""
+        if not self._live:
+            await self._queue.greet()
+        elif not self._queue.failing:
+            self._beats()
+
+    def _beats(self) -> None:
+        for stream_id in self._live:
+            self._beat(stream_id)
+
+    async def _look(self) -> None:
+        """For those who want a stream to stop."""
+        here = list(self._live)
+        try:
+            flags = await self._client.mget([f"{PREFIX}{stream_id}:stop" for stream_id in here])
+        except self._faults:
+            return
+        for stream_id, flag in zip(here, flags, strict=True):
+            if flag and stream_id in self._live:
+                self._live[stream_id].stop()
 
     # --- readers
 
@@ -171,7 +151,8 @@ class ValkeyBuffer:
                     after = last
                     yield Chunk(first, last, fields[b"data"])
                 if not found and not alive:
-                    raise incomplete(stream_id, after) if await self._over(key, after) else lost(stream_id)
+                    end = await self._last(key)
+                    raise beyond(stream_id, after, end) if end is not None and end < after else lost(stream_id)
         except self._faults as error:
             raise StoreUnavailable(f"the buffer of streams does not answer: {error}") from None
 
@@ -183,10 +164,10 @@ class ValkeyBuffer:
         except self._faults as error:
             raise StoreUnavailable(f"the buffer of streams does not answer: {error}") from None
 
-    async def _over(self, key: str, after: int) -> bool:
-        """Did the stream end before this number? Then there never was one."""
+    async def _last(self, key: str) -> int | None:
+        """The number of its last event, if it has ended."""
         newest = await self._client.xrevrange(key, count=1)
-        return bool(newest) and b"end" in newest[0][1] and int(newest[0][0].split(b"-")[0]) <= after
+        return int(newest[0][1][b"end"]) if newest and b"end" in newest[0][1] else None
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:
         live = self._live.get(stream_id)
@@ -214,11 +195,15 @@ class ValkeyBuffer:
     async def expire(self) -> None:
         """The server forgets by itself."""
 
+    def report(self) -> Report:
+        return self._queue.report()
+
     async def close(self) -> None:
+        """Within seconds, whatever the server does."""
         for stream_id in list(self._live):
             self.end(stream_id)
-        self._closing = time.monotonic() + CLOSE_SECONDS
-        self._wake.set()
-        await self._tasks[0]
-        self._tasks[1].cancel()
-        await self._client.aclose()
+        await ended(self._watch)
+        await self._queue.close()
+        with suppress(*self._faults):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._client.aclose()

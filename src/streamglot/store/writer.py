@@ -15,11 +15,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from .commit import Commit
-from .database import passing
-from .rows import Entry, TurnEntry, rows_of
+from .database import passing, within
+from .rows import Entry, Rows, TurnEntry, rows_of
 
 COMMIT_SECONDS: Final = 0.2
-"""A turn that ended longer ago than this is in the database."""
+"""A turn that ended longer ago than this is in the database. One that ends while nothing else does is there sooner."""
 CHUNK_SECONDS: Final = 0.1
 """Chunks of a stream are waited for by its readers in other processes."""
 QUEUE_ENTRIES: Final = 50_000
@@ -34,11 +34,13 @@ BATCH_BYTES: Final = 16 * 2**20
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 CLOSE_SECONDS: Final = 10.0
+SILENT_SECONDS: Final = 5.0
+"""A commit that has no answer for so long is as bad as one that failed."""
 
 
 class Report(Struct, kw_only=True):
     """How the writer is doing. ``dropped`` did not fit, ``unfit`` no database would take; ``behind`` is the age in seconds of
-    what waits longest."""
+    what waits longest. ``missed`` are looks into the past that had no answer: the request went on without."""
 
     queued: int
     queued_bytes: int
@@ -50,6 +52,7 @@ class Report(Struct, kw_only=True):
     failures: int
     failing: bool
     last_error: str
+    missed: int = 0
 
 
 class Writer:
@@ -68,7 +71,7 @@ class Writer:
         self._queue: deque[Entry] = deque()
         self._weight = 0
         self._oldest = 0.0
-        self._due = 0.0
+        self._due = self._committed = 0.0
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._settled = asyncio.Condition()
@@ -83,6 +86,8 @@ class Writer:
         self._last_error = ""
         self._closing = False
         self._deadline = 0.0
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._attempting: asyncio.Task[None] | None = None
         self._task = asyncio.get_running_loop().create_task(self._run(), name="store writer")
 
     # --- from outside
@@ -100,6 +105,9 @@ class Writer:
             self._wake.set()
         if kind == "chunks":
             self._due = min(self._due, time.monotonic() + CHUNK_SECONDS)
+        elif kind == "endings" and self._due > self._committed + self._interval / 2:  # the next request may look for it elsewhere
+            self._due = self._committed + self._interval / 2
+            self._hurry.set()
         queue.append(entry)
         self._put += 1
         self._weight += entry.weight
@@ -118,6 +126,7 @@ class Writer:
     async def flush(self) -> None:
         """Waits until what was put before is in the database (or was unfit for it)."""
         until = self._put
+        self._due = 0.0
         self._hurry.set()
         async with self._settled:
             await self._settled.wait_for(lambda: self._done >= until or self._task.done())
@@ -127,20 +136,26 @@ class Writer:
         self._closing, self._deadline = True, time.monotonic() + seconds
         self._wake.set()
         self._hurry.set()
-        await self._task
+        timer = asyncio.get_running_loop().call_later(seconds, self._over.cancel)
+        try:
+            await self._task
+        finally:
+            timer.cancel()
 
     def report(self) -> Report:
+        behind = time.monotonic() - self._oldest if self._put > self._done else 0.0
+        silent = behind > SILENT_SECONDS and self._attempting is not None
         return Report(
             queued=self._put - self._done,
             queued_bytes=self._weight,
-            behind=time.monotonic() - self._oldest if self._put > self._done else 0.0,
+            behind=behind,
             written=dict(self._written),
             dropped=dict(self._dropped),
             unfit=dict(self._unfit),
             commits=self._commits,
             failures=self._failures,
-            failing=bool(self._failing_since),
-            last_error=self._last_error,
+            failing=bool(self._failing_since) or silent,
+            last_error="the database does not answer" if silent and not self._failing_since else self._last_error,
         )
 
     # --- the task
@@ -161,15 +176,9 @@ class Writer:
                 self._settled.notify_all()
 
     async def _wait_for_more(self) -> None:
-        self._hurry.clear()
-        wait = self._due - time.monotonic()
-        while wait > 0 and not self._closing and len(self._queue) < BATCH_ENTRIES:
-            try:
-                async with asyncio.timeout(min(wait, CHUNK_SECONDS)):
-                    await self._hurry.wait()
-                return
-            except TimeoutError:
-                wait = self._due - time.monotonic()
+        while (wait := self._due - time.monotonic()) > 0 and not self._closing and len(self._queue) < BATCH_ENTRIES:
+            self._hurry.clear()
+            await within(self._hurry, wait)
 
     def _take(self) -> list[Entry]:
         batch: list[Entry] = []
@@ -186,7 +195,7 @@ class Writer:
 
     async def _settle(self, count: int) -> None:
         self._done += count
-        self._oldest = time.monotonic()
+        self._oldest = self._committed = time.monotonic()
         if self._dropping and len(self._queue) < self._entries / 2 and self._weight < self._bytes / 2:
             self._dropping = False
             self._say({"event": "store_dropped", "dropped": dict(self._dropped - self._dropped_before)})
@@ -214,11 +223,14 @@ class Writer:
 
     async def _try(self, batch: list[Entry]) -> None:
         """Until it is written. Every row can be written twice without harm, so a commit whose answer was lost is repeated."""
-        rows = await asyncio.to_thread(rows_of, batch)
-        pause = FIRST_PAUSE
+        rows, pause = Rows(generation=0), FIRST_PAUSE
         while True:
+            if self._over.done():
+                raise _GivenUp
             try:
-                await self._commit(rows)
+                if rows.generation != self._commit.generation:
+                    rows = await asyncio.to_thread(rows_of, batch, self._commit.generation)
+                await self._attempt(rows)
             except Exception as error:
                 if not passing(error):
                     raise
@@ -235,7 +247,20 @@ class Writer:
         self._written.subtract(rows.unfit)
         for entry in batch:
             if isinstance(entry, TurnEntry):
-                entry.turn.written = True
+                entry.turn.written = rows.generation
+
+    async def _attempt(self, rows: Rows) -> None:
+        """A database that does not even say no must not keep us from closing."""
+        attempt = self._attempting = asyncio.get_running_loop().create_task(self._commit(rows))
+        try:
+            await asyncio.wait({attempt, self._over}, return_when=asyncio.FIRST_COMPLETED)
+            if not attempt.done():
+                raise _GivenUp
+            await attempt
+        finally:
+            self._attempting = None
+            attempt.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may hear how it ends
+            attempt.cancel()
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1

