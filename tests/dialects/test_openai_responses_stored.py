@@ -33,13 +33,20 @@ def test_what_was_asked_is_repeated_without_its_input() -> None:
         output=OutputFormat("json_object"),
         metadata={"a": "b"},
     )
-    told: dict[str, Any] = STORED.repeated(request)
+    told: dict[str, Any] = STORED.repeated(request, True)
     assert (told["instructions"], told["max_output_tokens"], told["metadata"]) == ("Be kind.", 9, {"a": "b"})
     assert told["tools"][0]["name"] == "weather"
     assert told["text"]["format"] == {"type": "json_object"}
     assert not {"model", "input"} & set(told)
-    assert "instructions" not in STORED.repeated(Request(messages=[user("Hi")]))
-    assert "instructions" not in STORED.repeated(Request())
+    assert "instructions" not in STORED.repeated(Request(messages=[user("Hi")]), False)
+    assert "instructions" not in STORED.repeated(Request(), False)
+
+
+def test_a_system_message_of_the_input_is_no_instructions() -> None:
+    request = Request(messages=[Message("system", [TextPart("Be kind.")]), user("Hi")])
+    assert "instructions" not in STORED.repeated(request, False)
+    assert [item["role"] for item in STORED.input_items(request, "resp_1", False)] == ["system", "user"]
+    assert [item["role"] for item in STORED.input_items(request, "resp_1", True)] == ["user"]
 
 
 def test_items_have_ids_that_stay_the_same() -> None:
@@ -54,7 +61,7 @@ def test_items_have_ids_that_stay_the_same() -> None:
             user("Thanks"),
         ]
     )
-    items: list[dict[str, Any]] = STORED.input_items(request, "resp_1")
+    items: list[dict[str, Any]] = STORED.input_items(request, "resp_1", False)
     kinds = [item["type"] for item in items]
     assert kinds == [
         *("message", "message", "message", "function_call", "custom_tool_call"),
@@ -64,5 +71,5 @@ def test_items_have_ids_that_stay_the_same() -> None:
     assert [item["output"] for item in items[5:7]] == ["rain", "files"]
     ids = [item["id"] for item in items]
     assert len(set(ids)) == len(ids)
-    assert STORED.input_items(request, "resp_1") == items
+    assert STORED.input_items(request, "resp_1", False) == items
     assert len(items[1]["content"]) == 2

@@ -98,7 +98,9 @@ def test_a_key_sees_its_own(kept: Kept) -> None:
         assert b"lists those that there are" in hidden.body
     assert ids(gateway.ask("/search?q=zebras", headers=YOURS)) == [kept.yours]
     assert ids(gateway.ask(f"/turns?session={kept.session}", headers=YOURS)) == []
-    assert ids(gateway.ask(f"/turns?before={kept.mine[2]}", headers=YOURS)) == []
+    hidden, none = (gateway.ask(f"/turns?before={before}", headers=YOURS) for before in (kept.mine[2], "turn_none"))
+    assert hidden.status == none.status == 400
+    assert hidden.body.replace(kept.mine[2].encode(), b"turn_none") == none.body
 
 
 def test_without_keys_the_operator_sees_all(tmp_path: Path) -> None:
@@ -117,6 +119,17 @@ def test_without_keys_the_operator_sees_all(tmp_path: Path) -> None:
         second = gateway.ask(f"/sessions?limit=2&before={first['last_id']}").json()
         assert (len(second["data"]), second["has_more"]) == (1, False)
         assert len({found["id"] for found in first["data"] + second["data"]}) == 3
+        last = first["data"][-1]
+
+        async def go_on() -> None:
+            store = store_of(gateway)
+            await keep(store, ask(user("more")), caller=last["caller"], name="n")
+            await store.writer.flush()
+
+        inside(gateway, go_on())
+        assert gateway.ask("/sessions").json()["data"][0]["id"] == last["id"]
+        assert gateway.ask(f"/sessions?limit=2&before={first['last_id']}").json()["data"] == second["data"]
+        assert len(ids(gateway.ask(f"/sessions?before={last['id']}"))) == 2
 
 
 # --- turns and sessions
@@ -153,7 +166,15 @@ def test_filters_and_pages(kept: Kept) -> None:
         ("/turns?since=yesterday", "since is seconds since 1970 or a date"),
         ("/turns?since=nan", "since is seconds since 1970 or a date"),
         ("/turns?until=2026-13-01", "until is seconds"),
+        ("/turns?ending=nope", "there is no ending 'nope'; there are end, stop_sequence"),
+        ("/search?q=x&ending=END", "truncated, client_gone, interrupted, policy, error, running"),
+        ("/turns?before=turn_none", "before is the last_id of a page, or the id of a turn that you may see, not 'turn_none'"),
+        ("/sessions?before=ses_none", "or the id of a session that you may see, not 'ses_none'"),
         ("/search", "say what to search for"),
+        ("/search?q=-zebras", 'a search has a word that must be there: two words "an exact phrase" -not'),
+        ("/search?q=%00", "a search has a word"),
+        ("/turns?search=%22", "a search has a word"),
+        (f"/search?q={'a+' * 65}", "a search has at most 64 terms, not 65"),
         ("/sessions?session=x", "'session' means nothing here; there are limit, before"),
         ("/sessions/x/export?format=html", "format is jsonl or markdown, not 'html'"),
     ],
@@ -167,7 +188,8 @@ def test_a_question_that_cannot_be_answered(kept: Kept, path: str, words: str) -
 @pytest.mark.parametrize("path", ["/turns/%00", "/turns/a%00b", "/sessions/%ff", "/turns/%F0%9F%A6%93/raw", "/v1/responses/%00x"])
 def test_an_id_that_is_none(kept: Kept, path: str) -> None:
     assert kept.gateway.ask(path, headers=MINE).status == 404
-    assert kept.gateway.ask(f"/turns?before={path}&session=%00&search=%00'\"", headers=MINE).status == 200
+    assert kept.gateway.ask(f"/turns?before={path}", headers=MINE).status == 400
+    assert ids(kept.gateway.ask(f"/turns?session={path}&search=%00zebras'\"", headers=MINE)) == []
 
 
 def test_a_session_and_its_turns(kept: Kept) -> None:
@@ -221,7 +243,7 @@ def test_exports(kept: Kept) -> None:
     one = kept.gateway.ask(f"/turns/{kept.mine[0]}/export", headers=MINE)
     assert json.loads(one.body) == kept.gateway.ask(f"/turns/{kept.mine[0]}", headers=MINE).json()
     one = kept.gateway.ask(f"/turns/{kept.mine[0]}/export?format=markdown", headers=MINE)
-    assert "<b>answer</b> 0" in one.body.decode()
+    assert "> &#60;b>answer&#60;/b> 0" in one.body.decode()
     assert one.headers["content-disposition"].endswith(f'"{kept.mine[0]}.md"')
 
 

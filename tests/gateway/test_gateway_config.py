@@ -106,6 +106,8 @@ def test_the_command_shows_it(file: Path) -> None:
         ("[upstreams.a]\n", "base_url"),
         ("[upstreams.a]\nbase_url = 'localhost:80'\n", "base_url"),
         ("[upstreams.a]\nbase_url = 'http://x'\ninband = 'nonsense'\n", "nonsense"),
+        ("[[server.keys]]\nname = ''\n", "server.keys: a key cannot have the name ''"),
+        ("[[server.keys]]\nname = 'cli:me'\n", "server.keys: a key cannot have the name 'cli:me'"),
         ("[server]\nredact = ['[']\n", "redact"),
     ],
 )

@@ -14,9 +14,10 @@ from google.genai import errors, types
 from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.conftest import upstreams_at
 from gateway.official import USER
+from gateway.raw import RawClient
 from gateway.running import Running, running
 from gateway.scenarios import PLAIN, said
-from gateway.upstream import Hang, HostileUpstream, sse, streamed, whole
+from gateway.upstream import Hang, HostileUpstream, sse, streamed, unfinished, whole
 from streamglot import ConfigError
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.config import Config, Kept, Keys, Loaded, Server
@@ -113,6 +114,20 @@ def test_requests_per_minute() -> None:
             openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0).chat.completions.create(
                 model="replay", messages=[USER]
             )
+
+
+def test_streams_at_once(upstream: HostileUpstream) -> None:
+    upstream.scripts["endless"] = unfinished(sse(said("Hello")), end=Hang())
+    keys = [{"name": "one", "hash": digest_of(KEY), "concurrent": 1}]
+    with running({"server": {"keys": keys}, "upstreams": upstreams_at(upstream.url)}) as gateway:
+        client = RawClient(gateway.port)
+        client.post(CHAT, body_of("openai_chat", "openai_chat/endless"), {"x-api-key": KEY})
+        client.read_until(b"Hello")
+        refused = gateway.ask(CHAT, body_of("openai_chat", "replay"), {"x-api-key": KEY})
+        client.hang_up()
+    error = refused.json()["error"]
+    assert (refused.status, error["code"]) == (429, "too_many_streams")
+    assert "(1); wait until one of them ends, or ask for a larger `concurrent`" in error["message"]
 
 
 def test_tokens_per_minute() -> None:

@@ -49,6 +49,8 @@ class Noted:
 
     async def expire(self) -> None: ...
 
+    def report(self) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -141,3 +143,15 @@ def test_comments_wait_for_the_event_that_they_stand_before() -> None:
     assert buffer.chunks == []
     write(stream, b"data: 0\n\n")
     assert buffer.chunks == [(1, 1, b": still here\n\ndata: 0\n\n")]
+
+
+def test_comments_behind_the_last_event_wait_for_the_next() -> None:
+    buffer = Noted()
+    stream = kept(buffer)
+    for data in (b"data: 0\n\n", b": still\n\n", b": here\n\n"):
+        write(stream, data)
+    buffer.on_want()
+    assert buffer.chunks == [(1, 1, b"data: 0\n\n")]
+    write(stream, b"data: 1\n\n")
+    stream.end()
+    assert buffer.chunks[1:] == [(2, 2, b": still\n\n: here\n\ndata: 1\n\n")]

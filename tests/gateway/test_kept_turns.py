@@ -77,10 +77,14 @@ def test_every_ending_is_the_true_one(upstream: HostileUpstream, url: str) -> No
 
 def test_nothing_is_kept_where_nothing_is_wanted(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = said("secret words")
+    upstream.scripts["quotes"] = whole({"error": {"message": "bad word: secret", "code": "bad_word"}}, status=400)
     with keeping(upstream, url, store={"content": False}) as gateway:
         answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/told"))
-        (turn,) = kept(url)
+        assert b"secret" in gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/quotes")).body
+        turn, failed = kept(url, lambda found: len(found) == 2 and all(turn.ending for turn in found))
         assert "x-streamglot-stream" not in answer.headers
+    assert failed.error is not None
+    assert (failed.error.code, failed.error.status, failed.error.detail) == ("bad_word", 400, None)
     assert (turn.ending, turn.request, turn.response, turn.upstream_request) == ("end", None, None, None)
     assert turn.usage is not None
     assert turn.usage.output_tokens == 4
@@ -265,3 +269,19 @@ def test_an_answer_has_its_price_once(upstream: HostileUpstream, url: str) -> No
         assert first.cost is not None
         assert first.cost > 0
         assert (second.cost, second.more) == (0.0, {"cached": True})
+
+
+def test_no_secret_of_an_upstream_is_kept(upstream: HostileUpstream, url: str) -> None:
+    """Providers repeat the key in their refusal, in the message and beside it."""
+    secret = "very-secret-0123456789"
+    told = {"error": {"message": f"Incorrect API key provided: {secret}", "key": {"was": [secret]}, "code": "invalid_api_key"}}
+    upstream.scripts["refused"] = whole(told, status=401)
+    mine = {"mine": {"base_url": f"{upstream.url}/v1", "dialect": "openai_chat", "key": secret}}
+    with keeping(upstream, url, upstreams=mine) as gateway:
+        assert gateway.ask("/v1/chat/completions", body_of("openai_chat", "mine/refused")).status == 401
+        (turn,) = kept(url)
+        assert turn.error is not None
+        assert "Incorrect API key provided" in turn.error.message
+        found = gateway.ask(f"/turns/{turn.id}")
+        assert found.status == 200
+        assert secret not in found.body.decode() + str(turn)

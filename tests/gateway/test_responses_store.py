@@ -23,7 +23,7 @@ from streamglot.events import StreamError
 from streamglot.gateway.keys import digest_of
 from streamglot.messages import MediaPart, Message, Request, TextPart
 from streamglot.store import Finished, Started, Store, Wanted
-from waiting import PATIENCE, until
+from waiting import PATIENCE, soon, until
 
 RESPONSES = "openai_responses"
 KEYS = [{"name": "me", "hash": digest_of("mine")}, {"name": "you", "hash": digest_of("yours")}]
@@ -57,7 +57,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def kept(gateway: Running, ident: str, request: Request | None = None, response: Any = None, **more: Any) -> None:
     """A turn that ended in another process."""
     request = request or dialect(RESPONSES).parse_request(BODY)
-    more = {"caller": "me", "dialect": RESPONSES, "response_id": ident, **more}
+    more = {"caller": "me", "dialect": RESPONSES, "response_id": ident, "more": {"instructions": True}, **more}
     with_store(gateway.gateway.loaded.config.store.url, lambda store: keep(store, request, response, **more))
 
 
@@ -72,7 +72,7 @@ def raises(status: int, gateway: Running, work: Any) -> openai.APIStatusError:
 
 
 def test_a_response_again(gateway: Running) -> None:
-    wish = {"previous_response_id": "resp_before", "background": True}
+    wish = {"previous_response_id": "resp_before", "background": True, "conversation": "conv_1"}
     kept(gateway, "resp_again", response=answer(thought("Hm."), "North.", call("c1", "look", "{}")), wish=wish)
     found = client(gateway).responses.retrieve("resp_again")
     assert isinstance(found, TheirResponse)
@@ -82,6 +82,8 @@ def test_a_response_again(gateway: Running) -> None:
     assert (found.usage.input_tokens, found.usage.output_tokens) == (25, 15)
     assert found.completed_at is not None
     told = found.model_dump()
+    assert found.conversation is not None
+    assert found.conversation.id == wish.pop("conversation")
     for name, value in {**BODY, **wish}.items():
         if name == "tools":
             assert [tool["name"] for tool in told["tools"]] == ["look"]
@@ -120,9 +122,9 @@ def test_one_that_goes_on_and_one_that_was_interrupted(gateway: Running) -> None
 
     async def begin() -> Any:
         session = await store.find_session(Wanted(caller="me"), request)
-        return store.start(
-            session, Started(caller="me", request=request, dialect=RESPONSES, model="small", response_id="resp_runs")
-        )
+        started = Started(caller="me", request=request, dialect=RESPONSES, model="small", response_id="resp_runs")
+        started.wish = {"instructions": True}
+        return store.start(session, started)
 
     turn = inside(gateway, begin())
     found = client(gateway).responses.retrieve("resp_runs")  # at once, before anything was written by itself
@@ -325,6 +327,80 @@ def test_going_on_and_taking_back(whole: Running, upstream: HostileUpstream) -> 
     assert len(upstream.requests("going")) == sent
 
 
+@pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_conversation_is_shown_as_an_object(whole: Running, upstream: HostileUpstream, conversation: Any, stream: bool) -> None:
+    upstream.scripts["named"] = streamed(PLAIN)
+    mine = client(whole)
+    asked = {"model": "openai_chat/named", "input": "one", "conversation": conversation}
+    given = list(mine.responses.create(**asked, stream=True))[-1].response if stream else mine.responses.create(**asked)
+    assert given.conversation.id == "conv_1"
+    same(given, mine.responses.retrieve(given.id))
+
+
+def test_a_system_message_of_the_input_stays_there(whole: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["told"] = streamed(PLAIN)
+    mine = client(whole)
+    said: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Which way?"}]
+    given = mine.responses.create(
+        model="openai_chat/told", input=said, user="u1", extra_body={"safety_identifier": "s1"}, store=True
+    )
+    same(given, mine.responses.retrieve(given.id))
+    assert (given.instructions, given.user, given.safety_identifier) == (None, "u1", "s1")
+    assert said_before(mine, given.id) == ["Be brief.", "Which way?"]
+
+
+def test_what_was_not_streamed_is_streamed_now(whole: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["still"] = streamed(PLAIN)
+    mine = client(whole)
+    given = mine.responses.create(**{**BODY, "model": "openai_chat/still"})
+    events: list[Any] = list(mine.responses.retrieve(given.id, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
+    same(given, events[-1].response)
+    assert list(mine.responses.retrieve(given.id, stream=True, starting_after=2)) == events[3:]
+    assert list(mine.responses.retrieve(given.id, stream=True, starting_after=len(events) - 1)) == []
+    after = {"stream": True, "starting_after": len(events)}
+    error = raises(400, whole, lambda mine: mine.responses.retrieve(given.id, **after))
+    assert f"{given.id} has {len(events)} events" in error.message
+
+
+def test_a_stream_that_is_no_longer_kept(gateway: Running) -> None:
+    """It can be written anew, but not by the numbers that its client has."""
+    request = dialect(RESPONSES).parse_request({**BODY, "stream": True})
+    kept(gateway, "resp_old", request, response=answer("North."), more={"instructions": True})
+    events: list[Any] = list(client(gateway).responses.retrieve("resp_old", stream=True))
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.output_text == "North."
+    error = raises(404, gateway, lambda client: client.responses.retrieve("resp_old", stream=True, starting_after=2))
+    assert "resp_old" in error.message
+    assert "turn_" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"background": True, "store": False}, "store: false"),
+        ({"background": "yes"}, "background must be true or false"),
+        ({"conversation": 7}, "conversation must be"),
+        ({"conversation": {"id": 7}}, "conversation must be"),
+        ({"conversation": {}}, "conversation must be"),
+        ({"conversation": ""}, "conversation must be"),
+    ],
+)
+def test_wishes_that_cannot_be(whole: Running, upstream: HostileUpstream, more: dict[str, Any], told: str) -> None:
+    upstream.scripts["unasked"] = streamed(PLAIN)
+    error = raises(400, whole, lambda mine: mine.responses.create(model="openai_chat/unasked", input="x", **more))
+    assert told in error.message
+    assert error.type == "invalid_request_error"
+    assert not upstream.requests("unasked")
+
+
+def test_another_method(whole: Running) -> None:
+    answer = whole.ask("/v1/responses/resp_x", {}, {"x-api-key": "mine"}, method="PUT")
+    assert (answer.status, answer.json()["error"]["type"]) == (405, "invalid_request_error")
+
+
 def test_one_that_runs_and_is_left(whole: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
     upstream.scripts["slow"] = streamed(sse(said("Hello")), Until(go_on), sse(END, DONE))
@@ -335,3 +411,33 @@ def test_one_that_runs_and_is_left(whole: Running, upstream: HostileUpstream) ->
     stream.close()
     until(lambda: mine.responses.retrieve(ident).status == "cancelled")
     go_on.set()
+
+
+def test_one_that_another_process_runs_is_cancelled(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its stream may have ended before the end of its turn is in the database."""
+    monkeypatch.setattr("streamglot.gateway.responses.ENDED_SECONDS", PATIENCE)
+    responses, looks = store_of(gateway).responses, []
+    find = responses.find
+
+    async def noted(*asked: Any) -> Any:
+        found = await find(*asked)
+        looks.append(found)
+        return found
+
+    monkeypatch.setattr(responses, "find", noted)
+
+    async def elsewhere(store: Store) -> Any:
+        request = dialect(RESPONSES).parse_request(BODY)
+        session = await store.find_session(Wanted(caller="me"), request)
+        started = Started(caller="me", request=request, dialect=RESPONSES, model="small", response_id="resp_elsewhere")
+        started.wish = {"background": True}
+        turn = store.start(session, started)
+        store.buffer.open(turn.id, "me", lambda: store.buffer.end(turn.id), lambda: None)
+        await store.writer.flush()
+        told = asyncio.create_task(asyncio.to_thread(client(gateway).responses.cancel, "resp_elsewhere"))
+        await soon(lambda: len(looks) > 1 or told.done())
+        turn.finish(Finished(ending="cancelled", response=answer("Nor")))
+        return await told
+
+    found = with_store(gateway.gateway.loaded.config.store.url, elsewhere)
+    assert (found.status, found.output_text) == ("cancelled", "Nor")

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from gateway.archived import inside, store_of, with_store
 from gateway.asking import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.kept import keeping, kept, said
 from gateway.raw import RawClient
 from gateway.running import Running
-from gateway.upstream import HostileUpstream, Until
+from gateway.upstream import HostileUpstream, Until, whole
+from store.turns import ask, begin, user
 from streamglot.gateway.numbering import NUMBERINGS, Elements, Frames, Lines
 from waiting import PATIENCE, until
 
@@ -62,7 +64,10 @@ def test_a_stream_goes_on_after_any_event(upstream: HostileUpstream, url: str, k
         assert number > len(WORDS)
         assert gateway.ask(f"{stream}?after={number}").body == b""
         assert gateway.ask(stream, headers={"last-event-id": str(number - 1)}).body
-        assert gateway.ask(f"{stream}?after={number + 1}").status == gateway.ask(f"{stream}?after={10**30}").status == 410
+        for beyond in (number + 1, 10**30, "9" * 5000):
+            refused = gateway.ask(f"{stream}?after={beyond}")
+            assert (refused.status, refused.json()["error"]["code"]) == (400, "no_such_event")
+            assert f" has {number} events" in refused.json()["error"]["message"]
         assert gateway.ask(f"{stream}?after=x").status == 400
         assert gateway.ask("/v1/streams/turn_no").status == 404
 
@@ -119,6 +124,43 @@ def test_no_upstream_sees_the_wish(upstream: HostileUpstream, url: str, name: st
         assert "keep" not in upstream.wait_for(name).body
 
 
+@pytest.mark.parametrize("kind", ["openai_chat", "openai_responses", "anthropic", "gemini", "ollama"])
+@pytest.mark.parametrize("store", [True, False])
+def test_no_upstream_sees_the_name_of_the_session(upstream: HostileUpstream, url: str, name: str, kind: str, store: bool) -> None:
+    """Not even one of the client's own dialect, which is sent the fields that only this dialect knows."""
+    with keeping(upstream, url if store else "none") as gateway:
+        gateway.ask(path_of(kind, f"{kind}/{name}"), {**body_of(kind, f"{kind}/{name}"), "session_id": "mine", "more_of_it": 1})
+        sent = upstream.wait_for(name).body
+        assert {"more_of_it", "moreOfIt"} & set(sent)
+        assert not {"session_id", "sessionId"} & set(sent)
+
+
+def test_a_whole_answer_is_kept_going_too(upstream: HostileUpstream, url: str, name: str) -> None:
+    upstream.scripts[name] = said("first", Until(go_on := threading.Event()), " second")
+    with keeping(upstream, url) as gateway:
+        client = RawClient(gateway.port)
+        client.post("/v1/chat/completions?keep=true", body_of("openai_chat", f"openai_chat/{name}", False))
+        upstream.wait_for(name, lambda seen: seen.sent)
+        client.hang_up()
+        kept(url, lambda found: found)
+        go_on.set()
+        (turn,) = kept(url)
+        assert turn.response is not None
+        assert (turn.ending, turn.response.choices[0].text) == ("end", "first second")
+
+
+def test_a_whole_answer_that_fails_when_nobody_listens(upstream: HostileUpstream, url: str, name: str) -> None:
+    upstream.scripts[name] = [Until(go_on := threading.Event()), *whole({"error": {"message": "no"}}, status=400)]
+    with keeping(upstream, url) as gateway:
+        client = RawClient(gateway.port)
+        client.post("/v1/chat/completions?keep=true", body_of("openai_chat", f"openai_chat/{name}", False))
+        upstream.wait_for(name)
+        client.hang_up()
+        go_on.set()
+        (turn,) = kept(url)
+        assert (turn.ending, turn.error is not None and turn.error.status) == ("error", 400)
+
+
 def test_without_keep_a_hang_up_is_the_end(upstream: HostileUpstream, url: str, name: str) -> None:
     upstream.scripts[name] = said("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
@@ -132,6 +174,41 @@ def test_without_keep_a_hang_up_is_the_end(upstream: HostileUpstream, url: str, 
         again = gateway.ask(f"/v1/streams/{stream}")
         assert b"first" in again.body
         assert understood("openai_chat", again).code == "client_gone"
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_stream_whose_process_was_killed_ends_with_an_error(upstream: HostileUpstream, url: str, kind: str) -> None:
+    upstream.scripts["long"] = said(*WORDS)
+    with keeping(upstream, url) as gateway:
+        whole = gateway.ask(*asked_as(kind, "openai_chat/long"))
+        numbering = NUMBERINGS[whole.headers["content-type"].partition(";")[0]]
+        begun = whole.body.removesuffix(numbering.rest(whole.body, 9))
+        head = inside(gateway, store_of(gateway).buffer.head(whole.headers[STREAM]))
+
+        async def killed(store: Any) -> str:
+            turn = await begin(store, ask(user("q")))
+            store.buffer.open(turn.id, "", lambda: None, lambda: None, head)
+            store.buffer.append(turn.id, 1, 9, begun)
+            await store.writer.flush()
+            store.buffer._live.clear()
+            return turn.id
+
+        stream = with_store(url, killed)
+        again = gateway.ask(f"/v1/streams/{stream}?after=3")
+        assert again.status == 200
+        assert again.body.startswith(numbering.rest(begun, 3))
+        again.body = begun + again.body.removeprefix(numbering.rest(begun, 3))
+        if kind == "gemini array":
+            message = again.json()[-1]["error"]["message"]
+        else:
+            message = understood(kind, again).error or ""
+        assert "ended before the stream did" in message
+        if kind in ("agui", "vercel_ui"):
+            assert b"\nid: 10\n" in again.body
+        if kind == "openai_responses":
+            assert b'"sequence_number":9}' in again.body
+        gone = gateway.ask(f"/v1/streams/{stream}?after=9")
+        assert (gone.status, gone.json()["error"]["code"]) == (502, "stream_lost")
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -190,6 +267,9 @@ def test_an_answer_in_the_background(upstream: HostileUpstream, url: str, name: 
         assert understood("openai_responses", stream).text == "first second"
         later = gateway.ask(f"/v1/responses/{told['id']}?stream=true&starting_after=4")
         assert later.body == Frames().rest(stream.body, 5)
+        beyond = gateway.ask(f"/v1/responses/{told['id']}?stream=true&starting_after=99")
+        assert beyond.status == 400
+        assert f"{told['id']} has {Frames().count(stream.body)} events" in beyond.json()["error"]["message"]
 
 
 def test_an_answer_in_the_background_is_cancelled(upstream: HostileUpstream, url: str, name: str) -> None:

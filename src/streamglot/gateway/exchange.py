@@ -29,6 +29,7 @@ from .opening import Opening, retry_after_of
 from .outlet import Outlet
 from .record import Record
 from .source import ENDS, Events
+from .tokens import estimated_usage
 from .wish import Wish, wish
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class Exchange:
             self._task.cancel()
 
     def _client_gone(self) -> None:
-        if self._wish.keep and self._outlet.writer is not None:
+        if self._wish.keep:
             self._outlet.leave()
         elif self._task is not None and not self._outlet.call.ended and not self._gone:
             self._gone = True
@@ -259,9 +260,19 @@ class Exchange:
         """In the same step as the last byte: a client may ask for the answer again as soon as it has it, and an upstream may
         take its time to hang up."""
         self._note()
+        self._estimate()
         if self._outlet.keeping is not None:
             model = self._source.model if self._source is not None else ""
             self._outlet.keeping.finish(self.record, self._response, self._error, model, self._gateway.clock())
+
+    def _estimate(self) -> None:
+        """Most upstreams say at the end what was used, and some never: who hangs up before it has used it all the same."""
+        record, outlet = self.record, self._outlet
+        asked = self._source is not None or (self._gone and record.attempts > 0)
+        if record.estimated is None and asked and not record.cached and (self._caller or outlet.keeping) is not None:
+            told = record.usage or (self._response.usage if self._response is not None else getattr(outlet.writer, "usage", None))
+            whole = record.usage is not None and not record.error
+            record.estimated = estimated_usage(self._request, self._response, record.events, told, whole=whole)
 
     # --- other ends
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from ..errors import RequestError, excerpt
 from ..events import Event, Extra, StreamError
 from ..messages import Message, Request, Response, TokenCounts
@@ -46,7 +48,7 @@ async def open_store(config: Config, environment: Mapping[str, str], say: Callab
     store = await Store.open(StoreSettings(url=kept.url or default_url(environment), content=content, raw=kept.raw), say)
     if config.valkey.url:
         await store.buffer.close()
-        store.buffer = ValkeyBuffer(config.valkey.url)
+        store.buffer = ValkeyBuffer(config.valkey.url, say=say)
     return store
 
 
@@ -64,15 +66,13 @@ class Keeper:
         store = self._store
         caller = record.key or anonymous(call.headers)
         session = await store.find_session(wanted(caller, request, body, call.headers, face.chat), request)
-        if wish.conversation and not session.new:
-            session.previous = await store.queries.last_turn(session.id, caller)
+        if wish.conversation:
+            if request.previous_response_id:
+                raise RequestError("conversation and previous_response_id exclude each other: send one of them")
+            session.previous = await self._last_of(session)
         named = request.previous_response_id or (session.name if wish.conversation else "")
         if request.previous_response_id and not session.previous:
-            raise RequestError(
-                f"there is no response {excerpt(named)} to go on from: it never was, it was deleted, or it was made with store: "
-                "false; send the whole conversation",
-                code="previous_response_not_found",
-            )
+            raise await self._not_found(request.previous_response_id, caller)
         if session.previous and named:
             past = await store.history(session)
             if not past:
@@ -82,6 +82,9 @@ class Keeper:
             at = 1 if body.get("instructions") else 0
             request.messages[at:at] = past
             request.previous_response_id = None
+        said = {name: body[name] for name in _TAKEN_OUT if body.get(name)}
+        if face.asked_again and body.get("instructions"):
+            said["instructions"] = True  # not its words: they are the first message, and do not hold for the next request
         started = Started(
             caller=caller,
             request_id=record.request_id,
@@ -91,12 +94,31 @@ class Keeper:
             probe=is_probe(request),
             response_id=id if face.asked_again else "",
             retrievable=request.store is not False,
-            wish={name: body[name] for name in _TAKEN_OUT if body.get(name)},
+            wish=said,
         )
-        keeping = Keeping(store, face, session, await store.answers(session), wish, started)
-        if face.asked_again and body.get("instructions"):
-            keeping.more["instructions"] = True  # those of one request do not hold for the next
-        return keeping
+        return Keeping(store, face, session, await store.answers(session), wish, started)
+
+    async def _last_of(self, session: Session) -> str:
+        turn, ended = await self._store.last_turn(session)
+        if not ended:
+            raise RequestError(
+                f"the conversation {excerpt(session.name)} has an answer under way; wait for its end, or stop it",
+                code="conversation_locked",
+                status=409,
+            )
+        return turn
+
+    async def _not_found(self, response_id: str, caller: str) -> RequestError:
+        if await self._store.responses.find(response_id, caller) is not None:
+            return RequestError(
+                f"the response {excerpt(response_id)} is not complete: wait for its end, or cancel it",
+                code="previous_response_not_complete",
+            )
+        return RequestError(
+            f"there is no response {excerpt(response_id)} to go on from: it never was, it was deleted, or it was made with store: "
+            "false; send the whole conversation",
+            code="previous_response_not_found",
+        )
 
 
 class Keeping:
@@ -112,7 +134,8 @@ class Keeping:
         self._turn = store.start(session, started)
         self.heard = self._keep_bytes if store.settings.raw else None
         self._asked: Request | None = None
-        self.more: dict[str, Any] = {}
+        self._attempts = 0
+        self._more: dict[str, Any] = {}
         self._stream: KeptStream | None = None
 
     @property
@@ -124,6 +147,7 @@ class Keeping:
 
     def asked(self, request: Request, upstream: Upstream) -> Request:
         """The request for this upstream, with the state of its own that the client dropped."""
+        self._attempts += 1
         self._asked = restore_echoes(request, self._answers, provider=upstream.name)
         return self._asked
 
@@ -137,7 +161,8 @@ class Keeping:
                 self._turn.learn(upstream.name, event)
 
     def _keep_bytes(self, chunk: bytes) -> None:
-        self._turn.frame("up", time.time() - self._turn.started.at, chunk)
+        """Those of each attempt apart: only the last one's are the answer."""
+        self._turn.frame("up" if self._attempts < 2 else f"up{self._attempts}", time.time() - self._turn.started.at, chunk)
 
     # --- the stream
 
@@ -160,10 +185,13 @@ class Keeping:
             usage = record.usage
             response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
         response.error = response.error or error
+        if record.estimated is not None:
+            response = replace(response, usage=record.estimated)  # a copy: the cache has the other one
+            self._more["estimated"] = True
         if record.dropped:
-            self.more["dropped"] = record.dropped
+            self._more["dropped"] = record.dropped
         if record.cached:
-            self.more["cached"] = True
+            self._more["cached"] = True
         self._turn.finish(
             Finished(
                 ending=record.ending or "error",
@@ -175,6 +203,6 @@ class Keeping:
                 cost=0.0 if record.cached else partial(price, response.usage, model, record.upstream),
                 timings={"seconds": now - record.began, "longest_gap": record.longest_gap},
                 first_event=record.first_event - record.began if record.first_event else 0.0,
-                more=self.more,
+                more=self._more,
             )
         )

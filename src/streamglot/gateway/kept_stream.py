@@ -13,6 +13,8 @@ from .numbering import FRAMES, NUMBERINGS
 if TYPE_CHECKING:
     from ..store import StreamBuffer
 
+SPOKEN: Final = "dialect"
+"""Beside the headers that a stream is opened with: the dialect that it is in."""
 PIECES: Final = 250
 """So many writes come together."""
 LARGE_BYTES: Final = 4096
@@ -69,11 +71,14 @@ class KeptStream:
         self._buffer.end(self._id)
 
     def hand_over(self) -> None:
-        """Comments alone wait for the event that they stand before."""
-        data = b"".join(self.pieces)
+        """Comments wait for the event that they stand before: who goes on from there gets them as well."""
+        pieces, ready = self.pieces, len(self.pieces)
+        while ready and pieces[ready - 1].startswith(b":") and not self._numbering.count(pieces[ready - 1]):
+            ready -= 1
+        data = b"".join(pieces[:ready])
         count = self._numbering.count(data)
         if count:
             self._buffer.append(self._id, self._kept + 1, self._kept + count, data)
             self._kept += count
-            self.pieces.clear()
+            del pieces[:ready]
         self.plain = self._is_plain()

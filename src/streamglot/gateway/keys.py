@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from ..callers import ANONYMOUS
 from ..errors import ConfigError, RequestError
 from .config import Keys, Server
 from .ledger import Bucket
@@ -136,7 +137,7 @@ def presented(headers: Mapping[str, str]) -> str:
 def anonymous(headers: Mapping[str, str]) -> str:
     """Who asks, where no keys are asked for: clients that present different ones are different callers."""
     secret = presented(headers)
-    return f"anonymous:{digest_of(secret)[:16]}" if secret else ""
+    return f"{ANONYMOUS}{digest_of(secret)[:16]}" if secret else ""
 
 
 def digest_of(secret: str) -> str:

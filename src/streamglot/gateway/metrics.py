@@ -115,7 +115,7 @@ class StoreMetrics:
         self._queued = gauge("queued", "Entries that wait to be written", "livesum")
         self._bytes = gauge("queued_bytes", "About how many bytes they hold", "livesum")
         self._behind = gauge("behind_seconds", "The age of what waits longest", "livemax")
-        self._failing = gauge("failing", "1 where the database does not take what is written", "livemax")
+        self._failing = gauge("failing", "1 where the database, or Valkey, does not take what is written", "livemax")
         self._counts = {
             name: Counter(f"streamglot_store_{name}", what, labels, registry=registry)
             for name, what, labels in (
@@ -124,6 +124,7 @@ class StoreMetrics:
                 ("unfit", "Entries that no database would take, by kind", ["kind"]),
                 ("commits", "Batches written", []),
                 ("failures", "Attempts to write that failed", []),
+                ("missed", "Looks into the past that had no answer; the request went on without", []),
             )
         }
         self._before: dict[tuple[str, str], int] = {}
@@ -136,7 +137,7 @@ class StoreMetrics:
         for name in ("written", "dropped", "unfit"):
             for kind, count in getattr(report, name).items():
                 self._count(self._counts[name].labels(kind), (name, kind), count)
-        for name in ("commits", "failures"):
+        for name in ("commits", "failures", "missed"):
             self._count(self._counts[name], (name, ""), getattr(report, name))
 
     def _count(self, counter: Counter, place: tuple[str, str], count: int) -> None:

@@ -16,12 +16,12 @@ from ..events import KeepAlive, StreamError
 from ..messages import Request
 from .call import Call, Unheard
 from .faces import Face
+from .kept_stream import SPOKEN, KeptStream
 from .record import Record
 
 if TYPE_CHECKING:
     from .app import Gateway
     from .keeping import Keeping
-    from .kept_stream import KeptStream
 
 LAST_WORD_SECONDS: Final = 2.0
 """How long the last words to a client may take that has stopped reading."""
@@ -55,6 +55,8 @@ class Outlet:
         self.writer = dialect(self._face.dialect).writer(
             id=minted, model=request.model, created=int(self._gateway.time()), **options
         )
+        if self.keeping is not None and self.keeping.wish.keep:
+            self._open(self._stream_headers())  # its client may come back for it before anything was said
 
     # --- a stream
 
@@ -64,8 +66,7 @@ class Outlet:
         try:
             if not call.started:
                 stream = self._stream_headers()
-                if self.keeping is not None:
-                    self._kept = self.keeping.open(self._stop, stream)
+                self._open(stream)
                 await call.start(200, {**stream, **self._headers()})
             kept = self._kept
             if kept is not None and data:
@@ -80,6 +81,10 @@ class Outlet:
         finally:
             self.busy -= 1
             self.last_write = self._gateway.clock()
+
+    def _open(self, headers: dict[str, str]) -> None:
+        if self.keeping is not None:
+            self._kept = self.keeping.open(self._stop, {**headers, SPOKEN: self._face.dialect})
 
     def tick(self) -> None:
         """Called by the gateway's clock."""
@@ -101,8 +106,6 @@ class Outlet:
 
     async def answer_later(self) -> None:
         """What a client is told that asked for an answer in the background: its id, by which it asks again."""
-        if self.keeping is not None:
-            self._kept = self.keeping.open(self._stop, self._stream_headers())
         await self.reply(200, msgspec.json.encode(self.writer.queued()))
         self.leave()
 
@@ -140,9 +143,11 @@ class Outlet:
         """Before the first byte an HTTP status, after it the dialect's own error in the stream."""
         if self.call.ended:
             return
-        if self.streaming:
+        if self.streaming and self.writer is not None:
             await self.end(self.writer.feed([error]))
             return
+        if self._kept is not None:  # who came back for it is in the stream
+            self._kept.wrote(self.writer.feed([error]) + self.writer.close())
         try:
             async with asyncio.timeout(LAST_WORD_SECONDS):
                 await self._refuse(error, retry_after)

@@ -7,10 +7,12 @@ from typing import Any
 from msgspec import Struct, field
 
 from ..events import Event, StreamEnd, StreamError
+from ..messages import TokenCounts
 
 
 class Record(Struct):
-    """Times are of the gateway's clock. ``ending`` is the true one: end, length, …, truncated, client_gone, error."""
+    """Times are of the gateway's clock. ``ending`` is the true one: end, length, …, truncated, client_gone, error. ``usage`` is
+    what the upstream said; where it did not say all of it, ``estimated`` is what counts against a key."""
 
     request_id: str
     dialect: str
@@ -33,6 +35,7 @@ class Record(Struct):
     message: str = ""
     status: int = 200
     usage: Any = None
+    estimated: TokenCounts | None = None
 
     def seen(self, events: list[Event], now: float) -> None:
         """The events of one read went by."""

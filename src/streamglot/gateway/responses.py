@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request as HttpRequest
@@ -15,16 +17,19 @@ from ..messages import Request, Response
 from ..stages import replay
 from .archive import archive_of, id_in, json_reply
 from .faces import ASKED_AGAIN, REPEATED
+from .numbering import FRAMES
 from .parameters import Parameters
-from .resume import resumed, stopped
+from .resume import BEYOND, ENDED_SECONDS, NOT_FOUND, event_number, resumed, stopped
 
 if TYPE_CHECKING:
     from ..store import TurnDetail
     from .app import Gateway
 
+LOOK_SECONDS: Final = 0.05
 USUAL_ITEMS: Final = 20
 MOST_ITEMS: Final = 100
 """Of one answer, as the vendor has it."""
+INSTRUCTIONS: Final = "instructions"
 _UNFINISHED: Final = ("cancelled", "client_gone")
 
 
@@ -40,14 +45,34 @@ def response_routes(gateway: Gateway) -> list[Route]:
         asked = Parameters(http, "stream", "starting_after", "include", "include[]")
         turn = await found(http)
         if asked["stream"] == "true":
-            return await resumed(gateway, archive_of(gateway, http).caller, turn.id, _after(asked["starting_after"]))
+            return await streamed(http, turn, asked["starting_after"])
         return json_reply(restored(turn))
 
+    async def streamed(http: HttpRequest, turn: TurnDetail, given: str) -> HttpResponse:
+        """As it was streamed, or, if it was not or that is no longer kept, as it would be now. This dialect counts its events
+        from 0, and leaves out those that a client has."""
+        after = event_number("starting_after", given) + 1 if given else 0
+        if turn.stream:
+            try:
+                return await resumed(gateway, archive_of(gateway, http).caller, turn.id, after)
+            except RequestError as error:
+                if error.code == BEYOND and error.detail:
+                    raise _beyond(turn, after, error.detail["events"]) from None
+                if error.code != NOT_FOUND:
+                    raise
+        if not turn.ending or (turn.stream and after):
+            raise _no_stream(turn)
+        return _replayed(turn, after)
+
     async def cancel(http: HttpRequest) -> HttpResponse:
+        """A stream that has ended elsewhere is known before its turn's end is in the database."""
         turn = await found(http)
         if not turn.ending:
-            await stopped(gateway, archive_of(gateway, http).caller, turn.id)
-        return json_reply(restored(await found(http)))
+            told = await stopped(gateway, archive_of(gateway, http).caller, turn.id)
+            until = time.monotonic() + (ENDED_SECONDS if told.ended else 0)
+            while not (turn := await found(http)).ending and time.monotonic() < until:
+                await asyncio.sleep(LOOK_SECONDS)
+        return json_reply(restored(turn))
 
     async def withdraw(http: HttpRequest) -> HttpResponse:
         turn = await found(http)
@@ -59,7 +84,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
         asked = Parameters(http, "limit", "order", "after", "include", "include[]")
         order, limit = asked.one_of("order", "desc", "asc"), asked.limit(USUAL_ITEMS, MOST_ITEMS)
         turn = await found(http)
-        items = dialect(ASKED_AGAIN).stored.input_items(_request(turn), turn.response_id)
+        items = dialect(ASKED_AGAIN).stored.input_items(_request(turn), turn.response_id, _instructed(turn))
         return json_reply(listed(items if order == "asc" else items[::-1], asked["after"], limit))
 
     return [
@@ -70,21 +95,33 @@ def response_routes(gateway: Gateway) -> list[Route]:
     ]
 
 
-def _after(number: str) -> int:
-    """This dialect counts its events from 0, and leaves out those that a client has."""
-    if number and not number.isdecimal():
-        raise RequestError(f"starting_after must be the sequence_number of an event, not {excerpt(number)}")
-    return int(number) + 1 if number else 0
+def _writer(turn: TurnDetail) -> Any:
+    request = _request(turn)
+    said = {**turn.wish, **dialect(ASKED_AGAIN).stored.repeated(request, _instructed(turn))}
+    mirror = {name: value for name, value in said.items() if name in REPEATED}
+    return dialect(ASKED_AGAIN).writer(
+        id=turn.response_id, model=request.model or turn.model, created=int(turn.started), mirror=mirror
+    )
+
+
+def _instructed(turn: TurnDetail) -> bool:
+    """Was the first message given as instructions, and not as a part of the input?"""
+    return bool(turn.wish.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
+
+
+def _replayed(turn: TurnDetail, after: int) -> HttpResponse:
+    """The response as a stream; its numbers are the same each time."""
+    writer = _writer(turn)
+    data = writer.feed(_events(turn)) + writer.close()
+    count = FRAMES.count(data)
+    if after > count:
+        raise _beyond(turn, after, count)
+    return HttpResponse(FRAMES.rest(data, after), 200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
 
 
 def restored(turn: TurnDetail) -> dict[str, Any]:
     """The response object: as its client was given it, or as far as it is known."""
-    request = _request(turn)
-    said = {**dialect(ASKED_AGAIN).stored.repeated(request), **turn.wish}
-    mirror = {name: value for name, value in said.items() if name in REPEATED}
-    writer: Any = dialect(ASKED_AGAIN).writer(
-        id=turn.response_id, model=request.model or turn.model, created=int(turn.started), mirror=mirror
-    )
+    writer = _writer(turn)
     writer.feed(_events(turn))
     response: dict[str, Any] = writer.response
     if response["status"] == "completed" and turn.duration is not None:
@@ -96,7 +133,7 @@ def _events(turn: TurnDetail) -> list[Event]:
     """The turn as a stream again. One that was left has no end of its own: it counts as cancelled."""
     if not turn.ending:
         return [StreamStart(turn.response_id)]
-    response = turn.response or Response()
+    response = turn.told or Response()
     response.id = turn.response_id
     if turn.ending in _UNFINISHED:
         response.error = None
@@ -124,6 +161,23 @@ def _request(turn: TurnDetail) -> Request:
             status=404,
         )
     return turn.request
+
+
+def _beyond(turn: TurnDetail, after: int, count: int) -> RequestError:
+    return RequestError(
+        f"the response {turn.response_id} has {count} events, with the numbers 0 to {count - 1}, and none after {after - 1}; "
+        "starting_after must be one of these numbers",
+        code=BEYOND,
+    )
+
+
+def _no_stream(turn: TurnDetail) -> RequestError:
+    step = ", or for its stream without starting_after" if turn.ending else ""
+    return RequestError(
+        f"the stream of the response {turn.response_id} is not kept; ask for the response without stream{step}",
+        code=NOT_FOUND,
+        status=404,
+    )
 
 
 def _missing(response_id: str) -> RequestError:

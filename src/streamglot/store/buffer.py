@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -21,9 +22,12 @@ from sqlalchemy import Connection, Row, delete, func, select, update
 from ..errors import RequestError, StreamglotError
 from . import schema
 from .database import Database, StoreUnavailable, Watch, within
-from .rows import ChunkEntry, StreamEntry, TrimEntry, unpacked
+from .processes import is_alive
+from .rows import ChunkEntry, StreamEntry, TrimEntry, clean, unpacked
 from .turn import minted_at
-from .writer import Writer
+from .writer import Report, Writer
+
+T = TypeVar("T")
 
 STREAM_BYTES: Final = 16 * 2**20
 """As much of one stream is kept, the newest: a hundred times the longest answer."""
@@ -33,8 +37,11 @@ WATCH_SECONDS: Final = 0.4
 """How soon a stop from another process is seen."""
 BEAT_SECONDS: Final = 5.0
 LOST_SECONDS: Final = 20.0
-"""A producer that is silent for so long, without even a heartbeat, is dead."""
+"""A producer that is silent for so long, without even a heartbeat, is dead, unless its process is known to live. A database may
+be away for so long."""
 POLL_SECONDS: Final = 0.05
+IDLE_SECONDS: Final = 0.5
+"""Who waits for another process asks less and less often, but at least so often."""
 OPEN_SECONDS: Final = 0.5
 """A stream that was opened a moment ago may not be there yet."""
 LATE_SECONDS: Final = 5.0
@@ -83,6 +90,10 @@ class StreamBuffer(Protocol):
     async def expire(self) -> None:
         """Forgets what nobody will come back for."""
 
+    def report(self) -> Report | None:
+        """How its writing is doing, where it does not go through the store's writer."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -101,6 +112,7 @@ class Live(Struct):
     lively_until: float = 0.0
     told: float = field(default_factory=time.monotonic)
     sizes: deque[tuple[int, int]] = field(default_factory=deque)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, last: int, size: int, most: int) -> int:
         """Counts a chunk. The number up to which events are too much now, or 0."""
@@ -120,6 +132,11 @@ class Live(Struct):
             self.stopped = True
             self.on_stop()
 
+    def wake(self) -> None:
+        """There is something for those who wait."""
+        self.news.set()
+        self.news = asyncio.Event()
+
     def want(self) -> None:
         """Somebody reads it while it runs."""
         self.lively_until = time.monotonic() + 2 * WANTED_SECONDS
@@ -133,6 +150,11 @@ def unknown(stream_id: str) -> RequestError:
 def incomplete(stream_id: str, after: int) -> StreamglotError:
     message = f"the stream {stream_id!r} is not kept whole after number {after}; send the request again"
     return StreamglotError(message, code="stream_incomplete", status=410)
+
+
+def beyond(stream_id: str, after: int, last: int) -> RequestError:
+    message = f"the stream {stream_id!r} has {last} events and none after number {after}; ask for what follows {last} or less"
+    return RequestError(message, code="no_such_event", detail={"events": last})
 
 
 def lost(stream_id: str) -> StreamglotError:
@@ -173,7 +195,9 @@ class DatabaseBuffer:
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
         entry = ChunkEntry(kind="chunks", weight=len(data) + 128, stream_id=stream_id, first=first, last=last, data=data)
         self._writer.put(entry)
-        trimmed = self._live[stream_id].add(last, len(data), self._bytes)
+        live = self._live[stream_id]
+        trimmed = live.add(last, len(data), self._bytes)
+        live.wake()
         if trimmed:
             self._writer.put(TrimEntry(kind="streams", stream_id=stream_id, number=trimmed))
 
@@ -182,19 +206,12 @@ class DatabaseBuffer:
         if live is not None:
             self._tell(stream_id, live.last)
             del self._live[stream_id]
+            live.wake()
 
     def _tell(self, stream_id: str, last: int | None = None) -> None:
         live = self._live[stream_id]
-        row = {
-            "id": stream_id,
-            "caller": live.caller,
-            "started": live.started,
-            "seen": time.time(),
-            "last": last,
-            "stopped": False,
-            "head": live.head,
-            "wanted": 0.0,
-        }
+        row = {"id": stream_id, "caller": live.caller, "started": live.started, "seen": time.time(), "last": last}
+        row |= {"stopped": False, "head": live.head, "wanted": 0.0}
         self._writer.put(StreamEntry(kind="streams", row=row))
 
     async def _watching(self) -> None:
@@ -231,9 +248,9 @@ class DatabaseBuffer:
         table = schema.chunks
         question = select(table).where(table.c.stream_id == stream_id).order_by(table.c.number).limit(PAGE)
         status = await self._opened(stream_id, caller)
-        heard, seen, said = time.monotonic(), status.seen, 0.0
+        heard, seen, said, pause = time.monotonic(), status.seen, 0.0, POLL_SECONDS
         while True:
-            rows = await self._database.fetch(question.where(table.c.last > after))
+            rows = await self._patiently(partial(self._database.fetch, question.where(table.c.last > after)))
             for row in rows:
                 first = row.number
                 for last, data in _chunks.decode(unpacked(row.body)):
@@ -244,24 +261,58 @@ class DatabaseBuffer:
                         yield Chunk(first, last, data)
                     first = last + 1
             if rows:
-                heard = time.monotonic()
+                heard, pause = time.monotonic(), POLL_SECONDS
                 continue
             if status.last is not None:
-                if after != status.last:
+                if after > status.last:
+                    raise beyond(stream_id, after, status.last)
+                if after < status.last:
                     raise incomplete(stream_id, after)
                 return
+            if status.ending is not None:  # a turn ends after its stream, unless its process died
+                raise lost(stream_id)
             if time.monotonic() - said > WANTED_SECONDS:
                 said = time.monotonic()
                 await self._want(stream_id, status.wanted)
-            await asyncio.sleep(POLL_SECONDS)
-            now = await self._status(stream_id, caller)
+            pause = await self._pause(stream_id, after, pause)
+            now = await self._patiently(partial(self._status, stream_id, caller))
             if now is None:
                 raise unknown(stream_id)
             status = now
             if status.seen != seen or stream_id in self._live:
                 heard, seen = time.monotonic(), status.seen
             if status.last is None and time.monotonic() - heard > self._lost:
-                raise lost(stream_id)
+                if not await self._patiently(partial(self._produced, stream_id)):
+                    raise lost(stream_id)
+                heard = time.monotonic()
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Who has begun to read goes on when the database was away for a while."""
+        until = time.monotonic() + self._lost
+        while True:
+            try:
+                return await ask()
+            except StoreUnavailable:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(IDLE_SECONDS)
+
+    async def _pause(self, stream_id: str, after: int, seconds: float) -> float:
+        """Until there may be more; and how long the next one is. A producer in this process says when it appends, and what
+        it appended is in the database a moment later."""
+        live = self._live.get(stream_id)
+        if live is None or live.last > after:
+            await asyncio.sleep(seconds)
+            return min(seconds * 1.2, IDLE_SECONDS)
+        await within(live.news, WANTED_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
+        return POLL_SECONDS
+
+    async def _produced(self, stream_id: str) -> bool:
+        """Is the process alive that runs its turn?"""
+        table, turns = schema.processes, schema.turns
+        question = select(table).join(turns, turns.c.process == table.c.id).where(turns.c.id == clean(stream_id))
+        return any(is_alive(row, time.time()) for row in await self._database.fetch(question))
 
     async def _want(self, stream_id: str, wanted: float) -> None:
         """Tells the producer, wherever it is, that its chunks are waited for, unless another reader just did. If that fails
@@ -306,8 +357,10 @@ class DatabaseBuffer:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _status(self, stream_id: str, caller: str | None) -> Row[Any] | None:
-        table = schema.streams
-        question = select(table).where(table.c.id == stream_id)
+        """Its row, and how its turn ended, whose id it has: both as of one moment."""
+        table, endings = schema.streams, schema.endings
+        question = select(table, endings.c.ending).outerjoin(endings, endings.c.turn_id == table.c.id)
+        question = question.where(table.c.id == clean(stream_id))
         if caller is not None:
             question = question.where(table.c.caller == caller)
         rows = await self._database.fetch(question)
@@ -330,6 +383,9 @@ class DatabaseBuffer:
             connection.execute(delete(streams).where(streams.c.id.in_(old)))
 
         await self._database.write(forget)
+
+    def report(self) -> None:
+        """The writer's says it."""
 
     async def close(self) -> None:
         for stream_id in list(self._live):

@@ -34,14 +34,14 @@ class Output:
     The pieces of a text are kept and joined once, when it ends, because the end of the stream repeats them all.
     """
 
-    def __init__(self, pieces: list[bytes]) -> None:
+    def __init__(self, pieces: list[bytes], sequence: int = 0) -> None:
         self.response_id = ""
         self.done: list[dict[str, Any]] = []
         self.ids: set[str] = set()
         self.item: dict[str, Any] | None = None
         self.part: dict[str, Any] | None = None
         self._pieces = pieces
-        self._sequence = 0
+        self._sequence = sequence
         self._said: list[str] = []
         self._head = b""
         self._tail = b""

@@ -54,6 +54,8 @@ def parse(body: dict[str, Any]) -> Request:
         fields.rest["include"] = rest
     take(fields, PARAMETERS, request)
     request.extra = {name: value for name, value in fields.rest.items() if value is not None and value is not False}
+    if body.get("user") not in (None, request.user):
+        request.extra["user"] = body["user"]  # beside a safety_identifier, which says who asks
     request.essential = [name for name in request.extra if name in ESSENTIAL]
     return request
 

@@ -6,24 +6,23 @@ from typing import Any
 
 import msgspec
 
-from ...messages import Message, NativePart, Request, Response, ResponseChoice, TextPart, ToolCallPart
+from ...messages import Message, NativePart, Request, Response, ResponseChoice, ToolCallPart
 from .history import build_message
 from .request import build
 from .response import build as build_response
 from .wire import DIALECT, mint, word
 
 
-def repeated(request: Request) -> dict[str, Any]:
-    """The fields of the client's body, but for its input."""
+def repeated(request: Request, instructed: bool) -> dict[str, Any]:
+    """The fields of the client's body, but for its input. ``instructed``: its first message was given as instructions."""
     body = build(msgspec.structs.replace(request, messages=[])).body
     del body["model"], body["input"]
-    instructions, _ = _split(request)
-    return {**body, "instructions": instructions} if instructions is not None else body
+    return {**body, "instructions": request.messages[0].text} if instructed else body
 
 
-def input_items(request: Request, response_id: str) -> list[dict[str, Any]]:
+def input_items(request: Request, response_id: str, instructed: bool) -> list[dict[str, Any]]:
     """All that was said before the answer, oldest first, each with an id that stays the same."""
-    _, messages = _split(request)
+    messages = request.messages[1:] if instructed else request.messages
     calls = {part.call_id: part.kind for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     items: list[dict[str, Any]] = []
     for message in messages:
@@ -42,11 +41,3 @@ def input_items(request: Request, response_id: str) -> list[dict[str, Any]]:
         ids.add(item_id)
         items[number] = {**item, "id": item_id}
     return items
-
-
-def _split(request: Request) -> tuple[str | None, list[Message]]:
-    """The instructions, and what was said under them."""
-    first = request.messages[0] if request.messages else None
-    if first is not None and first.role == "system" and len(first.parts) == 1 and isinstance(first.parts[0], TextPart):
-        return first.parts[0].text, request.messages[1:]
-    return None, request.messages

@@ -62,7 +62,8 @@ _WITH_STATUS: Final = frozenset(("mcp_call",))
 
 
 class ResponsesWriter(Writer):
-    """``mirror``: fields of the client's request that a response repeats (tools, instructions, metadata …)."""
+    """``mirror``: fields of the client's request that a response repeats (tools, instructions, metadata …). ``sequence``: the
+    number of the first event."""
 
     dialect = DIALECT
     folded = {
@@ -75,11 +76,13 @@ class ResponsesWriter(Writer):
         "StepEnd": "nothing: the steps run into each other",
     }
 
-    def __init__(self, *, mirror: Mapping[str, Any] | None = None, **more: Any) -> None:
+    def __init__(self, *, mirror: Mapping[str, Any] | None = None, sequence: int = 0, **more: Any) -> None:
         super().__init__(**more)
         self._asked = {name: value for name, value in (mirror or {}).items() if name not in LIFECYCLE}
+        if isinstance(self._asked.get("conversation"), str):
+            self._asked["conversation"] = {"id": self._asked["conversation"]}  # a request may name it, a response shows it
         self._fields = {**_DEFAULTS, **self._asked}
-        self._output = Output(self.pieces)
+        self._output = Output(self.pieces, sequence)
         self._announced = False
         self._text = "output_text"
         self._call_kinds: dict[str, str] = {}

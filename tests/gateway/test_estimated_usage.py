@@ -1,0 +1,223 @@
+"""Tokens of answers whose upstream did not say them: who hangs up before the last frame has used them all the same."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.archived import with_store
+from gateway.asking import body_of
+from gateway.conftest import upstreams_at
+from gateway.kept import USAGE, chunk, keeping, kept, said
+from gateway.raw import RawClient
+from gateway.running import Running, running
+from gateway.upstream import Hang, HostileUpstream, Step, Until, sse, streamed, unfinished, whole
+from streamglot.gateway.keys import digest_of
+from streamglot.gateway.tokens import estimate, estimated_usage
+from streamglot.messages import (
+    MediaPart,
+    Message,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    Request,
+    Response,
+    ResponseChoice,
+    TextPart,
+    TokenCounts,
+    ToolCallPart,
+)
+from waiting import until
+
+KEY = "sesame"
+CHAT = "/v1/chat/completions"
+SMALL = {"keys": [{"name": "small", "hash": digest_of(KEY), "tokens_per_minute": 5}]}
+LONG = "word " * 200
+ASKED = Request(messages=[Message("user", [TextPart("x" * 36)])])
+
+
+def asking(model: str, **more: Any) -> dict[str, Any]:
+    return {**body_of("openai_chat", f"openai_chat/{model}"), "messages": [{"role": "user", "content": LONG}], **more}
+
+
+def hung_up(gateway: Running, body: dict[str, Any], mark: bytes = b"first") -> None:
+    """Asks, reads so far, and hangs up."""
+    client = RawClient(gateway.port)
+    client.post(CHAT, body, {"x-api-key": KEY, "x-request-id": "gone"})
+    if mark:
+        client.read_until(mark)
+    client.hang_up()
+    assert gateway.line("gone")["ending"] == "client_gone"
+
+
+def refused(gateway: Running) -> bool:
+    return gateway.ask(CHAT, asking("told"), {"x-api-key": KEY}).status == 429
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/kept.db"
+
+
+# --- limits of a key
+
+
+def test_hanging_up_before_the_end_is_counted(upstream: HostileUpstream) -> None:
+    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
+        hung_up(gateway, asking("slow"))
+        assert refused(gateway)
+
+
+def test_hanging_up_before_the_first_word_is_counted_too(upstream: HostileUpstream) -> None:
+    upstream.scripts["thinks"] = [Hang()]
+    with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
+        client = RawClient(gateway.port)
+        client.post(CHAT, asking("thinks"), {"x-api-key": KEY, "x-request-id": "gone"})
+        upstream.wait_for("thinks")
+        client.hang_up()
+        gateway.line("gone")
+        assert refused(gateway)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_upstream_that_never_says_it_is_counted(upstream: HostileUpstream, stream: bool) -> None:
+    upstream.scripts["silent"] = streamed(chunk({"content": LONG}), chunk({}, "stop"), sse("[DONE]"))
+    with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
+        body = {"model": "openai_chat/silent", "stream": stream, "messages": [{"role": "user", "content": "q"}]}
+        answer = gateway.ask(CHAT, body, {"x-api-key": KEY, "x-request-id": "done"})
+        assert answer.status == 200
+        assert b'"usage":{' not in answer.body  # the client is told what the upstream said
+        assert gateway.line("done")["output_tokens"] is None
+        assert refused(gateway)
+
+
+def test_what_no_upstream_answered_costs_nothing(upstream: HostileUpstream) -> None:
+    upstream.scripts["refused"] = whole({"error": {"message": "no"}}, 404)
+    upstream.scripts["told"] = said("hello")
+    with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
+        for number in range(3):
+            answer = gateway.ask(CHAT, asking("refused"), {"x-api-key": KEY, "x-request-id": f"{number}"})
+            assert answer.status == 404
+            gateway.line(f"{number}")
+        assert not refused(gateway)
+
+
+def test_an_answer_from_the_cache_costs_nothing(upstream: HostileUpstream) -> None:
+    upstream.scripts["silent"] = streamed(chunk({"content": "word"}), chunk({}, "stop"), sse("[DONE]"))
+    keys = {"keys": [{"name": "small", "hash": digest_of(KEY), "tokens_per_minute": 1000}]}
+    routes = [{"models": ["cached"], "to": [{"upstream": "openai_chat", "model": "silent"}], "cache_seconds": 600.0}]
+    with running({"server": keys, "upstreams": upstreams_at(upstream.url), "routes": routes}) as gateway:
+        body = {"model": "cached", "messages": [{"role": "user", "content": LONG}]}
+        for number in range(6):  # more than the minute has room for
+            answer = gateway.ask(CHAT, body, {"x-api-key": KEY, "x-request-id": f"{number}"})
+            assert answer.status == 200
+            assert answer.headers["x-streamglot-cache"] == ("hit" if number else "miss")
+            gateway.line(f"{number}")
+
+
+# --- what is kept
+
+
+@pytest.mark.parametrize("content", [True, False])
+def test_the_kept_usage_is_marked_as_an_estimate(upstream: HostileUpstream, url: str, content: bool) -> None:
+    steps: list[Step] = [chunk({"content": "word " * 9}) for _ in range(8)]
+    upstream.scripts["slow"] = streamed(*steps, chunk({"content": "first"}), Until(threading.Event()))
+    with keeping(upstream, url, store={"content": content}) as gateway:
+        hung_up(gateway, asking("slow"))
+        (turn,) = kept(url)
+    assert turn.more["estimated"] is True
+    assert turn.told is None or turn.told.usage == TokenCounts()  # the client was not told
+    assert turn.usage is not None
+    assert turn.usage.input_tokens == 4 + round(len(LONG) / 3.6)
+    assert turn.usage.output_tokens is not None
+    if content:
+        assert turn.usage.output_tokens == round((45 * 8 + 5) / 3.6)
+    else:
+        assert 9 <= turn.usage.output_tokens <= 12  # a token for each of its events
+
+
+def test_what_the_upstream_said_is_kept_as_it_said_it(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = said(LONG)
+    with keeping(upstream, url) as gateway:
+        assert gateway.ask(CHAT, asking("told")).status == 200
+        (turn,) = kept(url)
+    assert "estimated" not in turn.more
+    assert turn.usage == TokenCounts(3, 4, raw=USAGE)
+
+
+def test_a_count_of_the_beginning_is_not_that_of_the_end(upstream: HostileUpstream, url: str) -> None:
+    """Some upstreams count the input at the start, and the first token of the output with it."""
+    usage = {"input_tokens": 777, "output_tokens": 1, "cache_read_input_tokens": 0}
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage}
+    text = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": f"{LONG} first"}}
+    start = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    begun = b"".join(
+        b"event: %b\n%b" % (str(event["type"]).encode(), sse(event))
+        for event in ({"type": "message_start", "message": message}, start, text)
+    )
+    upstream.scripts["counts"] = unfinished(begun, end=Hang())
+    with keeping(upstream, url) as gateway:
+        hung_up(gateway, {**asking("counts"), "model": "anthropic/counts"})
+        (turn,) = kept(url)
+    assert turn.usage is not None
+    assert (turn.usage.input_tokens, turn.usage.output_tokens) == (777, round((len(LONG) + 6) / 3.6))
+
+
+def test_a_budget_counts_estimates(upstream: HostileUpstream, url: str) -> None:
+    secret = with_store(url, lambda store: store.keys.add("spender", budget_tokens=100, budget_seconds=86_400.0))[1]
+    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["refused"] = whole({"error": {"message": "no"}}, 404)
+    with keeping(upstream, url) as gateway:
+        client = RawClient(gateway.port)
+        client.post(CHAT, asking("slow"), {"x-api-key": secret})
+        client.read_until(b"first")
+        client.hang_up()
+        body = asking("refused")  # which costs nothing
+        until(lambda: gateway.ask(CHAT, body, {"x-api-key": secret}).status == 429)
+        assert gateway.ask(CHAT, body, {"x-api-key": secret}).json()["error"]["code"] == "budget_exceeded"
+
+
+def test_the_cache_does_not_tell_estimates(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["silent"] = streamed(chunk({"content": "word"}), chunk({}, "stop"), sse("[DONE]"))
+    routes = [{"models": ["cached"], "to": [{"upstream": "openai_chat", "model": "silent"}], "cache_seconds": 600.0}]
+    with keeping(upstream, url, routes=routes) as gateway:
+        body = {"model": "cached", "messages": [{"role": "user", "content": LONG}]}
+        answers = [msgspec.json.decode(gateway.ask(CHAT, body).body) for _ in range(2)]
+        kept(url, lambda found: len(found) == 2 and all(turn.ending for turn in found))
+    assert [answer.get("usage") for answer in answers] == [None, None]
+
+
+# --- the rule of thumb
+
+
+def test_nothing_is_estimated_where_nothing_is_missing() -> None:
+    assert estimated_usage(ASKED, None, 9, TokenCounts(3, 4), whole=True) is None
+    assert estimated_usage(ASKED, None, 3, TokenCounts(3, 4), whole=False) is None
+    assert estimated_usage(ASKED, None, 9, TokenCounts(0, 0), whole=True) is None
+
+
+def test_what_is_known_is_used() -> None:
+    assert estimated_usage(ASKED, None, 9, None, whole=False) == TokenCounts(14, 9)
+    assert estimated_usage(ASKED, None, 9, TokenCounts(None, 4), whole=True) == TokenCounts(14, 4)
+    assert estimated_usage(ASKED, None, 9, TokenCounts(3, None, 2, raw={"a": 1}), whole=True) == TokenCounts(
+        3, 9, 2, raw={"a": 1}
+    )
+    assert estimated_usage(ASKED, None, 9, TokenCounts(0, 1), whole=False) == TokenCounts(14, 9)
+
+
+def test_all_that_was_said_is_counted() -> None:
+    parts: list[Part] = [
+        TextPart("x" * 9),
+        ReasoningPart("x" * 9),
+        RefusalPart("é" * 9),
+        ToolCallPart("c", "name", "{}"),
+        MediaPart(data="x" * 99),
+    ]
+    response = Response(choices=[ResponseChoice(0, parts), ResponseChoice(1, [TextPart("\ud800" * 6)])])
+    found = estimated_usage(ASKED, response, 999, None, whole=True)
+    assert found == TokenCounts(estimate(ASKED), round((9 + 9 + 18 + 6 + 6) / 3.6))

@@ -1,0 +1,176 @@
+"""Who comes back for a stream and has to wait: for its first word, for its next one, or for its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.archived import store_of, with_store
+from gateway.asking import body_of, path_of
+from gateway.kept import keeping, kept, said
+from gateway.raw import RawClient
+from gateway.running import Running
+from gateway.upstream import HostileUpstream, Until, whole
+from store.turns import ask, begin, user
+from streamglot.events import StreamError
+from streamglot.gateway.numbering import NUMBERINGS
+from streamglot.gateway.resume import last_words
+from streamglot.store import DatabaseBuffer, Store
+from waiting import PATIENCE, soon, until
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/kept.db"
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A model of the test's own: the upstream is shared, and remembers."""
+    return f"waiting-{zlib.crc32(request.node.name.encode())}"
+
+
+def get(gateway: Running, path: str) -> RawClient:
+    client = RawClient(gateway.port)
+    client.send(f"GET {path} HTTP/1.1\r\nhost: page\r\nconnection: close\r\n\r\n".encode())
+    return client
+
+
+def begun(gateway: Running, kind: str, name: str) -> tuple[str, int]:
+    """A stream that goes on without its client, and how many of its events came so far."""
+    client = RawClient(gateway.port)
+    client.post(path_of(kind, f"openai_chat/{name}"), {**body_of(kind, f"openai_chat/{name}"), "keep": True})
+    came = client.read_until(b"first")
+    stream = came.split(b"x-streamglot-stream: ")[1].split(b"\r\n")[0].decode()
+    buffer = store_of(gateway).buffer
+    assert isinstance(buffer, DatabaseBuffer)
+    client.hang_up()
+    return f"/v1/streams/{stream}", buffer._live[stream].last
+
+
+@pytest.mark.parametrize("kind", ["openai_chat", "anthropic", "ollama"])
+def test_who_waits_for_the_next_event_has_the_headers(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
+    upstream.scripts[name] = said("first", Until(go_on := threading.Event()), " second")
+    with keeping(upstream, url) as gateway:
+        stream, events = begun(gateway, kind, name)
+        reader = get(gateway, f"{stream}?after={events}")
+        head = reader.read_until(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        go_on.set()
+        assert b"second" in reader.read_all()
+
+
+@pytest.mark.parametrize("kind", ["openai_chat", "anthropic", "vercel_ui"])
+def test_who_waits_is_told_that_it_goes_on(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
+    """By comments, which no client counts: the numbers of events are the same for all."""
+    upstream.scripts[name] = said("first", Until(go_on := threading.Event()), " second")
+    with keeping(upstream, url, server={"keep_alive_seconds": 0.2}) as gateway:
+        stream, events = begun(gateway, kind, name)
+        reader = get(gateway, f"{stream}?after={events}")
+        came = reader.read_until(b": ping\n\n") + reader.read_until(b": ping\n\n")
+        go_on.set()
+        came += reader.read_all()
+        kept(url)
+        numbering = NUMBERINGS["text/event-stream"]
+        assert b"second" in came
+        assert numbering.count(came) == numbering.count(gateway.ask(stream).body) - events
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["before the headers", "after them"])
+def test_who_hangs_up_while_it_waits_is_read_for_no_more(upstream: HostileUpstream, url: str, name: str, waits: bool) -> None:
+    upstream.scripts[name] = said("first", Until(go_on := threading.Event()))
+    with keeping(upstream, url) as gateway:
+        stream, events = begun(gateway, "openai_chat", name)
+        buffer: Any = store_of(gateway).buffer
+        read, reading = buffer.read, []
+
+        async def noted(*asked: Any) -> AsyncIterator[Any]:
+            reading.append(asked)
+            try:
+                async for chunk in read(*asked):
+                    yield chunk
+            finally:
+                reading.remove(asked)
+
+        buffer.read = noted
+        reader = get(gateway, f"{stream}?after={events}")
+        until(lambda: reading)
+        if waits:
+            reader.read_until(b"\r\n\r\n")
+        reader.hang_up()
+        until(lambda: not reading)
+        go_on.set()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_page_that_is_loaded_again_before_the_first_word(upstream: HostileUpstream, url: str, name: str, fails: bool) -> None:
+    """The first one may still be there, and is told by a status what the other one has as an event."""
+    go_on = threading.Event()
+    answer = whole({"error": {"message": "not today"}}, status=400) if fails else said("first")
+    upstream.scripts[name] = [Until(go_on), *answer]
+    with keeping(upstream, url) as gateway:
+        client = RawClient(gateway.port)
+        client.post("/ui?keep=true", {**body_of("vercel_ui", f"openai_chat/{name}"), "id": "chat-8"})
+        upstream.wait_for(name)
+        kept(url, lambda found: found)
+        page = get(gateway, "/ui/chat-8/stream")
+        assert page.read_until(b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+        if not fails:
+            client.hang_up()
+        go_on.set()
+        came = page.read_all()
+        if fails:
+            assert client.read_until(b"not today").startswith(b"HTTP/1.1 400")
+            assert b'"errorText":' in came
+            assert b"not today" in came
+        else:
+            assert b"first" in came
+            assert b"[DONE]" in came
+
+
+def test_a_page_whose_answer_is_not_kept_for_it_has_nothing_to_go_on_with(upstream: HostileUpstream, url: str, name: str) -> None:
+    upstream.scripts[name] = [Until(threading.Event())]
+    with keeping(upstream, url) as gateway:
+        client = RawClient(gateway.port)
+        client.post("/ui", {**body_of("vercel_ui", f"openai_chat/{name}"), "id": "chat-9"})
+        upstream.wait_for(name)
+        kept(url, lambda found: found)
+        assert gateway.ask("/ui/chat-9/stream").status == 204
+        client.hang_up()
+
+
+def test_a_stop_of_a_stream_that_is_not_kept_whole(upstream: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs in another process, which takes its time to end it."""
+    monkeypatch.setattr("streamglot.gateway.resume.ENDED_SECONDS", PATIENCE)
+    with keeping(upstream, url) as gateway:
+
+        async def elsewhere(store: Store) -> Any:
+            buffer = DatabaseBuffer(store.database, store.writer, bytes=1000)
+            turn = await begin(store, ask(user("q")))
+            asked = asyncio.Event()
+            buffer.open(turn.id, "", asked.set, lambda: None)
+            for number in range(1, 21):
+                buffer.append(turn.id, number, number, b"x" * 200)
+            await store.writer.flush()
+            told = asyncio.create_task(asyncio.to_thread(gateway.ask, f"/v1/streams/{turn.id}/stop", {}))
+            await soon(asked.is_set)
+            buffer.append(turn.id, 21, 21, b"the end")
+            buffer.end(turn.id)
+            await buffer.close()
+            return (await told).json()
+
+        told = with_store(url, elsewhere)
+        assert (told["ended"], told["events"]) == (True, 21)
+
+
+def test_a_stream_of_which_nothing_came_ends_in_words() -> None:
+    error = StreamError("stream_lost", "it is lost", "gateway", True, 502)
+    (told,) = json.loads(last_words("gemini", "application/json", 0, error))
+    assert "it is lost" in told["error"]["message"]
