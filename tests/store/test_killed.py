@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from sqlalchemy import select, text
 
 from store.child import STREAMS
@@ -109,11 +108,9 @@ async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
     await two.close()
 
 
-@pytest.mark.parametrize("body", ["'no message'", "CAST(X'ff' AS TEXT)"])
 @asynchronous
-async def test_a_message_that_cannot_be_read_is_left_out(url: str, body: str) -> None:
-    if body.startswith("CAST") and not url.startswith("sqlite"):
-        pytest.skip("PostgreSQL takes no text that is none")
+async def test_a_message_that_cannot_be_read_is_left_out(url: str) -> None:
+    body = "CAST(X'ff' AS TEXT)" if url.startswith("sqlite") else "'no message'"  # PostgreSQL takes no text that is none
     dead, living = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
     await begin(dead, ask(user("gone")), name="gone")
     await begin(dead, ask(user("found")), name="found")
