@@ -268,6 +268,9 @@ class Exchange:
     def _estimate(self) -> None:
         """Most upstreams say at the end what was used, and some never: who hangs up before it has used it all the same."""
         record, outlet = self.record, self._outlet
+        usage = record.usage
+        if usage is not None and not record.error and None not in (usage.input_tokens, usage.output_tokens):
+            return  # as nearly all say it
         asked = self._source is not None or (self._gone and record.attempts > 0)
         if record.estimated is None and asked and not record.cached and (self._caller or outlet.keeping) is not None:
             told = record.usage or (self._response.usage if self._response is not None else getattr(outlet.writer, "usage", None))

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 from typing import Any, Final
 
-CROWD: Final = 100
+CROWD: Final = 250
 """So many exchanges at once leave memory behind that is worth the time of giving it back."""
 TICKS: Final = 200
 """After so many ticks, which are 50 seconds, once more: then the connections that were kept for the next crowd are gone too."""
