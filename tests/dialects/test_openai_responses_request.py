@@ -156,6 +156,14 @@ def test_short_forms() -> None:
     assert parse({"background": False, "prompt": None}).extra == {}
 
 
+def test_a_user_beside_a_safety_identifier() -> None:
+    said = {"user": "u1", "safety_identifier": "s1"}
+    request = parse({"model": "m", "input": "Hi", **said})
+    assert (request.user, request.extra) == ("s1", {"user": "u1"})
+    assert build(request).body.items() >= said.items()
+    assert parse({"user": "same", "safety_identifier": "same"}).extra == {}
+
+
 def test_items_of_one_turn_are_one_message() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": " "}

@@ -139,9 +139,10 @@ def test_a_response_before_its_stream() -> None:
 
 
 def test_what_the_response_repeats() -> None:
-    writer = ResponsesWriter(mirror={"instructions": "Be kind", "status": "odd"})
+    writer = ResponsesWriter(mirror={"instructions": "Be kind", "status": "odd", "conversation": "c1"})
     told = payloads(writer.feed([START, Extra(NAME, {"response": {"tools": [1], "output": 5}})]))
     assert told[0]["response"]["instructions"] == "Be kind"
+    assert told[0]["response"]["conversation"] == {"id": "c1"}
     assert told[0]["response"]["tools"] == [1]
     assert told[0]["response"]["status"] == "in_progress"
     assert told[0]["response"]["output"] == []

@@ -1,0 +1,38 @@
+"""Names that a key may have, and text of others made harmless."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamglot.callers import NAME_CHARS, fault_of_key_name
+from streamglot.characters import neutral, one_line
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("", "empty"),
+        ("  ", "empty"),
+        ("x" * (NAME_CHARS + 1), "the most"),
+        ("a\x1bb", "nobody sees"),
+        ("a\u202eb", "nobody sees"),
+        (" a", "spaces around"),
+        ("cli:root", "without a key"),
+        ("anonymous:1", "without a key"),
+    ],
+)
+def test_names_that_no_key_may_have(name: str, rule: str) -> None:
+    fault = fault_of_key_name(name)
+    assert rule in fault
+    assert fault.endswith("choose another one")
+
+
+@pytest.mark.parametrize("name", ["me", "Zoë's laptop", "team/ci", "x" * NAME_CHARS])
+def test_names_that_it_may(name: str) -> None:
+    assert fault_of_key_name(name) == ""
+
+
+def test_no_control_character_is_left() -> None:
+    hostile = "a\x1b[2Jb\x00c\u202ed\x9be\nf\tg"
+    assert neutral(hostile) == "a\u241b[2Jb\u2400c\ufffdd\ufffde\nf\tg"
+    assert one_line(hostile) == "a\u241b[2Jb\u2400c\ufffdd\ufffde f g"
