@@ -10,6 +10,8 @@ COMMAND_LINE: Final = "cli:"
 ANONYMOUS: Final = "anonymous:"
 """How callers without a key begin; one who shows nothing at all is the empty name."""
 NAME_CHARS: Final = 64
+MOST: Final = 2**31 - 1
+"""The largest limit of a key: what a column of whole numbers holds."""
 
 
 def fault_of_key_name(name: str) -> str:

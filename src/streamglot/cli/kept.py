@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..callers import MOST
 from . import offers
 from .guard import guarded
 
@@ -18,9 +19,6 @@ keys = typer.Typer(help="Keys for the callers of the gateway, kept in the store 
 app.add_typer(logs, name="logs")
 app.add_typer(sessions, name="sessions")
 app.add_typer(keys, name="keys")
-
-MOST = 2**31 - 1
-"""The largest limit of a key that every store takes."""
 
 
 class Form(StrEnum):

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from ..callers import COMMAND_LINE
 from ..client import Stream
 from ..client.worker import Worker
 from ..errors import ConfigError, StreamglotError
@@ -38,9 +39,9 @@ T = TypeVar("T")
 def this_user() -> str:
     """Whose turns these are: several people may keep theirs in one database."""
     try:
-        return f"cli:{getpass.getuser()}"
+        return f"{COMMAND_LINE}{getpass.getuser()}"
     except (OSError, KeyError):  # nobody of this number is known here
-        return f"cli:{os.getuid()}"
+        return f"{COMMAND_LINE}{os.getuid()}"
 
 
 class Talk:

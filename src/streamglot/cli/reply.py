@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from ..callers import ANONYMOUS
 from ..client import Client
 from ..errors import ConfigError, RequestError
 from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
@@ -16,8 +17,6 @@ from .question import Question, spoken
 if TYPE_CHECKING:
     from ..store import Session, Store, TurnDetail
 
-ANONYMOUS: Final = "anonymous:"
-"""How the gateway calls those who come without a key of its own."""
 NOT_RUN: Final = "not run"
 
 

@@ -13,15 +13,13 @@ from msgspec import Struct, field
 from sqlalchemy import BigInteger, ColumnElement, Row, Select, and_, cast, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from ..callers import fault_of_key_name
+from ..callers import MOST, fault_of_key_name
 from ..errors import RequestError, excerpt
 from . import schema
 from .database import Database, Watch
 
 PREFIX: Final = "sg-"
 SHOWN_CHARS: Final = 8
-MOST: Final = 2**31 - 1
-"""What a column of whole numbers holds."""
 
 
 class StoredKey(Struct, kw_only=True):
