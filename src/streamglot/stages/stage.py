@@ -1,0 +1,82 @@
+"""The interface of a stage: what transforms one exchange between the upstream's reader and the client's writer.
+
+A stage is synchronous. A stage that must wait (for a judge, a tool, a person) puts a ``Question`` among its output. The engine
+resolves questions concurrently, goes on feeding events meanwhile, and gives each reply to ``answer``. The stage alone decides
+the order in which events leave, so it can be tested without an event loop:
+
+    out = stage.feed(events)             # events leave at once; questions are resolved by the engine
+    out += stage.answer(question, reply) # a reply, or the exception that resolving it raised
+    out += stage.close()                 # after the last event of the stream
+
+An instance serves one model turn of one exchange. When a stage puts a ``NextRequest`` among its output, the engine asks an
+upstream again; the stages before it are built anew for the new turn, and its own instance is fed with the new events, which
+start with their own ``StreamStart``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+
+from ..events import Event
+from ..messages import Request
+
+
+class ExchangeContext(Struct):
+    """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
+    key. ``annotations`` are facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn."""
+
+    request_id: str = ""
+    endpoint: str = ""
+    key: str = ""
+    model: str = ""
+    annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def annotate(self, subject: str, fact: dict[str, Any]) -> None:
+        self.annotations.setdefault(subject, []).append(fact)
+
+
+class Question:
+    """What a stage must wait for. A subclass above the pure layers adds ``async def resolve(self, engine) -> Any``.
+
+    ``seconds`` is the deadline; when it passes, the reply is a ``TimeoutError``.
+    """
+
+    seconds: float | None = None
+
+
+class NextRequest(Question):
+    """Asks an upstream again with ``request``. The reply is a new model turn, fed to the stage as events."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+
+Output: TypeAlias = Event | Question
+
+
+class Stage:
+    """The base of all stages: forwards everything. Override what you need."""
+
+    def request(self, request: Request) -> Request | Generator[Question, Any, Request]:
+        """Checks or changes the request before an upstream is chosen. A hook that must wait is a generator: it yields
+        questions and receives their replies. Raise a ``StreamglotError`` to refuse the request."""
+        return request
+
+    def feed(self, events: list[Event]) -> list[Output]:
+        """The events of one read, never empty."""
+        return list(events)
+
+    def answer(self, question: Question, reply: Any) -> list[Output]:
+        """The reply to a question of this stage: a value, or the exception that resolving it raised."""
+        raise AssertionError(f"{type(self).__name__} asked {type(question).__name__} and does not handle its reply")
+
+    def close(self) -> list[Output]:
+        """The end of the events; called once, after ``StreamEnd`` or ``StreamError`` was fed."""
+        return []
+
+
+StageFactory: TypeAlias = Callable[[ExchangeContext], Stage | None]
+"""Builds the stage for one model turn, or None where the stage has nothing to do in this exchange."""
