@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from streamglot.config import Config, Loaded, load
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.config import Config, Loaded, load
 from streamglot.gateway.serve import Worker, listen, worker
 from waiting import PATIENCE, until
 

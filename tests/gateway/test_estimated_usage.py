@@ -16,8 +16,8 @@ from gateway.kept import USAGE, chunk, keeping, kept, said
 from gateway.raw import RawClient
 from gateway.running import Running, running
 from gateway.upstream import Hang, HostileUpstream, Step, Until, sse, streamed, unfinished, whole
+from streamglot.engine.tokens import estimate, estimated_usage
 from streamglot.gateway.keys import digest_of
-from streamglot.gateway.tokens import estimate, estimated_usage
 from streamglot.messages import (
     MediaPart,
     Message,

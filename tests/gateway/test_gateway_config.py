@@ -19,8 +19,8 @@ from gateway.upstream import HostileUpstream, Until, sse, streamed
 from streamglot import ConfigError
 from streamglot.cli.app import app
 from streamglot.cli.serve import table
+from streamglot.config import load, shown
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.config import load, shown
 from streamglot.upstream import discovery
 from streamglot.upstream.discovery import discover
 from streamglot.upstream.providers import PROVIDERS, Provider

@@ -18,8 +18,8 @@ from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import PLAIN, said
 from gateway.upstream import HostileUpstream, Until, head, sse, streamed
+from streamglot.config import Config, Loaded
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.config import Config, Loaded
 from streamglot.gateway.connection import Connection
 from streamglot.gateway.log import Log
 from streamglot.gateway.serve import listen

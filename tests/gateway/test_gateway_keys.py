@@ -19,8 +19,8 @@ from gateway.running import Running, running
 from gateway.scenarios import PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, sse, streamed, unfinished, whole
 from streamglot import ConfigError
+from streamglot.config import Config, Kept, Keys, Loaded, Server
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.config import Config, Kept, Keys, Loaded, Server
 from streamglot.gateway.keys import Caller, digest_of
 
 KEY = "sesame-open-up"

@@ -13,9 +13,9 @@ import pytest
 from gateway.asking import CLIENT_DIALECTS, asked, body_of
 from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT, anthropic, stopped
+from streamglot.config import Config, Kept, Loaded, Server
 from streamglot.gateway import ledger
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.config import Config, Kept, Loaded, Server
 from streamglot.gateway.ledger import Bucket
 from streamglot.gateway.memory import CROWD, TICKS, Memory
 from streamglot.upstream.replay import recordings

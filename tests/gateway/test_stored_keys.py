@@ -17,8 +17,8 @@ from gateway.official import USER
 from gateway.running import Answer, Running, running
 from store.turns import answer, ask, user
 from streamglot import ConfigError
+from streamglot.config import Config, Kept, Keys, Loaded, Server
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.config import Config, Kept, Keys, Loaded, Server
 from streamglot.gateway.keys import Doorkeeper, digest_of
 from streamglot.gateway.stored_keys import StoredCallers, refusal
 from streamglot.store import Overdrawn, Spent, Store, StoredKey, StoreUnavailable

@@ -25,7 +25,7 @@ class Markdown(StrEnum):
 
 def _models(incomplete: str) -> list[str]:
     """Names for the shell to offer: those that need no question to anybody."""
-    from ..gateway.config import load
+    from ..config import load
     from ..upstream.local import ALIAS, NAME
 
     named = [model for upstream in load().config.upstreams.values() for model in upstream.listed]

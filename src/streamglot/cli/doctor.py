@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from .. import __version__
+from ..config import NOTHING, Loaded, load
 from ..errors import ConfigError, StreamglotError
-from ..gateway.config import NOTHING, Loaded, load
 from ..upstream import Upstream, weights
 from ..upstream.discovery import Found, discover
 from ..upstream.local import LIBRARY, PINNED

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ..config import FILE_NAME, load
 from ..errors import ConfigError
-from ..gateway.config import FILE_NAME, load
 
 START = """\
 # The configuration of streamglot. `streamglot config show` lists every setting with its value.

@@ -86,7 +86,7 @@ def setup(
 def config_show(config: ConfigFile = None) -> None:
     """Every value and where it came from; secrets as dots."""
     with guarded():
-        from ..gateway.config import load, shown
+        from ..config import load, shown
 
         for place, value, origin in shown(load(config)):
             typer.echo(f"{place} = {value}  # {origin}")

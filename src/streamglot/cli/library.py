@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeVar
 
+from ..config import NOTHING, Loaded, load
 from ..errors import ConfigError, RequestError
-from ..gateway.config import NOTHING, Loaded, load
 from ..store import Database, Filter, Queries, StoredKeys, StoreUnavailable, default_url
 from ..store.lookup import Lookup
 from ..store.processes import Process

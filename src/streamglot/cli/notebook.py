@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from ..callers import COMMAND_LINE
 from ..client import Stream
 from ..client.worker import Worker
+from ..config import NOTHING, Loaded
 from ..errors import ConfigError, StreamglotError
-from ..gateway.config import NOTHING, Loaded
 from ..messages import Message, Request, Response
 from ..upstream import Upstream
 from ..upstream.prices import price

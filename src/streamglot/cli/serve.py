@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from ..config import load
 from ..errors import StreamglotError
 from ..gateway.app import Gateway
-from ..gateway.config import load
 from ..gateway.serve import listen, serve
 from ..upstream.discovery import discover
 from ..upstream.local import NAME, LocalServer, local_server, missing

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from ..config import Loaded
 from ..errors import ConfigError
-from ..gateway.config import Loaded
 from ..messages import Message, Request
 from ..upstream import Upstream
 from .desk import Desk

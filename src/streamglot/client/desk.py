@@ -1,6 +1,6 @@
 """Who may be asked, and what asking needs: upstreams, routes, connections, breakers, turns.
 
-It is the gateway's own way to its upstreams (``gateway/opening.py``), without the gateway.
+It is the gateway's own way to its upstreams (``engine/opening.py``), without the gateway.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 
+from ..config import Loaded, load
+from ..engine.admission import Turns
+from ..engine.deadlines import Deadline, Deadlines
+from ..engine.opening import Opening, Past
+from ..engine.record import Record
+from ..engine.source import Source
 from ..errors import ConfigError, StreamglotError, UpstreamError
-from ..gateway.admission import Turns
-from ..gateway.config import Loaded, load
-from ..gateway.deadlines import Deadline, Deadlines
-from ..gateway.opening import Opening, Past
-from ..gateway.record import Record
-from ..gateway.source import Source
 from ..messages import Request
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker

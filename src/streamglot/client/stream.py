@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from ..engine.opening import Past
+from ..engine.source import ENDS, Source
 from ..errors import ConfigError, UpstreamTimeout
 from ..events import (
     BareEvent,
@@ -23,8 +25,6 @@ from ..events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from ..gateway.opening import Past
-from ..gateway.source import ENDS, Source
 from ..messages import Request
 
 if TYPE_CHECKING:

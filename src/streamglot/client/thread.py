@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from ..engine.source import ENDS
 from ..errors import ConfigError, StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
-from ..gateway.source import ENDS
 from ..messages import Request
 from .client import Client
 from .mailbox import Mailbox

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from ..dialects import dialect
+from ..engine.pipeline import in_words
 from ..errors import ConfigError, UpstreamError
-from ..gateway.pipeline import in_words
 from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.client import Client as Connections

@@ -11,6 +11,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..config import NOTHING, Loaded, load
+from ..engine.admission import Turn, Turns
+from ..engine.cache import Cache
+from ..engine.content import ContentLog
+from ..engine.deadlines import Deadlines
+from ..engine.record import Record
 from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
@@ -19,12 +25,7 @@ from ..upstream.discovery import Found, discover
 from ..upstream.local import NAME as LOCAL
 from ..upstream.routes import Routes
 from ..upstream.secrets import hide
-from .admission import Turn, Turns
-from .cache import Cache
 from .call import Call, Receive, Scope, Send
-from .config import NOTHING, Loaded, load
-from .content import ContentLog
-from .deadlines import Deadlines
 from .exchange import Exchange
 from .faces import Face, face_for
 from .keys import Caller, Doorkeeper
@@ -32,7 +33,6 @@ from .log import Log
 from .memory import Memory
 from .metrics import Metrics
 from .origins import Origins, origin_of
-from .record import Record
 from .stored_keys import StoredCallers
 from .telemetry import Telemetry
 

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from ..engine.deadlines import Deadline
 from ..errors import LimitExceeded, RequestError, excerpt
 from .connection import connection_of
-from .deadlines import Deadline
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

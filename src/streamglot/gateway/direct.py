@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any, Final, cast
 
+from ..engine.deadlines import Deadline
 from .app import Gateway
 from .call import Call, ClientGone
 from .connection import Connection
-from .deadlines import Deadline
 from .faces import Face, face_for
 
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}

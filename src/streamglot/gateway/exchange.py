@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..dialects import dialect
+from ..engine.cache import key_of
+from ..engine.opening import Opening, retry_after_of
+from ..engine.record import Record
+from ..engine.source import ENDS, Events
+from ..engine.tokens import estimated_usage
 from ..errors import StreamglotError, UpstreamTimeout
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request, Response
 from ..stages import Collect
 from ..upstream import Upstream
-from .cache import key_of
 from .call import Call, ClientGone, json_object
 from .faces import Face
 from .keys import Caller, presented
-from .opening import Opening, retry_after_of
 from .outlet import Outlet
-from .record import Record
-from .source import ENDS, Events
-from .tokens import estimated_usage
 from .wish import Wish, wish
 
 if TYPE_CHECKING:

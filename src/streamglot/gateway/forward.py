@@ -9,13 +9,13 @@ import msgspec
 
 from ..dialects import dialect
 from ..dialects.endpoint import bearer, join
+from ..engine.opening import refused
+from ..engine.source import Told
 from ..errors import RequestError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.routes import Candidate
 from .faces import COUNTED_BY, PLAIN
-from .opening import refused
-from .source import Told
 
 if TYPE_CHECKING:
     from .app import Gateway

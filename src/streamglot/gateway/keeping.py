@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from ..config import Config
+from ..engine.record import Record
 from ..errors import RequestError, excerpt
 from ..events import Event, Extra, StreamError
 from ..messages import Message, Request, Response, TokenCounts
@@ -30,11 +32,9 @@ from ..store import (
 from ..upstream import Upstream
 from ..upstream.prices import price
 from .call import Call
-from .config import Config
 from .faces import Face
 from .kept_stream import KeptStream
 from .keys import LOOPBACK, anonymous
-from .record import Record
 from .wish import Wish
 
 _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from ..callers import ANONYMOUS
+from ..config import Keys, Server
 from ..errors import ConfigError, RequestError
-from .config import Keys, Server
 from .ledger import Bucket
 
 if TYPE_CHECKING:

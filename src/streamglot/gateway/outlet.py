@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..dialects import dialect
+from ..engine.record import Record
 from ..events import KeepAlive, StreamError
 from ..messages import Request
 from .call import Call, Unheard
 from .faces import Face
 from .kept_stream import SPOKEN, KeptStream
-from .record import Record
 
 if TYPE_CHECKING:
     from .app import Gateway

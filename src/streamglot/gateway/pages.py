@@ -15,6 +15,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ..dialects import dialect
+from ..engine.opening import retry_after_of
+from ..engine.tokens import estimate
 from ..errors import RequestError, StreamglotError
 from .archive import archive_routes
 from .call import Call, ClientGone, json_object
@@ -24,10 +26,8 @@ from .forward import count_tokens, forward_json
 from .keys import Caller
 from .listing import by_address, by_path, entry, listing, tags
 from .openapi import description, viewer
-from .opening import retry_after_of
 from .responses import response_routes
 from .resume import resume_routes
-from .tokens import estimate
 
 if TYPE_CHECKING:
     from .app import Gateway

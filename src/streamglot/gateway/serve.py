@@ -15,10 +15,10 @@ from typing import Final
 
 import uvicorn
 
+from ..config import Loaded, load
 from ..errors import ConfigError
 from . import ledger, metrics
 from .app import Gateway
-from .config import Loaded, load
 from .direct import DirectConnection
 
 BACKLOG: Final = 2048

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
+from ..engine.record import Record
 from ..errors import ConfigError
-from .record import Record
 
 SCOPE: Final = "streamglot"
 OPERATION: Final = "gen_ai.operation.name"

@@ -7,7 +7,7 @@ from collections import deque
 from types import TracebackType
 
 from ..errors import LimitExceeded
-from .keys import Caller
+from ..gateway.keys import Caller
 
 RETRY_SECONDS = 1.0
 

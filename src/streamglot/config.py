@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from ..callers import fault_of_key_name
-from ..dialects import DIALECTS
-from ..errors import ConfigError
-from ..inband import find_format
-from ..upstream.routes import Route
-from ..upstream.secrets import HIDDEN
-from ..upstream.settings import Upstream, is_secret
+from .callers import fault_of_key_name
+from .dialects import DIALECTS
+from .errors import ConfigError
+from .inband import find_format
+from .upstream.routes import Route
+from .upstream.secrets import HIDDEN
+from .upstream.settings import Upstream, is_secret
 
 FILE_NAME = "streamglot.toml"
 PREFIX = "STREAMGLOT_"
