@@ -18,7 +18,7 @@ TABLES = {
     "dialects/__init__.py",
     "upstream/providers.py",
     "upstream/settings.py",
-    "gateway/faces.py",
+    "gateway/endpoints.py",
     "gateway/openapi.py",
     "gateway/pages.py",
 }

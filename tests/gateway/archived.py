@@ -1,4 +1,4 @@
-"""Turns in the database of a gateway, put there as another worker would."""
+"""ConcurrencyLimit in the database of a gateway, put there as another worker would."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from streamglot.gateway.kept_stream import LARGE_BYTES, PIECES, KeptStream
+from streamglot.gateway.stream_recorder import LARGE_BYTES, PIECES, StreamRecorder
 from streamglot.store import Chunk
 
 SSE = {"content-type": "text/event-stream"}
@@ -54,14 +54,14 @@ class Noted:
     async def close(self) -> None: ...
 
 
-def kept(buffer: Noted, numbered: bool = False, awaited: bool = False) -> KeptStream:
+def kept(buffer: Noted, numbered: bool = False, awaited: bool = False) -> StreamRecorder:
     stopped: list[bool] = []
-    stream = KeptStream(buffer, "s", "me", lambda: stopped.append(True), SSE, numbered=numbered, awaited=awaited)
+    stream = StreamRecorder(buffer, "s", "me", lambda: stopped.append(True), SSE, numbered=numbered, awaited=awaited)
     assert stopped == [True]
     return stream
 
 
-def write(stream: KeptStream, data: bytes) -> None:
+def write(stream: StreamRecorder, data: bytes) -> None:
     """As the outlet does."""
     if stream.plain:
         stream.pieces.append(data)

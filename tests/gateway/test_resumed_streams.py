@@ -17,7 +17,7 @@ from gateway.raw import RawClient
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
-from streamglot.gateway.numbering import NUMBERINGS, Elements, Frames, Lines
+from streamglot.gateway.event_ids import NUMBERINGS, Elements, Frames, Lines
 from waiting import PATIENCE, until
 
 WORDS = tuple(f"word {number} – „ü“\n" for number in range(30))

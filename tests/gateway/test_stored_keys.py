@@ -19,7 +19,7 @@ from store.turns import answer, ask, user
 from streamglot import ConfigError
 from streamglot.config import Config, Kept, Keys, Loaded, Server
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.keys import Doorkeeper, digest_of
+from streamglot.gateway.keys import Authenticator, digest_of
 from streamglot.gateway.stored_keys import StoredCallers, refusal
 from streamglot.store import Overdrawn, Spent, Store, StoredKey, StoreUnavailable
 from waiting import until
@@ -183,7 +183,7 @@ def test_a_door_to_the_outside_needs_a_key_in_either_place(tmp_path: Path, host:
 
 
 def test_before_the_store_was_asked_nobody_comes_in_from_outside() -> None:
-    doorkeeper = Doorkeeper(Server(host="0.0.0.0"), {}, StoredCallers())
+    doorkeeper = Authenticator(Server(host="0.0.0.0"), {}, StoredCallers())
     with pytest.raises(Exception, match="asks for a key"):
         doorkeeper.admit({})
     with pytest.raises(Exception, match="not known"):

@@ -20,7 +20,7 @@ from gateway.line import Line, answered_by, at_once
 from gateway.process import Served, serving
 from gateway.upstream import Hang, HostileUpstream, Pause, Step, Until
 from store.servers import Postgres
-from streamglot.gateway.numbering import NUMBERINGS, Numbering
+from streamglot.gateway.event_ids import NUMBERINGS, Numbering
 from waiting import soon
 
 ARRAY = "gemini array"

@@ -20,7 +20,7 @@ from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.events import StreamError
-from streamglot.gateway.numbering import NUMBERINGS
+from streamglot.gateway.event_ids import NUMBERINGS
 from streamglot.gateway.resume import last_words
 from streamglot.store import DatabaseBuffer, Store
 from waiting import PATIENCE, soon, until

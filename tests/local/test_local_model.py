@@ -91,7 +91,7 @@ def _settings(model: Upstream) -> dict[str, object]:
     return {"base_url": model.base_url, "key": model.key, "models": model.models, "inband": model.inband}
 
 
-FACES: dict[str, tuple[dict[str, Any], bytes]] = {
+ENDPOINTS: dict[str, tuple[dict[str, Any], bytes]] = {
     "/v1/chat/completions": ({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}, b"chat.completion.chunk"),
     "/v1/responses": ({"input": "Hi", "max_output_tokens": 16}, b"response.output_text.delta"),
     "/v1/messages": ({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}, b"content_block_delta"),
@@ -112,9 +112,9 @@ FACES: dict[str, tuple[dict[str, Any], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("path", FACES)
+@pytest.mark.parametrize("path", ENDPOINTS)
 def test_every_dialect_reaches_it(model: Upstream, path: str) -> None:
-    body, mark = FACES[path]
+    body, mark = ENDPOINTS[path]
     config = {"server": {"default_model": "local"}, "upstreams": {"local": _settings(model)}}
     with running(config) as gateway:
         answer = gateway.ask(path, {**body, "stream": True} if "generateContent" not in path.lower() else body)

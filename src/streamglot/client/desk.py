@@ -1,6 +1,6 @@
 """Who may be asked, and what asking needs: upstreams, routes, connections, breakers, turns.
 
-It is the gateway's own way to its upstreams (``engine/opening.py``), without the gateway.
+It is the gateway's own way to its upstreams (``engine/upstream_request.py``), without the gateway.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from ..config import Loaded, load
-from ..engine.admission import Turns
 from ..engine.deadlines import Deadline, Deadlines
-from ..engine.opening import Opening, Past
-from ..engine.record import Record
-from ..engine.source import Source
+from ..engine.limiter import ConcurrencyLimit
+from ..engine.record import ExchangeRecord
+from ..engine.upstream_request import ConversationState, UpstreamRequest
+from ..engine.upstream_stream import UpstreamStream
 from ..errors import ConfigError, StreamglotError, UpstreamError
 from ..messages import Request
 from ..upstream import Upstream
@@ -51,7 +51,7 @@ class Desk:
         self.found: list[Found] = []
         self._local: LocalServer | None = None
         self._breakers: dict[str, Breaker] = {}
-        self._turns: dict[str, Turns] = {}
+        self._turns: dict[str, ConcurrencyLimit] = {}
         self.routes = Routes([], [])
 
     async def open(self) -> None:
@@ -94,13 +94,13 @@ class Desk:
     async def first(self, model: str) -> Candidate:
         return (await self.candidates(model))[0]
 
-    def record(self, request: Request) -> Record:
-        return Record(uuid.uuid4().hex, request.dialect, self.clock(), self.routes.named(request.model), request.stream)
+    def record(self, request: Request) -> ExchangeRecord:
+        return ExchangeRecord(uuid.uuid4().hex, request.dialect, self.clock(), self.routes.named(request.model), request.stream)
 
-    async def ask(self, request: Request, record: Record, past: Past | None = None) -> Source:
+    async def ask(self, request: Request, record: ExchangeRecord, past: ConversationState | None = None) -> UpstreamStream:
         """The answer of the first upstream that gives one."""
         candidates = await self.candidates(request.model)
-        return await Opening(self, request, record, "", {}, past).first_of(candidates)
+        return await UpstreamRequest(self, request, record, "", {}, past).first_of(candidates)
 
     # --- what an opening asks for
 
@@ -108,8 +108,10 @@ class Desk:
         asyncio.get_running_loop().call_later(seconds + 0.01, lambda: self._deadlines.tick(self.clock()))
         return self._deadlines.within(seconds)
 
-    def upstream_turns(self, upstream: Upstream) -> Turns:
-        return self._turns.setdefault(upstream.name, Turns(upstream.concurrent, WAIT_SECONDS, f"upstream {upstream.name!r}"))
+    def upstream_turns(self, upstream: Upstream) -> ConcurrencyLimit:
+        return self._turns.setdefault(
+            upstream.name, ConcurrencyLimit(upstream.concurrent, WAIT_SECONDS, f"upstream {upstream.name!r}")
+        )
 
     def breaker(self, upstream: Upstream) -> Breaker:
         return self._breakers.setdefault(upstream.name, Breaker(upstream.rest))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..engine.opening import Past
-from ..engine.source import ENDS, Source
+from ..engine.upstream_request import ConversationState
+from ..engine.upstream_stream import ENDS, UpstreamStream
 from ..errors import ConfigError, UpstreamTimeout
 from ..events import (
     BareEvent,
@@ -48,10 +48,10 @@ class Stream:
         self.upstream = self.model = ""
         self.dropped: list[str] = []
         self.record = desk.record(request)
-        self.past: Past | None = None
+        self.past: ConversationState | None = None
         self._desk = desk
         self._run = run
-        self._source: Source | None = None
+        self._source: UpstreamStream | None = None
         self._began = False
         self._over = False
         self._ready: deque[Event] = deque()
@@ -138,7 +138,7 @@ class Stream:
             self.hang_up()
         return events
 
-    async def _next(self, source: Source) -> list[Event] | None:
+    async def _next(self, source: UpstreamStream) -> list[Event] | None:
         """The next read, within the upstream's own patience."""
         seconds = source.upstream.timeouts.idle if source.upstream is not None else 0.0
         task = asyncio.current_task()

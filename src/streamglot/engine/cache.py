@@ -34,7 +34,7 @@ class Cache:
         self._most = most
         self._shrink()
 
-    def get(self, key: bytes, now: float) -> KeptEvents | None:
+    def get(self, key: bytes, now: float) -> CachedAnswer | None:
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -42,7 +42,7 @@ class Cache:
             self._drop(key)
             return None
         self._kept.move_to_end(key)
-        return KeptEvents(kept.response, kept.upstream)
+        return CachedAnswer(kept.response, kept.upstream)
 
     def put(self, key: bytes, response: Response, upstream: str, until: float) -> None:
         if key in self._kept:
@@ -66,7 +66,7 @@ def key_of(request: Request, caller: str) -> bytes:
     return hashlib.sha256(caller.encode() + b"\0" + msgspec.json.encode(same, order="deterministic")).digest()
 
 
-class KeptEvents:
+class CachedAnswer:
     """An answer from the cache, for the same path as any other."""
 
     def __init__(self, response: Response, name: str) -> None:

@@ -10,7 +10,7 @@ from ..events import Event, StreamEnd, StreamError
 from ..messages import TokenCounts
 
 
-class Record(Struct):
+class ExchangeRecord(Struct):
     """Times are of the gateway's clock. ``ending`` is the true one: end, length, …, truncated, client_gone, error. ``usage`` is
     what the upstream said; where it did not say all of it, ``estimated`` is what counts against a key."""
 

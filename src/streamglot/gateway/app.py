@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..config import NOTHING, Loaded, load
-from ..engine.admission import Turn, Turns
 from ..engine.cache import Cache
-from ..engine.content import ContentLog
+from ..engine.content_log import ContentLog
 from ..engine.deadlines import Deadlines
-from ..engine.record import Record
+from ..engine.limiter import ConcurrencyLimit, Turn
+from ..engine.record import ExchangeRecord
 from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
@@ -26,9 +26,9 @@ from ..upstream.local import NAME as LOCAL
 from ..upstream.routes import Routes
 from ..upstream.secrets import hide
 from .call import Call, Receive, Scope, Send
+from .endpoints import Endpoint, endpoint_for
 from .exchange import Exchange
-from .faces import Face, face_for
-from .keys import Caller, Doorkeeper
+from .keys import Authenticator, Caller
 from .log import Log
 from .memory import Memory
 from .metrics import Metrics
@@ -65,8 +65,8 @@ class Gateway:
         self._live: set[Exchange] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._breakers: dict[str, Breaker] = {}
-        self._upstream_turns: dict[str, Turns] = {}
-        self._turns = Turns(0, 0, "the gateway")
+        self._upstream_turns: dict[str, ConcurrencyLimit] = {}
+        self._turns = ConcurrencyLimit(0, 0, "the gateway")
         self.cache = Cache(0)
         self.store: Store | None = None
         self.keeper: Keeper | None = None
@@ -84,7 +84,7 @@ class Gateway:
         """A new configuration, whole or not at all."""
         server = loaded.config.server
         self._stored.known |= loaded.config.store.url == NOTHING
-        doorkeeper = Doorkeeper(server, self._environment, self._stored, getattr(self, "doorkeeper", None))
+        doorkeeper = Authenticator(server, self._environment, self._stored, getattr(self, "doorkeeper", None))
         upstreams = list(loaded.config.upstreams.values())
         known = {upstream.name for upstream in upstreams}
         upstreams += [
@@ -211,7 +211,7 @@ class Gateway:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "POST":
             alt = "sse" if b"alt=sse" in scope.get("query_string", b"") else ""
-            found = face_for(scope["path"], alt)
+            found = endpoint_for(scope["path"], alt)
             if found is not None:
                 await self.exchange(found[0], Call(scope, receive, send), found[1])
                 return
@@ -221,7 +221,7 @@ class Gateway:
             self._pages = pages(self)
         await self._pages(scope, receive, send)
 
-    async def exchange(self, face: Face, call: Call, model_in_path: str) -> None:
+    async def exchange(self, face: Endpoint, call: Call, model_in_path: str) -> None:
         exchange = Exchange(self, face, call, model_in_path)
         self._live.add(exchange)
         self.client.writes.crowded = len(self._live) > 1
@@ -262,10 +262,10 @@ class Gateway:
             )
         return Turn(self._turns, caller)
 
-    def upstream_turns(self, upstream: Upstream) -> Turns:
+    def upstream_turns(self, upstream: Upstream) -> ConcurrencyLimit:
         turns = self._upstream_turns.get(upstream.name)
         if turns is None:
-            turns = self._upstream_turns[upstream.name] = Turns(0, 0, f"upstream {upstream.name!r}")
+            turns = self._upstream_turns[upstream.name] = ConcurrencyLimit(0, 0, f"upstream {upstream.name!r}")
         return turns
 
     def breaker(self, upstream: Upstream) -> Breaker:
@@ -284,7 +284,7 @@ class Gateway:
             detail={"retry_after": wait},
         )
 
-    def finished(self, record: Record, caller: Caller | None, headers: Mapping[str, str]) -> None:
+    def finished(self, record: ExchangeRecord, caller: Caller | None, headers: Mapping[str, str]) -> None:
         now, time = self.clock(), self.time()
         usage = record.estimated or record.usage
         if caller is not None and usage is not None and not record.cached:

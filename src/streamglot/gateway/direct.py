@@ -16,7 +16,7 @@ from ..engine.deadlines import Deadline
 from .app import Gateway
 from .call import Call, ClientGone
 from .connection import Connection
-from .faces import Face, face_for
+from .endpoints import Endpoint, endpoint_for
 
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 STATUS_LINES: Final = {status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n" for status in range(200, 600)}
@@ -70,7 +70,7 @@ class DirectConnection(Connection):
             self.cycle.more_body = False
             self.cycle.message_event.set()
 
-    def _face(self) -> tuple[Face, str] | None:
+    def _face(self) -> tuple[Endpoint, str] | None:
         """The face that is asked for, if it is asked in the plain way."""
         parser, url = self.parser, self.url
         if (
@@ -84,7 +84,7 @@ class DirectConnection(Connection):
         ):
             return None
         path, _, query = url.decode("ascii").partition("?")
-        return face_for(path, "sse" if "alt=sse" in query else "")
+        return endpoint_for(path, "sse" if "alt=sse" in query else "")
 
     def _through_asgi(self) -> None:
         url, headers, expects = self.url, self.headers, self.expect_100_continue

@@ -17,20 +17,20 @@ import msgspec
 
 from ..dialects import dialect
 from ..engine.cache import key_of
-from ..engine.opening import Opening, retry_after_of
-from ..engine.record import Record
-from ..engine.source import ENDS, Events
+from ..engine.record import ExchangeRecord
 from ..engine.tokens import estimated_usage
+from ..engine.upstream_request import UpstreamRequest, retry_after_of
+from ..engine.upstream_stream import ENDS, Events
 from ..errors import StreamglotError, UpstreamTimeout
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request, Response
 from ..stages import Collect
 from ..upstream import Upstream
 from .call import Call, ClientGone, json_object
-from .faces import Face
+from .endpoints import Endpoint
 from .keys import Caller, presented
-from .outlet import Outlet
-from .wish import Wish, wish
+from .response_writer import ResponseWriter
+from .retention import RetentionOptions, wish
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -44,13 +44,13 @@ TOGETHER: Final = 100
 
 
 class Exchange:
-    def __init__(self, gateway: Gateway, face: Face, call: Call, model_in_path: str) -> None:
+    def __init__(self, gateway: Gateway, face: Endpoint, call: Call, model_in_path: str) -> None:
         given = call.headers.get("x-request-id")
         known = _NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
-        self.record = Record(known or gateway.new_id(), face.dialect, gateway.clock())
+        self.record = ExchangeRecord(known or gateway.new_id(), face.dialect, gateway.clock())
         self._gateway = gateway
         self._face = face
-        self._outlet = Outlet(gateway, face, call, self.record, self.stop)
+        self._outlet = ResponseWriter(gateway, face, call, self.record, self.stop)
         self._model_in_path = model_in_path
         self._caller: Caller | None = None
         self._request = Request()
@@ -61,7 +61,7 @@ class Exchange:
         self._cache_key = b""
         self._cache_seconds = 0.0
         self._gone = self._stopped = False
-        self._wish = Wish()
+        self._wish = RetentionOptions()
         self._learns = False
         self._response: Response | None = None
         self._error: StreamError | None = None
@@ -163,7 +163,9 @@ class Exchange:
             if self._source is None:
                 key = "" if gateway.doorkeeper.admitted_by(call.headers) else presented(call.headers)
                 passed = {name: call.headers[name] for name in self._face.passed if name in call.headers}
-                self._source = await Opening(gateway, request, self.record, key, passed, outlet.keeping).first_of(candidates)
+                self._source = await UpstreamRequest(gateway, request, self.record, key, passed, outlet.keeping).first_of(
+                    candidates
+                )
                 self._learns = outlet.keeping is not None and _learns(self._source.upstream)
             source = self._source
             kept = outlet.keeping is not None and outlet.keeping.content

@@ -9,13 +9,13 @@ import msgspec
 
 from ..dialects import dialect
 from ..dialects.endpoint import bearer, join
-from ..engine.opening import refused
-from ..engine.source import Told
+from ..engine.upstream_request import refused
+from ..engine.upstream_stream import ErrorContext
 from ..errors import RequestError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.routes import Candidate
-from .faces import COUNTED_BY, PLAIN
+from .endpoints import COUNTED_BY, PLAIN
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -51,7 +51,7 @@ async def _post(
     gateway: Gateway, candidate: Candidate, url: str, headers: dict[str, str], body: dict[str, Any], request_id: str
 ) -> bytes:
     upstream = candidate.upstream
-    told = Told(candidate, request_id)
+    told = ErrorContext(candidate, request_id)
     sent = msgspec.json.encode({**body, "model": candidate.model})
     every = {"content-type": "application/json", "x-request-id": request_id, **headers, **upstream.headers}
     turns = gateway.upstream_turns(upstream)

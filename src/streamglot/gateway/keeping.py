@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from ..config import Config
-from ..engine.record import Record
+from ..engine.record import ExchangeRecord
 from ..errors import RequestError, excerpt
 from ..events import Event, Extra, StreamError
 from ..messages import Message, Request, Response, TokenCounts
@@ -32,10 +32,10 @@ from ..store import (
 from ..upstream import Upstream
 from ..upstream.prices import price
 from .call import Call
-from .faces import Face
-from .kept_stream import KeptStream
+from .endpoints import Endpoint
 from .keys import LOOPBACK, anonymous
-from .wish import Wish
+from .retention import RetentionOptions
+from .stream_recorder import StreamRecorder
 
 _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """What a client said that the request for an upstream no longer shows."""
@@ -59,7 +59,14 @@ class Keeper:
         self._store = store
 
     async def begin(
-        self, face: Face, call: Call, request: Request, body: dict[str, Any], record: Record, wish: Wish, id: str
+        self,
+        face: Endpoint,
+        call: Call,
+        request: Request,
+        body: dict[str, Any],
+        record: ExchangeRecord,
+        wish: RetentionOptions,
+        id: str,
     ) -> Keeping:
         """Finds the session, puts what was said before in front of a request that only names it, and starts the turn. ``id``
         is the one that the client is given."""
@@ -124,7 +131,9 @@ class Keeper:
 class Keeping:
     """One exchange as the store sees it. None of this waits. ``heard`` keeps the bytes of upstreams."""
 
-    def __init__(self, store: Store, face: Face, session: Session, answers: list[Message], wish: Wish, started: Started) -> None:
+    def __init__(
+        self, store: Store, face: Endpoint, session: Session, answers: list[Message], wish: RetentionOptions, started: Started
+    ) -> None:
         self.wish = wish
         self.content = store.settings.content
         self._store = store
@@ -136,7 +145,7 @@ class Keeping:
         self._asked: Request | None = None
         self._attempts = 0
         self._more: dict[str, Any] = {}
-        self._stream: KeptStream | None = None
+        self._stream: StreamRecorder | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -166,16 +175,18 @@ class Keeping:
 
     # --- the stream
 
-    def open(self, stop: Callable[[], None], headers: Mapping[str, str]) -> KeptStream | None:
+    def open(self, stop: Callable[[], None], headers: Mapping[str, str]) -> StreamRecorder | None:
         """From now on the stream can be gone on with. Without contents it is kept only for who asked for it, or elsewhere."""
         buffer, id = self._store.buffer, self._turn.id
         if self._stream is None and (self.content or self.wish.keep or not isinstance(buffer, DatabaseBuffer)):
-            self._stream = KeptStream(
+            self._stream = StreamRecorder(
                 buffer, id, self._session.caller, stop, headers, numbered=self._face.numbered, awaited=self.wish.keep
             )
         return self._stream
 
-    def finish(self, record: Record, response: Response | None, error: StreamError | None, model: str, now: float) -> None:
+    def finish(
+        self, record: ExchangeRecord, response: Response | None, error: StreamError | None, model: str, now: float
+    ) -> None:
         """The true end of it, once; ``response`` is what came, where contents are kept."""
         if self._turn.finished is not None:
             return

@@ -64,11 +64,11 @@ class Caller:
         self._tokens.spend(tokens, now)
 
 
-class Doorkeeper:
+class Authenticator:
     """Knows the callers by the hash of their key. Without keys everybody on this machine may come in, and nobody else."""
 
     def __init__(
-        self, server: Server, environment: Mapping[str, str], stored: StoredCallers, before: Doorkeeper | None = None
+        self, server: Server, environment: Mapping[str, str], stored: StoredCallers, before: Authenticator | None = None
     ) -> None:
         self._callers: dict[str, Caller] = {}
         self._stored = stored

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from ..engine.record import Record
+from ..engine.record import ExchangeRecord
 
 if TYPE_CHECKING:
     from ..store import Report
@@ -62,7 +62,7 @@ class Metrics:
     def _seconds(self, name: str, what: str) -> Histogram:
         return Histogram(name, what, ["upstream"], buckets=SECONDS, registry=self.registry)
 
-    def note(self, record: Record) -> None:
+    def note(self, record: ExchangeRecord) -> None:
         noted = self._noted.get(record.upstream)
         if noted is None:
             noted = self._noted[record.upstream] = _Noted()

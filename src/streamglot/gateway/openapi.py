@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .archive import FILTERS
-from .faces import FACES
+from .endpoints import ENDPOINTS
 
 _PLAIN = {
     ("get", "/v1/models"): "The models that can be named",
@@ -52,7 +52,7 @@ def description() -> dict[str, Any]:
     from .. import __version__
 
     paths: dict[str, dict[str, Any]] = {}
-    for path, face in FACES.items():
+    for path, face in ENDPOINTS.items():
         paths[path] = {"post": _streaming(face.dialect, f"A request in the dialect {face.dialect}")}
     for path in (*_GEMINI, *(one.replace("/v1/", "/v1beta/") for one in _GEMINI)):
         paths[path] = {"post": _streaming("gemini", "A request in the dialect gemini")}

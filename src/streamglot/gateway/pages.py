@@ -15,13 +15,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ..dialects import dialect
-from ..engine.opening import retry_after_of
 from ..engine.tokens import estimate
+from ..engine.upstream_request import retry_after_of
 from ..errors import RequestError, StreamglotError
 from .archive import archive_routes
 from .call import Call, ClientGone, json_object
+from .endpoints import COUNTED_BY, dialect_of
 from .exchange import ID_CHARS
-from .faces import COUNTED_BY, dialect_of
 from .forward import count_tokens, forward_json
 from .keys import Caller
 from .listing import by_address, by_path, entry, listing, tags

@@ -16,8 +16,8 @@ from ..events import Event, StreamEnd, StreamStart
 from ..messages import Request, Response
 from ..stages import replay
 from .archive import archive_of, id_in, json_reply
-from .faces import ASKED_AGAIN, REPEATED
-from .numbering import FRAMES
+from .endpoints import ASKED_AGAIN, REPEATED
+from .event_ids import FRAMES
 from .parameters import Parameters
 from .resume import BEYOND, ENDED_SECONDS, NOT_FOUND, event_number, resumed, stopped
 

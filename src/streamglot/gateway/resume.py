@@ -16,10 +16,10 @@ from ..dialects import dialect
 from ..errors import RequestError, StreamglotError, excerpt
 from ..events import StreamError
 from ..framing import sse
-from .faces import ASKED_AGAIN, FACES
-from .kept_stream import SPOKEN
+from .endpoints import ASKED_AGAIN, ENDPOINTS
+from .event_ids import FRAMES, NUMBERINGS, Elements
 from .keys import Caller, anonymous
-from .numbering import FRAMES, NUMBERINGS, Elements
+from .stream_recorder import SPOKEN
 
 if TYPE_CHECKING:
     from ..store import Chunk, Store
@@ -149,7 +149,7 @@ def last_words(spoken: str, media_type: str, last: int, error: StreamError) -> b
     options: dict[str, Any] = {"array": True} if array else {"sequence": last} if spoken == ASKED_AGAIN else {}
     writer = dialect(spoken).writer(**options)
     data = writer.feed([error]) + writer.close()
-    if any(face.numbered for face in FACES.values() if face.dialect == spoken):
+    if any(face.numbered for face in ENDPOINTS.values() if face.dialect == spoken):
         data, _ = FRAMES.numbered(data, last)
     return b",\r\n" + data.removeprefix(b"[") if array and last else data
 

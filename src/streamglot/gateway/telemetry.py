@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from ..engine.record import Record
+from ..engine.record import ExchangeRecord
 from ..errors import ConfigError
 
 SCOPE: Final = "streamglot"
@@ -59,7 +59,7 @@ class Telemetry:
         for provider in self._providers:
             provider.force_flush()
 
-    def note(self, record: Record, headers: Mapping[str, str], now: float, time: float) -> None:
+    def note(self, record: ExchangeRecord, headers: Mapping[str, str], now: float, time: float) -> None:
         """``now`` is of the clock of the record, ``time`` the same moment as the world says it."""
         common: dict[str, Any] = {OPERATION: CHAT, PROVIDER: record.upstream_dialect or "unknown", REQUEST_MODEL: record.model}
         if record.error:

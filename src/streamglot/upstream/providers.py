@@ -77,7 +77,7 @@ PROVIDERS: Final = (
     Provider("moonshot", "Moonshot", "openai_chat", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", ("kimi-*", "moonshot-*")),
     Provider("zai", "Z.ai", "openai_chat", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", ("glm-*",)),
     Provider("perplexity", "Perplexity", "openai_chat", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", ("sonar*",)),
-    Provider("huggingface", "Hugging Face", "openai_chat", "https://router.huggingface.co/v1", "HF_TOKEN", ("*/*",)),
+    Provider("huggingface", "Hugging Endpoint", "openai_chat", "https://router.huggingface.co/v1", "HF_TOKEN", ("*/*",)),
     Provider("ollama", "Ollama on this machine", "ollama", "http://127.0.0.1:11434", probe="http://127.0.0.1:11434/api/tags"),
     Provider(
         "llamacpp",

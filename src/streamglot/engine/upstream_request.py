@@ -21,11 +21,11 @@ from ..upstream.breaker import Breaker
 from ..upstream.client import Client
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
-from .admission import Turns
 from .deadlines import Deadline
+from .limiter import ConcurrencyLimit
 from .pipeline import Pipeline, in_words
-from .record import Record
-from .source import Source, Told
+from .record import ExchangeRecord
+from .upstream_stream import ErrorContext, UpstreamStream
 
 FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
 """Refusals that another upstream may not share; so may any server error."""
@@ -35,19 +35,19 @@ ERROR_BYTES: Final = 2**18
 """The most of an error's body that is read."""
 
 
-class Switchboard(Protocol):
+class UpstreamPool(Protocol):
     """Who asks upstreams, here a gateway and there a client: its connections, its clock, and what it knows of each upstream."""
 
     client: Client
 
     def clock(self) -> float: ...
     def within(self, seconds: float) -> Deadline: ...
-    def upstream_turns(self, upstream: Upstream) -> Turns: ...
+    def upstream_turns(self, upstream: Upstream) -> ConcurrencyLimit: ...
     def breaker(self, upstream: Upstream) -> Breaker: ...
     def resting(self, upstream: Upstream) -> StreamglotError: ...
 
 
-class Past(Protocol):
+class ConversationState(Protocol):
     """What came before: an upstream's own state, which clients drop and it wants back. ``heard`` gets the bytes that it sends."""
 
     @property
@@ -56,18 +56,18 @@ class Past(Protocol):
     def state(self, upstream: Upstream) -> Mapping[str, Any]: ...
 
 
-class Opening:
+class UpstreamRequest:
     """One request on its way to an upstream. ``key`` is the client's own, for an upstream that wants it; ``passed`` are
     headers of the client for an upstream of its own dialect."""
 
     def __init__(
         self,
-        gateway: Switchboard,
+        gateway: UpstreamPool,
         request: Request,
-        record: Record,
+        record: ExchangeRecord,
         key: str,
         passed: Mapping[str, str],
-        past: Past | None = None,
+        past: ConversationState | None = None,
     ) -> None:
         self._gateway = gateway
         self._request = request
@@ -76,7 +76,7 @@ class Opening:
         self._passed = passed
         self._past = past
 
-    async def first_of(self, candidates: list[Candidate]) -> Source:
+    async def first_of(self, candidates: list[Candidate]) -> UpstreamStream:
         """The first candidate that answers. A failed one is asked again after a pause, then the next is asked."""
         failure: StreamglotError | None = None
         for candidate in candidates:
@@ -91,7 +91,7 @@ class Opening:
         assert failure is not None
         raise failure
 
-    async def _attempts(self, candidate: Candidate) -> Source:
+    async def _attempts(self, candidate: Candidate) -> UpstreamStream:
         gateway, upstream = self._gateway, candidate.upstream
         breaker = gateway.breaker(upstream)
         failure: StreamglotError | None = None
@@ -126,18 +126,18 @@ class Opening:
         assert failure is not None
         raise failure
 
-    async def _ask(self, candidate: Candidate) -> Source:
+    async def _ask(self, candidate: Candidate) -> UpstreamStream:
         """Asks once, and waits for the first event that says something."""
         upstream = candidate.upstream
         key = self._key if upstream.pass_key else upstream.key
-        told = Told(candidate, self._record.request_id, key)
+        told = ErrorContext(candidate, self._record.request_id, key)
         turns = self._gateway.upstream_turns(upstream)
         await turns.take()
         try:
             with self._gateway.within(upstream.timeouts.first_byte):
                 answer, pipeline, dropped = await self._post(candidate, key)
                 heard = self._past.heard if self._past is not None else None
-                source = Source(candidate, answer, pipeline, told, dropped, turns.give_back, heard)
+                source = UpstreamStream(candidate, answer, pipeline, told, dropped, turns.give_back, heard)
                 try:
                     if not 200 <= answer.status < 300:
                         raise await refused(answer)

@@ -9,7 +9,7 @@ import msgspec
 from ..dialects.fields import Fields
 from ..errors import Unsupported
 from .call import Call
-from .faces import Face
+from .endpoints import Endpoint
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _YES: Final = ("1", "true", "yes")
 
 
-class Wish(msgspec.Struct):
+class RetentionOptions(msgspec.Struct):
     """``keep`` lets the answer go on when the client is gone, ``background`` answers at once and lets it go on,
     ``conversation`` names what it belongs to."""
 
@@ -26,10 +26,10 @@ class Wish(msgspec.Struct):
     conversation: bool = False
 
 
-def wish(face: Face, call: Call, body: dict[str, Any], store: Store | None) -> tuple[Wish, dict[str, Any]]:
+def wish(face: Endpoint, call: Call, body: dict[str, Any], store: Store | None) -> tuple[RetentionOptions, dict[str, Any]]:
     """The client's wish, and the body without it."""
     rest = dict(body)
-    found = Wish()
+    found = RetentionOptions()
     if isinstance(rest.get("keep"), bool):
         found.keep = rest.pop("keep")
     else:

@@ -19,7 +19,7 @@ def _no_options(_request: Request, _body: Body) -> Options:
     return {}
 
 
-class Face(Struct, frozen=True):
+class Endpoint(Struct, frozen=True):
     """``parse`` makes the request of a body and of what stands in the address. ``writer`` and ``response`` are options for
     the writer and for the response builder that depend on what was asked. ``id_prefix`` begins the ids that we give.
     ``passed`` are headers of a client that an upstream of the same dialect is sent. ``numbered``: its clients take the numbers
@@ -103,20 +103,22 @@ REPEATED: Final = frozenset(
 )
 _BETA: Final = ("openai-beta", "openai-organization", "openai-project")
 
-FACES: Final[dict[str, Face]] = {
-    "/v1/chat/completions": Face("openai_chat", _plain("openai_chat"), "chatcmpl-", _chat_writer, _chat_response, passed=_BETA),
-    "/v1/completions": Face("openai_completions", _plain("openai_completions"), "cmpl-"),
-    "/v1/responses": Face("openai_responses", _plain("openai_responses"), "resp_", _mirror, _mirror, passed=_BETA),
-    "/v1/messages": Face("anthropic", _plain("anthropic"), "msg_", passed=("anthropic-beta",)),
-    "/api/chat": Face("ollama", _streams_unless_told("ollama")),
-    "/api/generate": Face(
+ENDPOINTS: Final[dict[str, Endpoint]] = {
+    "/v1/chat/completions": Endpoint(
+        "openai_chat", _plain("openai_chat"), "chatcmpl-", _chat_writer, _chat_response, passed=_BETA
+    ),
+    "/v1/completions": Endpoint("openai_completions", _plain("openai_completions"), "cmpl-"),
+    "/v1/responses": Endpoint("openai_responses", _plain("openai_responses"), "resp_", _mirror, _mirror, passed=_BETA),
+    "/v1/messages": Endpoint("anthropic", _plain("anthropic"), "msg_", passed=("anthropic-beta",)),
+    "/api/chat": Endpoint("ollama", _streams_unless_told("ollama")),
+    "/api/generate": Endpoint(
         "ollama",
         _streams_unless_told("ollama"),
         writer=lambda request, body: {"generate": True},
         response=lambda request, body: {"generate": True},
     ),
-    "/agui": Face("agui", _always_streams("agui"), "run_", _agui_writer, numbered=True),
-    "/ui": Face("vercel_ui", _always_streams("vercel_ui"), "msg_", numbered=True, chat="id"),
+    "/agui": Endpoint("agui", _always_streams("agui"), "run_", _agui_writer, numbered=True),
+    "/ui": Endpoint("vercel_ui", _always_streams("vercel_ui"), "msg_", numbered=True, chat="id"),
 }
 
 PLAIN: Final = ("openai_chat", "openai_responses", "openai_completions")
@@ -127,9 +129,9 @@ COUNTED_BY: Final = "anthropic"
 """The dialect whose upstreams count tokens when they are asked to."""
 
 _GEMINI: Final = re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>.+):(?P<verb>generateContent|streamGenerateContent)")
-_GEMINI_STREAM: Final = Face("gemini", _gemini(True))
-_GEMINI_WHOLE: Final = Face("gemini", _gemini(False))
-_GEMINI_ARRAY: Final = Face(
+_GEMINI_STREAM: Final = Endpoint("gemini", _gemini(True))
+_GEMINI_WHOLE: Final = Endpoint("gemini", _gemini(False))
+_GEMINI_ARRAY: Final = Endpoint(
     "gemini", _gemini(True), writer=lambda request, body: {"array": True}, headers={"content-type": "application/json"}
 )
 
@@ -145,9 +147,9 @@ def dialect_of(path: str, headers: Mapping[str, str]) -> str:
     return "openai_chat"
 
 
-def face_for(path: str, alt: str = "") -> tuple[Face, str] | None:
+def endpoint_for(path: str, alt: str = "") -> tuple[Endpoint, str] | None:
     """The face at this address, and the model where the address names it."""
-    face = FACES.get(path)
+    face = ENDPOINTS.get(path)
     if face is not None:
         return face, ""
     found = _GEMINI.fullmatch(path)

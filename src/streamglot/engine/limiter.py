@@ -12,7 +12,7 @@ from ..gateway.keys import Caller
 RETRY_SECONDS = 1.0
 
 
-class Turns:
+class ConcurrencyLimit:
     """So many turns. Who comes too many waits in line, for ``wait`` seconds at most; ``most`` of 0 is no limit."""
 
     def __init__(self, most: int, wait: float, what: str) -> None:
@@ -72,7 +72,7 @@ class Turn:
 
     __slots__ = ("_caller", "_turns")
 
-    def __init__(self, turns: Turns, caller: Caller | None) -> None:
+    def __init__(self, turns: ConcurrencyLimit, caller: Caller | None) -> None:
         self._turns = turns
         self._caller = caller
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..dialects import dialect
-from ..engine.record import Record
+from ..engine.record import ExchangeRecord
 from ..events import KeepAlive, StreamError
 from ..messages import Request
 from .call import Call, Unheard
-from .faces import Face
-from .kept_stream import SPOKEN, KeptStream
+from .endpoints import Endpoint
+from .stream_recorder import SPOKEN, StreamRecorder
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -27,14 +27,14 @@ LAST_WORD_SECONDS: Final = 2.0
 """How long the last words to a client may take that has stopped reading."""
 
 
-class Outlet:
+class ResponseWriter:
     """``busy`` counts the writes that wait for the client. ``left``: nobody listens any more. ``stop`` ends the exchange."""
 
-    def __init__(self, gateway: Gateway, face: Face, call: Call, record: Record, stop: Callable[[], None]) -> None:
+    def __init__(self, gateway: Gateway, face: Endpoint, call: Call, record: ExchangeRecord, stop: Callable[[], None]) -> None:
         self.call = call
         self.writer: Any = None
         self.keeping: Keeping | None = None
-        self._kept: KeptStream | None = None
+        self._kept: StreamRecorder | None = None
         self.cache = ""
         self.busy = 0
         self.left = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from .numbering import FRAMES, NUMBERINGS
+from .event_ids import FRAMES, NUMBERINGS
 
 if TYPE_CHECKING:
     from ..store import StreamBuffer
@@ -21,7 +21,7 @@ LARGE_BYTES: Final = 4096
 """Writes as large as this are not let come together."""
 
 
-class KeptStream:
+class StreamRecorder:
     """``numbered``: clients of this dialect take the numbers in the frames. ``awaited``: somebody will come back for it, and
     little of it is to go down with the process. A stream that is neither is ``plain``: who writes to it puts the bytes into
     ``pieces``, and has it looked at from time to time."""

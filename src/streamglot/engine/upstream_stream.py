@@ -49,7 +49,7 @@ class Events(Protocol):
     def close(self) -> None: ...
 
 
-class Source:
+class UpstreamStream:
     """The answer of one candidate. Who holds it gives its place back by ``close``."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Source:
         candidate: Candidate,
         answer: Answer,
         pipeline: Pipeline,
-        told: Told,
+        told: ErrorContext,
         dropped: list[str],
         give_back: Callable[[], None],
         heard: Callable[[bytes], None] | None = None,
@@ -137,7 +137,7 @@ class Source:
             self._give_back = None
 
 
-class Told:
+class ErrorContext:
     """How a fault of one candidate is told: who, which model, which status, what next, which request. Never a secret."""
 
     def __init__(self, candidate: Candidate, request_id: str, key: str = "") -> None:
