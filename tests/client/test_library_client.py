@@ -164,15 +164,15 @@ def test_the_two_ways_are_not_mixed(tmp_path: Path) -> None:
 def test_what_is_meant_where_no_model_is_named(tmp_path: Path) -> None:
     nothing = {"HOME": str(tmp_path), "STREAMGLOT_CACHE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     with Client(environment=nothing) as client:
-        found = set(client.desk.routes.upstreams) - {"replay"}
+        found = set(client.pool.routes.upstreams) - {"replay"}
         if not found:  # no server of some kind runs on this machine
-            with pytest.raises(ConfigError, match="nobody is there to be asked"):
+            with pytest.raises(ConfigError, match="there is no upstream to ask"):
                 list(client.stream(messages="hi"))
             with pytest.raises(ConfigError, match="the local model cannot be run"):
                 list(client.stream(model="local", messages="hi"))
     only = Upstream(name="only", base_url="http://127.0.0.1:9", models=["that"])
     with Client(upstreams=[only]) as client:
-        assert client.desk.routes.named("") == "that"
+        assert client.pool.routes.named("") == "that"
     anything = Upstream(name="any", base_url="http://127.0.0.1:9")
     with Client(upstreams=[anything]) as client, pytest.raises(ConfigError, match="any/…"):
         list(client.stream(messages="hi"))

@@ -150,7 +150,7 @@ def test_an_upstream_that_keeps_failing_is_left_alone(upstream: HostileUpstream)
         assert len(upstream.requests("failing")) == 3, "it was not asked"
         assert b'streamglot_upstream_open{upstream="openai_chat"} 1.0' in gateway.ask("/metrics").body
         assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "open"
-        gateway.gateway._breakers["openai_chat"]._opened -= 3600  # an hour passes
+        gateway.gateway.pool._breakers["openai_chat"]._opened -= 3600  # an hour passes
         upstream.scripts["failing"] = FINE
         assert asked(gateway, "openai_chat", "openai_chat/failing").text == "Hello world"
         assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "closed"

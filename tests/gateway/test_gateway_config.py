@@ -264,10 +264,10 @@ def test_servers_on_this_machine_are_found(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_was_found_is_used() -> None:
     loaded = load(None, {"HOME": "/nowhere"})
     gateway = Gateway(loaded, {"OPENAI_API_KEY": SECRET}, lambda line: None)
-    gateway.found = asyncio.run(discover({"OPENAI_API_KEY": SECRET}))
+    gateway.pool.found = asyncio.run(discover({"OPENAI_API_KEY": SECRET}))
     gateway._take(loaded)
-    assert gateway.routes.find("gpt-5", lambda: 0.0)[0].upstream.name == "openai"
-    assert "replay" in gateway.routes.upstreams
+    assert gateway.pool.routes.find("gpt-5", lambda: 0.0)[0].upstream.name == "openai"
+    assert "replay" in gateway.pool.routes.upstreams
 
 
 def test_the_table() -> None:

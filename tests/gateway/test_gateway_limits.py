@@ -76,7 +76,7 @@ def test_who_waits_gets_the_next_turn(upstream: HostileUpstream) -> None:
     with running(settings) as gateway, ThreadPoolExecutor() as pool:
         held = occupied(gateway, "occupied-once", upstream)
         waiting = pool.submit(asked, gateway, "openai_chat", "replay")
-        until(lambda: gateway.gateway._turns._line)
+        until(lambda: gateway.gateway._limit._line)
         assert not waiting.done()
         released(held)
         assert waiting.result().text == "You said: q"

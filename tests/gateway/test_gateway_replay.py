@@ -80,7 +80,7 @@ class Broken:
 def test_a_fault_of_our_own_is_told_as_one() -> None:
     with running() as gateway:
         broken: Any = Broken()
-        gateway.gateway.routes = broken
+        gateway.gateway.pool.routes = broken
         for client in CLIENT_DIALECTS:
             found = asked(gateway, client, "replay")
             assert found.status == 500

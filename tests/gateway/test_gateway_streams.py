@@ -92,7 +92,7 @@ def test_while_it_waits_for_the_next_attempt(upstream: HostileUpstream) -> None:
     ):
         one.post("/v1/chat/completions", body_of("openai_chat", "openai_chat/gone-pause"), {"x-request-id": "gone-pause"})
         upstream.wait_for("gone-pause", lambda seen: seen.over)
-        until(lambda: gateway.gateway._breakers["openai_chat"]._failed)
+        until(lambda: gateway.gateway.pool._breakers["openai_chat"]._failed)
         one.hang_up()
         assert gateway.line("gone-pause")["ending"] == "client_gone"
     assert len(upstream.requests("gone-pause")) == 1
@@ -268,8 +268,8 @@ def test_nothing_is_left_behind(gateway: Running) -> None:
     """After all that: no exchange, no place, no task of ours."""
     core = gateway.gateway
     until(lambda: not core._live and not core._tasks)
-    assert core._turns.taken == 0
-    assert all(turns.taken == 0 for turns in core._upstream_turns.values())
+    assert core._limit.taken == 0
+    assert all(turns.taken == 0 for turns in core.pool._limits.values())
     page = gateway.ask("/metrics").body
     assert b"streamglot_streams_open 0.0" in page
     assert msgspec.json.decode(gateway.ask("/ready").body)["status"] == "ready"

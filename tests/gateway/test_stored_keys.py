@@ -64,12 +64,12 @@ def test_limits(tmp_path: Path) -> None:
     with running({"store": {"url": url}}) as gateway:
         answers = [asked(gateway, secret) for _ in range(3)]
         assert [found.status for found in answers] == [200, 200, 429]
-        caller = gateway.gateway.doorkeeper.admit({"x-api-key": secret})
+        caller = gateway.gateway.authenticator.admit({"x-api-key": secret})
         assert caller is not None
         assert (caller.name, caller.concurrent) == ("slow", 1)
         store = store_of(gateway)
         inside(gateway, gateway.gateway._stored.refresh(store))
-        assert gateway.gateway.doorkeeper.admit({"x-api-key": secret}) is caller  # what it did is not forgotten
+        assert gateway.gateway.authenticator.admit({"x-api-key": secret}) is caller  # what it did is not forgotten
         assert asked(gateway, secret).status == 429
 
 
@@ -175,7 +175,7 @@ def test_a_door_to_the_outside_needs_a_key_in_either_place(tmp_path: Path, host:
     asyncio.run(_enter(configured))
     secret = add(url, "me")
     gateway = asyncio.run(_enter(config))
-    caller = gateway.doorkeeper.admit({"x-api-key": secret})
+    caller = gateway.authenticator.admit({"x-api-key": secret})
     assert caller is not None
     with_store(url, lambda store: store.keys.revoke("me"))
     with pytest.raises(ConfigError, match="without keys"):
@@ -183,8 +183,8 @@ def test_a_door_to_the_outside_needs_a_key_in_either_place(tmp_path: Path, host:
 
 
 def test_before_the_store_was_asked_nobody_comes_in_from_outside() -> None:
-    doorkeeper = Authenticator(Server(host="0.0.0.0"), {}, StoredCallers())
+    authenticator = Authenticator(Server(host="0.0.0.0"), {}, StoredCallers())
     with pytest.raises(Exception, match="asks for a key"):
-        doorkeeper.admit({})
+        authenticator.admit({})
     with pytest.raises(Exception, match="not known"):
-        doorkeeper.admit({"x-api-key": hashlib.sha256(b"").hexdigest()})
+        authenticator.admit({"x-api-key": hashlib.sha256(b"").hexdigest()})

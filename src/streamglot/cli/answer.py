@@ -8,20 +8,16 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from ..client import Client, Stream
+from ..engine.background_recorder import BackgroundRecorder
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError
 from ..messages import Request, Response
 from ..stages import Collect
 from .cost import usage_line
 from .guard import Ended
-from .notebook import Notebook
 from .plain import PlainPrinter
+from .recording import INTERRUPTED
 from .terminal import complain, is_terminal, neutral
-
-INTERRUPTED = 130
-"""What shells say of a program that Ctrl-C ended."""
-GONE = "client_gone"
-"""The ending of an answer that nobody reads to its end."""
 
 
 class Printer(Protocol):
@@ -59,12 +55,12 @@ class Answered(Struct):
     status: int
 
 
-def answer(client: Client, request: Request, look: Look, book: Notebook) -> Answered:
+def answer(client: Client, request: Request, look: Look, recorder: BackgroundRecorder) -> Answered:
     """Asks, shows the answer as it comes, writes it down, and says what went wrong on standard error."""
-    stream = client.stream(request)
-    entry = stream.past = book.entry(stream)
+    model = client.pool.routes.named(request.model)
+    stream = client.stream(request, recorder=recorder.recorder(request, model))
     box = Collect()
-    status, ending = 0, GONE
+    status = 0
     printer = look.printer()
     try:
         try:
@@ -72,10 +68,8 @@ def answer(client: Client, request: Request, look: Look, book: Notebook) -> Answ
         finally:
             stream.close()
             printer.close()
-        ending = stream.record.ending
     finally:
         response = box.close()[0]
-        entry.finish(response, ending)
     if printer.error is not None:
         complain(printer.error.message)
         status = 1
@@ -96,8 +90,9 @@ def _show(stream: Stream, printer: Printer, box: Collect) -> int:
         for event in stream:
             take(event)
     except KeyboardInterrupt as stop:
+        events = stream.ending(StreamEnd("cancelled"))
         stream.close()
-        for event in stream.ending(StreamEnd("cancelled")):
+        for event in events:
             box.feed(event)
             if not isinstance(event, StreamEnd) or not isinstance(printer, PlainPrinter):
                 printer.feed(event)

@@ -12,13 +12,14 @@ import msgspec
 from msgspec import structs
 
 from ..client import Client
+from ..engine.background_recorder import BackgroundRecorder
 from ..errors import ConfigError
 from ..messages import Message, TokenCounts
-from .answer import INTERRUPTED, Answered, Look, answer
+from .answer import Answered, Look, answer
 from .cost import usage_line
 from .guard import Ended, stoppable
-from .notebook import Notebook
 from .question import Question
+from .recording import INTERRUPTED, turn_recorder
 from .reply import with_results
 from .terminal import complain, is_terminal, neutral
 
@@ -40,9 +41,9 @@ of a line. Ctrl-C stops an answer; what came of it stays."""
 
 
 class Chat:
-    def __init__(self, client: Client, book: Notebook, question: Question, look: Look) -> None:
+    def __init__(self, client: Client, recorder: BackgroundRecorder, question: Question, look: Look) -> None:
         self._client = client
-        self._book = book
+        self._recorder = recorder
         self._question = question
         self._look = look
         self._messages: list[Message] = []
@@ -85,7 +86,7 @@ class Chat:
         self._messages.append(message)
         request = self._question.request(with_results(self._messages))
         self._question.attachments = []
-        self._last = answer(self._client, request, self._look, self._book)
+        self._last = answer(self._client, request, self._look, self._recorder)
         self.status = 0 if self._last.status == INTERRUPTED else self._last.status
         parts = self._last.response.choices[0].parts if self._last.response.choices else []
         if parts:
@@ -102,7 +103,7 @@ class Chat:
 
     def _model(self, name: str) -> None:
         self._question.model = name or self._question.model
-        self._say(self._question.model or self._client.desk.routes.named("") or "none is set")
+        self._say(self._question.model or self._client.pool.routes.named("") or "none is set")
 
     def _system(self, text: str) -> None:
         self._question.system = text or self._question.system
@@ -123,13 +124,13 @@ class Chat:
 
     def _reset(self, _: str) -> None:
         self._messages.clear()
-        self._book.new_conversation()
+        self._recorder.new_conversation()
 
     def _usage(self, _: str) -> None:
         response = self._last.response if self._last else None
         usage = response.usage if response else TokenCounts()
         model = response.model if response else ""
-        upstream = self._client.desk.routes.find(self._question.model, lambda: 0.0)[0].upstream.name
+        upstream = self._client.pool.routes.find(self._question.model, lambda: 0.0)[0].upstream.name
         self._say(usage_line(usage, model, upstream))
 
     def _save(self, name: str) -> None:
@@ -145,8 +146,8 @@ class Chat:
 def run(question: Question, look: Look, keeps: bool) -> int:
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     client = Client()
-    with Notebook(client.desk.loaded, keeps=keeps) as book, client:
-        chat = Chat(client, book, structs.replace(question), look)
+    with turn_recorder(client.pool.loaded, enabled=keeps) as recorder, client:
+        chat = Chat(client, recorder, structs.replace(question), look)
         for text in _typed() if at_terminal else _given():
             if not chat.take(text):
                 break

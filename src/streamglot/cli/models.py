@@ -29,7 +29,7 @@ def run(as_json: bool) -> int:
 
 async def _rows() -> tuple[list[tuple[str, str]], str]:
     async with Client() as client:
-        routes = client.desk.routes
+        routes = client.pool.routes
         named = routes.models()
         patterns = [
             (model, name) for name, upstream in routes.upstreams.items() for model in upstream.models if _is_pattern(model)

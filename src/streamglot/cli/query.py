@@ -6,8 +6,8 @@ from ..client import Client
 from ..errors import ConfigError
 from .answer import Look, answer
 from .guard import stoppable
-from .notebook import Notebook
 from .question import Question, spoken
+from .recording import turn_recorder
 
 
 @stoppable()
@@ -17,5 +17,5 @@ def run(words: list[str], question: Question, look: Look, keeps: bool) -> int:
         raise ConfigError("nothing was asked: give words, standard input or an attachment")
     request = question.request([question.message(text)])
     client = Client()
-    with Notebook(client.desk.loaded, keeps=keeps) as book, client:
-        return answer(client, request, look, book).status
+    with turn_recorder(client.pool.loaded, enabled=keeps) as recorder, client:
+        return answer(client, request, look, recorder).status

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..client import Client
-from ..client.wiretap import Tapped, chosen, tap
+from ..client.capture import Capture, capture, chosen
 from ..errors import ConfigError
 from ..messages import Request
 from .question import Question, spoken
@@ -18,21 +18,21 @@ def run(words: list[str], question: Question, output: Path) -> int:
     text = spoken(words)
     if not text:
         raise ConfigError("nothing was asked: give words or standard input")
-    tapped = asyncio.run(_tapped(question.request([question.message(text)])))
-    tapped.save(output)
-    if tapped.broken or not 200 <= tapped.status < 300:
-        complain(tapped.broken or f"the upstream answered with status {tapped.status}; its words are in {output}")
+    captured = asyncio.run(_captured(question.request([question.message(text)])))
+    captured.save(output)
+    if captured.broken or not 200 <= captured.status < 300:
+        complain(captured.broken or f"the upstream answered with status {captured.status}; its words are in {output}")
         return 1
-    seconds = tapped.pieces[-1][0] if tapped.pieces else 0.0
+    seconds = captured.pieces[-1][0] if captured.pieces else 0.0
     print(
-        f"{output}: {len(tapped.data)} bytes of {tapped.dialect} in {len(tapped.pieces)} pieces over {seconds:.2f} s; "
-        f"play it with: streamglot replay {output} --from {tapped.dialect}",
+        f"{output}: {len(captured.data)} bytes of {captured.dialect} in {len(captured.pieces)} pieces over {seconds:.2f} s; "
+        f"play it with: streamglot replay {output} --from {captured.dialect}",
         file=sys.stderr,
     )
     return 0
 
 
-async def _tapped(request: Request) -> Tapped:
+async def _captured(request: Request) -> Capture:
     async with Client() as client:
-        upstream, model = await chosen(client.desk, request.model)
-        return await tap(upstream, model, request)
+        upstream, model = await chosen(client.pool, request.model)
+        return await capture(upstream, model, request)

@@ -11,8 +11,8 @@ from ..errors import ConfigError, RequestError
 from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
 from .answer import Look, answer
 from .guard import stoppable
-from .notebook import Notebook, this_user
 from .question import Question, spoken
+from .recording import this_user, turn_recorder
 
 if TYPE_CHECKING:
     from ..store import Session, Store, TurnDetail
@@ -28,11 +28,11 @@ def run(words: list[str], question: Question, look: Look, session: str, here: bo
     if not text and not question.attachments:
         raise ConfigError("nothing was said: give words, standard input or an attachment")
     client = Client()
-    with Notebook(client.desk.loaded, keeps=keeps) as book:
-        turn, found, answers = book.ask(lambda store: _last(store, session, here))
-        book.go_on(found, turn.upstream, answers)
+    with turn_recorder(client.pool.loaded, enabled=keeps) as recorder:
+        turn, found, answers = recorder.ask(lambda store: _last(store, session, here))
+        recorder.resume(found, turn.upstream, answers)
         with client:
-            return answer(client, continued(turn, question, text), look, book).status
+            return answer(client, continued(turn, question, text), look, recorder).status
 
 
 def continued(turn: TurnDetail, question: Question, text: str) -> Request:

@@ -6,21 +6,25 @@ import asyncio
 import weakref
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..config import Loaded
+from ..engine.exchange import Exchange
+from ..engine.pool import UpstreamPool
 from ..errors import ConfigError
+from ..loop_thread import LoopThread
 from ..messages import Message, Request
 from ..upstream import Upstream
-from .desk import Desk
 from .request import make_request
 from .stream import Stream
-from .worker import Worker
+
+if TYPE_CHECKING:
+    from ..engine.recorder import TurnRecorder
 
 
 class Client:
-    """Knows the upstreams of the configuration, those that are found (keys in the environment, servers on this machine),
-    the local model, and ``upstreams`` given here. Where some are given, nothing else is looked for unless ``discover``."""
+    """Knows the upstreams of the configuration, those that are discovered (keys in the environment, servers on this machine),
+    the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` is True."""
 
     def __init__(
         self,
@@ -30,14 +34,10 @@ class Client:
         environment: Mapping[str, str] | None = None,
         discover: bool | None = None,
     ) -> None:
-        self._desk = Desk(config, upstreams, environment, discover)
+        self.pool = UpstreamPool(config, upstreams=upstreams, environment=environment, discover=discover)
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
-        self._worker: Worker | None = None
+        self._worker: LoopThread | None = None
         self._opened = False
-
-    @property
-    def desk(self) -> Desk:
-        return self._desk
 
     def stream(
         self,
@@ -48,21 +48,30 @@ class Client:
         messages: str | Iterable[Message | dict[str, Any]] = (),
         system: str = "",
         dialect: str = "",
+        recorder: TurnRecorder | None = None,
         **fields: Any,
     ) -> Stream:
         """The answer to a request: a whole ``Request``, or its fields. Messages may be one text, messages of ours, or those
-        of a ``dialect`` with its other fields."""
+        of a ``dialect`` with its other fields. ``recorder`` writes the turn to a store."""
         if not self._opened:
             raise ConfigError("the client is not open: use it inside `async with Client() as client` or `with`")
         made = make_request(request, model, messages, system, dialect, fields)
-        stream = Stream(self._desk, made, self._worker.run if self._worker else None)
+        exchange = Exchange(
+            made,
+            self.pool,
+            record=self.pool.record(made),
+            stages=self.pool.stages,
+            observers=[*self.pool.observers, *([recorder] if recorder is not None else [])],
+            conversation=recorder,
+        )
+        stream = Stream(self.pool, exchange, self._worker.run if self._worker else None)
         self._streams.add(stream)
         return stream
 
     # --- life
 
     async def __aenter__(self) -> Self:
-        await self._desk.open()
+        await self.pool.open()
         self._opened = True
         return self
 
@@ -70,10 +79,10 @@ class Client:
         self._opened = False
         for stream in list(self._streams):
             stream.hang_up()
-        await self._desk.close()
+        await self.pool.close()
 
     def __enter__(self) -> Self:
-        self._worker = Worker("streamglot client")
+        self._worker = LoopThread("streamglot client")
         try:
             self._worker.run(self.__aenter__())
         except BaseException:

@@ -6,11 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
-from ..engine.upstream_request import ConversationState
-from ..engine.upstream_stream import ENDS, UpstreamStream
-from ..errors import ConfigError, UpstreamTimeout
+from ..engine.exchange import Exchange
+from ..engine.pool import UpstreamPool
+from ..engine.record import ExchangeRecord
+from ..engine.upstream_stream import ENDS
+from ..errors import ConfigError
 from ..events import (
     BareEvent,
     Choice,
@@ -27,9 +29,6 @@ from ..events import (
 )
 from ..messages import Request
 
-if TYPE_CHECKING:
-    from .desk import Desk
-
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 _ENDINGS: Final[dict[type, BareEvent]] = {
     TextStart: TextEnd(),
@@ -39,24 +38,29 @@ _ENDINGS: Final[dict[type, BareEvent]] = {
 
 
 class Stream:
-    """The request goes out with the first step. An error before the answer has begun is raised; after that it is the last
-    event. ``run`` is how a plain loop gets a step done; ``upstream``, its ``model`` and ``dropped`` are known once the answer
-    has begun. ``record`` notes who was asked, and when what came; ``past`` is what upstreams are to be told of earlier answers."""
+    """The request is sent with the first step. An error before the first event is raised; after that it is the last event.
+    ``run`` runs a step for a plain loop. ``upstream``, its ``model`` and ``dropped`` are known once the answer has begun."""
 
-    def __init__(self, desk: Desk, request: Request, run: Run | None) -> None:
-        self.request = request
+    def __init__(self, pool: UpstreamPool, exchange: Exchange, run: Run | None) -> None:
         self.upstream = self.model = ""
         self.dropped: list[str] = []
-        self.record = desk.record(request)
-        self.past: ConversationState | None = None
-        self._desk = desk
+        self._pool = pool
+        self._exchange = exchange
         self._run = run
-        self._source: UpstreamStream | None = None
         self._began = False
         self._over = False
         self._ready: deque[Event] = deque()
         self._open: dict[int, type] = {}
         self._started = False
+
+    @property
+    def request(self) -> Request:
+        return self._exchange.request
+
+    @property
+    def record(self) -> ExchangeRecord:
+        """Which upstream was asked, how often, and when what came."""
+        return self._exchange.record
 
     # --- both ways
 
@@ -114,51 +118,35 @@ class Stream:
         """The events of one network read; None when there are no more."""
         if self._over:
             return None
+        exchange = self._exchange
         try:
             if not self._began:
                 self._began = True
-                self._source = await self._desk.ask(self.request, self.record, self.past)
-                self.upstream, self.model, self.dropped = self._source.name, self._source.model, self._source.dropped
-                self.record.first_event = self._desk.clock()
-                events: list[Event] | None = self._source.first
-            else:
-                assert self._source is not None
-                events = await self._next(self._source)
+                self._pool.watch(exchange)
+                await exchange.start()
+                if exchange.turn is not None:
+                    self.upstream, self.model, self.dropped = exchange.turn.name, exchange.turn.model, exchange.turn.dropped
+            exchange.attach()  # a plain loop runs every step in a task of its own
+            events = await exchange.read()
+        except asyncio.CancelledError:
+            self._over = True
+            exchange.release()  # how it ended is for the reader to say: by ``ending``, or by leaving it
+            raise
         except BaseException:
             self.hang_up()
             raise
-        if events is None:
-            self.hang_up()
-            return None
-        self.record.seen(events, self._desk.clock())
-        if events and type(events[-1]) in ENDS:
-            assert self._source is not None
+        if events is None or (events and type(events[-1]) in ENDS):
             self._over = True
-            await self._source.drain()
+            exchange.finish()
+            await exchange.drain()
             self.hang_up()
         return events
 
-    async def _next(self, source: UpstreamStream) -> list[Event] | None:
-        """The next read, within the upstream's own patience."""
-        seconds = source.upstream.timeouts.idle if source.upstream is not None else 0.0
-        task = asyncio.current_task()
-
-        def overdue() -> None:
-            source.interrupt(UpstreamTimeout(f"it was silent for {seconds:g} s (timeouts.idle)"))
-            if task is not None:
-                task.cancel()
-
-        watch = asyncio.get_running_loop().call_later(seconds, overdue)
-        try:
-            return await source.read()
-        finally:
-            watch.cancel()
-
     def hang_up(self) -> None:
-        """Lets go of the upstream. In the loop of the client only."""
+        """Releases the upstream. Only in the client's own loop."""
         self._over = True
-        if self._source is not None:
-            self._source.close()
+        self._pool.unwatch(self._exchange)
+        self._exchange.close()
 
     # --- an end that the upstream did not say
 
@@ -172,12 +160,12 @@ class Stream:
         return event
 
     def ending(self, last: StreamEnd | StreamError) -> list[Event]:
-        """The events that end what has been given so far, properly: open blocks are closed, then the last word."""
+        """Ends the stream as its reader says. The events close the blocks that are open in what has been read so far."""
         events: list[Event] = [] if self._started else [StreamStart(model=self.request.model)]
         for index, kind in sorted(self._open.items(), reverse=True):
             events.append(Choice(index, _ENDINGS[kind]) if index else _ENDINGS[kind])
         self._open.clear()
         self._started = self._over = True
         self._ready.clear()
-        self.record.seen([last], self._desk.clock())
+        self._exchange.end_with(last)
         return [*events, last]

@@ -141,8 +141,8 @@ async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Re
         last = _told(error)
     finally:
         if stream is not None:
-            stream.hang_up()
             mailbox.finish(stream.ending(last))
+            stream.hang_up()
         else:
             mailbox.finish([StreamStart(created=int(time.time())), last])
         control.end()

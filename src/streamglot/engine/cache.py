@@ -1,93 +1,155 @@
-"""Answers that are kept for requests that are exactly the same, and given again as a stream."""
+"""The response cache: answers to requests that are exactly the same, given again as a stream.
+
+The cache stands between the pool and the stages. It holds what an upstream said, so a cached answer passes the same stages as a
+live one, and each model turn of a tool loop is cached for itself.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from ..errors import StreamglotError
-from ..events import Event
+from ..events import Event, StreamEnd
 from ..messages import Request, Response
-from ..stages import replay
+from ..stages import Collect, replay
 from ..upstream import Upstream
+from .conversation import ConversationState
+from .exchange import Passthrough
+from .pool import UpstreamPool
+from .record import ExchangeRecord
+from .upstream_stream import EventSource
 
 
-class _Kept(Struct):
+class _Entry(Struct):
     response: Response
     upstream: str
     until: float
     size: int
 
 
-class Cache:
-    """Within ``most`` bytes: what was not asked for longest goes first. A worker has its own."""
+class ResponseCache:
+    """At most ``max_bytes``; the least recently used answer goes first. Every worker process has its own."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._size = 0
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
 
-    def resize(self, most: int) -> None:
-        self._most = most
+    def resize(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._shrink()
 
     def get(self, key: bytes, now: float) -> CachedAnswer | None:
-        kept = self._kept.get(key)
-        if kept is None:
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        if kept.until <= now:
+        if entry.until <= now:
             self._drop(key)
             return None
-        self._kept.move_to_end(key)
-        return CachedAnswer(kept.response, kept.upstream)
+        self._entries.move_to_end(key)
+        return CachedAnswer(entry.response, entry.upstream)
 
     def put(self, key: bytes, response: Response, upstream: str, until: float) -> None:
-        if key in self._kept:
+        if key in self._entries:
             self._drop(key)
-        kept = _Kept(response, upstream, until, len(msgspec.json.encode(response)))
-        self._kept[key] = kept
-        self._size += kept.size
+        entry = _Entry(response, upstream, until, len(msgspec.json.encode(response)))
+        self._entries[key] = entry
+        self._size += entry.size
         self._shrink()
 
     def _shrink(self) -> None:
-        while self._size > self._most:
-            self._drop(next(iter(self._kept)))
+        while self._size > self._max_bytes:
+            self._drop(next(iter(self._entries)))
 
     def _drop(self, key: bytes) -> None:
-        self._size -= self._kept.pop(key).size
+        self._size -= self._entries.pop(key).size
 
 
-def key_of(request: Request, caller: str) -> bytes:
+def cache_key(request: Request, caller: str) -> bytes:
     """The same for the same request of the same caller, streamed or not."""
     same = msgspec.structs.replace(request, stream=False, include_usage=True)
     return hashlib.sha256(caller.encode() + b"\0" + msgspec.json.encode(same, order="deterministic")).digest()
 
 
+class CachingPool:
+    """The pool as one caller sees it where routes cache: asks the cache first, then the upstreams."""
+
+    def __init__(self, pool: UpstreamPool, cache: ResponseCache, caller: str) -> None:
+        self._pool = pool
+        self._cache = cache
+        self._caller = caller
+        self.clock = pool.clock
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        self._pool.log(line)
+
+    async def ask(
+        self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
+    ) -> EventSource:
+        seconds = self._pool.routes.cache_seconds(request.model)
+        if not seconds:
+            return await self._pool.ask(request, record, conversation, passthrough)
+        key = cache_key(request, self._caller)
+        cached = self._cache.get(key, self.clock())
+        record.cached, record.cache = cached is not None, "miss" if cached is None else "hit"
+        if cached is not None:
+            return cached
+        turn = await self._pool.ask(request, record, conversation, passthrough)
+        return _CacheFill(turn, self._cache, key, self.clock() + seconds)
+
+
 class CachedAnswer:
-    """An answer from the cache, for the same path as any other."""
+    """An answer from the cache as a model turn."""
 
     def __init__(self, response: Response, name: str) -> None:
         self.upstream: Upstream | None = None
         self.name = name
         self.model = response.model
-        self.first: list[Event] = replay(response)
         self.dropped: list[str] = []
+        self._events: list[Event] | None = replay(response)
 
     async def read(self) -> list[Event] | None:
-        return None
+        events, self._events = self._events, None
+        return events
 
-    def interrupt(self, error: StreamglotError) -> None:
-        """There is nothing to wait for."""
+    def broken(self, error: StreamglotError) -> list[Event]:  # noqa: ARG002 - the answer is whole
+        return self.stop()
 
     def stop(self) -> list[Event]:
-        """It has been said already."""
-        return []
+        events, self._events = self._events, None
+        return events or []
 
     async def drain(self) -> None:
-        """There is nothing left."""
+        """Nothing is left to read."""
 
     def close(self) -> None:
-        """There is nothing to let go."""
+        """There is nothing to release."""
+
+
+class _CacheFill:
+    """A model turn that is put into the cache when it ends properly."""
+
+    def __init__(self, turn: EventSource, cache: ResponseCache, key: bytes, until: float) -> None:
+        self.upstream, self.name, self.model, self.dropped = turn.upstream, turn.name, turn.model, turn.dropped
+        self._turn = turn
+        self._cache = cache
+        self._key = key
+        self._until = until
+        self._collect = Collect()
+        self.broken, self.stop, self.drain, self.close = turn.broken, turn.stop, turn.drain, turn.close
+
+    async def read(self) -> list[Event] | None:
+        events = await self._turn.read()
+        if events:
+            self._collect.feed_all(events)
+            if type(events[-1]) is StreamEnd:
+                response = self._collect.close()[0]
+                if response.choices and all(choice.stop_reason for choice in response.choices):
+                    self._cache.put(self._key, response, self.name, self._until)
+        return events

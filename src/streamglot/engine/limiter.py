@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from types import TracebackType
 
 from ..errors import LimitExceeded
-from ..gateway.keys import Caller
 
 RETRY_SECONDS = 1.0
 
@@ -65,23 +63,3 @@ class ConcurrencyLimit:
             retryable=True,
             detail={"retry_after": RETRY_SECONDS},
         )
-
-
-class Turn:
-    """``async with`` one: among all requests, and among those of the caller's key."""
-
-    __slots__ = ("_caller", "_turns")
-
-    def __init__(self, turns: ConcurrencyLimit, caller: Caller | None) -> None:
-        self._turns = turns
-        self._caller = caller
-
-    async def __aenter__(self) -> None:
-        await self._turns.take()
-        if self._caller is not None:
-            self._caller.open += 1
-
-    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._turns.give_back()
-        if self._caller is not None:
-            self._caller.open -= 1

@@ -6,8 +6,18 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from ..events import Event, StreamEnd, StreamError
+from ..events import Event, StepEnd, StreamEnd, StreamError, Usage
 from ..messages import TokenCounts
+
+
+def added(first: Usage, second: Usage) -> Usage:
+    """The usage of two model turns together; what one of them did not say counts as nothing."""
+    counts = {
+        name: (getattr(first, name) or 0) + (getattr(second, name) or 0)
+        for name in Usage.__struct_fields__
+        if name != "raw" and (getattr(first, name), getattr(second, name)) != (None, None)
+    }
+    return Usage(**counts, raw=second.raw)
 
 
 class ExchangeRecord(Struct):
@@ -24,6 +34,7 @@ class ExchangeRecord(Struct):
     upstream_dialect: str = ""
     attempts: int = 0
     cached: bool = False
+    cache: str = ""
     dropped: list[str] = field(default_factory=list)
     first_event: float = 0.0
     last_event: float = 0.0
@@ -34,8 +45,9 @@ class ExchangeRecord(Struct):
     error: str = ""
     message: str = ""
     status: int = 200
-    usage: Any = None
+    usage: Usage | None = None
     estimated: TokenCounts | None = None
+    _earlier: Usage | None = None
 
     def seen(self, events: list[Event], now: float) -> None:
         """The events of one read went by."""
@@ -46,6 +58,11 @@ class ExchangeRecord(Struct):
         self.last_event = now
         self.reads += 1
         self.events += len(events)
+        for event in events:
+            if type(event) is Usage:
+                self.usage = event if self._earlier is None else added(self._earlier, event)
+            elif type(event) is StepEnd:
+                self._earlier = self.usage
         if events:
             last = events[-1]
             if isinstance(last, StreamEnd):

@@ -6,9 +6,9 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -16,16 +16,17 @@ from ..dialects import dialect, faults
 from ..dialects.lenient import loads
 from ..errors import StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
-from ..upstream import Answer, Upstream
-from ..upstream.breaker import Breaker
-from ..upstream.client import Client
+from ..upstream import Answer
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
-from .deadlines import Deadline
-from .limiter import ConcurrencyLimit
+from .conversation import ConversationState
+from .exchange import Passthrough
 from .pipeline import Pipeline, in_words
 from .record import ExchangeRecord
 from .upstream_stream import ErrorContext, UpstreamStream
+
+if TYPE_CHECKING:
+    from .pool import UpstreamPool
 
 FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
 """Refusals that another upstream may not share; so may any server error."""
@@ -35,55 +36,31 @@ ERROR_BYTES: Final = 2**18
 """The most of an error's body that is read."""
 
 
-class UpstreamPool(Protocol):
-    """Who asks upstreams, here a gateway and there a client: its connections, its clock, and what it knows of each upstream."""
-
-    client: Client
-
-    def clock(self) -> float: ...
-    def within(self, seconds: float) -> Deadline: ...
-    def upstream_turns(self, upstream: Upstream) -> ConcurrencyLimit: ...
-    def breaker(self, upstream: Upstream) -> Breaker: ...
-    def resting(self, upstream: Upstream) -> StreamglotError: ...
-
-
-class ConversationState(Protocol):
-    """What came before: an upstream's own state, which clients drop and it wants back. ``heard`` gets the bytes that it sends."""
-
-    @property
-    def heard(self) -> Callable[[bytes], None] | None: ...
-    def asked(self, request: Request, upstream: Upstream) -> Request: ...
-    def state(self, upstream: Upstream) -> Mapping[str, Any]: ...
-
-
 class UpstreamRequest:
-    """One request on its way to an upstream. ``key`` is the client's own, for an upstream that wants it; ``passed`` are
-    headers of the client for an upstream of its own dialect."""
+    """One request on its way to an upstream. ``passthrough`` is what the client sends for its upstream."""
 
     def __init__(
         self,
-        gateway: UpstreamPool,
+        pool: UpstreamPool,
         request: Request,
         record: ExchangeRecord,
-        key: str,
-        passed: Mapping[str, str],
-        past: ConversationState | None = None,
+        conversation: ConversationState | None,
+        passthrough: Passthrough,
     ) -> None:
-        self._gateway = gateway
+        self._pool = pool
         self._request = request
         self._record = record
-        self._key = key
-        self._passed = passed
-        self._past = past
+        self._conversation = conversation
+        self._passthrough = passthrough
 
-    async def first_of(self, candidates: list[Candidate]) -> UpstreamStream:
+    async def open(self, candidates: list[Candidate]) -> UpstreamStream:
         """The first candidate that answers. A failed one is asked again after a pause, then the next is asked."""
         failure: StreamglotError | None = None
         for candidate in candidates:
             try:
                 return await self._attempts(candidate)
-            except _Resting as resting:
-                failure = failure or resting.error
+            except _CircuitOpen as skipped:
+                failure = failure or skipped.error
             except StreamglotError as error:
                 failure = error
                 if error.status not in FALL_BACK_ON and error.status < 500 and not isinstance(error, Unsupported):
@@ -92,8 +69,8 @@ class UpstreamRequest:
         raise failure
 
     async def _attempts(self, candidate: Candidate) -> UpstreamStream:
-        gateway, upstream = self._gateway, candidate.upstream
-        breaker = gateway.breaker(upstream)
+        pool, upstream = self._pool, candidate.upstream
+        breaker = pool.breaker(upstream)
         failure: StreamglotError | None = None
         for attempt in range(max(1, upstream.attempts)):
             if failure is not None:
@@ -101,9 +78,9 @@ class UpstreamRequest:
                 if not failure.retryable or isinstance(failure, UpstreamTimeout) or pause > LONGEST_PAUSE:
                     break
                 await asyncio.sleep(pause)
-            if not breaker.allows(gateway.clock()):
+            if not breaker.allows(pool.clock()):
                 if failure is None:
-                    raise _Resting(gateway.resting(upstream))
+                    raise _CircuitOpen(pool.circuit_open(upstream))
                 break
             self._record.attempts += 1
             self._record.upstream, self._record.upstream_dialect = upstream.name, upstream.dialect
@@ -114,7 +91,7 @@ class UpstreamRequest:
                 if error.origin != "upstream":
                     breaker.released()
                 elif error.status >= 500:
-                    breaker.failed(gateway.clock())
+                    breaker.failed(pool.clock())
                 else:
                     breaker.succeeded()
             except BaseException:
@@ -129,15 +106,15 @@ class UpstreamRequest:
     async def _ask(self, candidate: Candidate) -> UpstreamStream:
         """Asks once, and waits for the first event that says something."""
         upstream = candidate.upstream
-        key = self._key if upstream.pass_key else upstream.key
+        key = self._passthrough.key if upstream.pass_key else upstream.key
         told = ErrorContext(candidate, self._record.request_id, key)
-        turns = self._gateway.upstream_turns(upstream)
-        await turns.take()
+        limit = self._pool.limit(upstream)
+        await limit.take()
         try:
-            with self._gateway.within(upstream.timeouts.first_byte):
+            with self._pool.within(upstream.timeouts.first_byte):
                 answer, pipeline, dropped = await self._post(candidate, key)
-                heard = self._past.heard if self._past is not None else None
-                source = UpstreamStream(candidate, answer, pipeline, told, dropped, turns.give_back, heard)
+                heard = self._conversation.received if self._conversation is not None else None
+                source = UpstreamStream(candidate, answer, pipeline, told, dropped, limit.give_back, heard)
                 try:
                     if not 200 <= answer.status < 300:
                         raise await refused(answer)
@@ -147,14 +124,14 @@ class UpstreamRequest:
                     raise
             return source
         except TimeoutError:
-            turns.give_back()
+            limit.give_back()
             seconds = f"{upstream.timeouts.first_byte:g} s (timeouts.first_byte)"
             raise told.error(UpstreamTimeout(f"it did not begin its answer within {seconds}")) from None
         except StreamglotError as error:
-            turns.give_back()
+            limit.give_back()
             raise (told.error(error) if self._record.request_id not in error.message else error) from None
         except BaseException:
-            turns.give_back()
+            limit.give_back()
             raise
 
     async def _post(self, candidate: Candidate, key: str) -> tuple[Answer, Pipeline, list[str]]:
@@ -162,8 +139,8 @@ class UpstreamRequest:
         streams = request.stream if upstream.stream == "same" else upstream.stream == "always"
         asked = msgspec.structs.replace(request, model=candidate.model, stream=streams)
         options = upstream.options
-        if self._past is not None:
-            asked = self._past.asked(asked, upstream)
+        if self._conversation is not None:
+            asked = self._conversation.prepare(asked, upstream)
         pipeline = Pipeline(upstream, candidate.model, asked)
         if upstream.base_url.startswith(SCHEME) or not upstream.base_url:
             said = asked.messages[-1].text if asked.messages else ""
@@ -171,23 +148,23 @@ class UpstreamRequest:
         wire = dialect(upstream.dialect)
         worded = in_words(upstream, asked)
         if wire.continued is not None:
-            state = self._past.state(upstream) if self._past is not None else {}
+            state = self._conversation.state(upstream) if self._conversation is not None else {}
             options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
         built = wire.build_request(worded, provider=upstream.name, **options)
         place = wire.endpoint(upstream.base_url, worded, key=key, **options)
         headers = {
             "content-type": "application/json",
             "x-request-id": self._record.request_id,
-            **(self._passed if upstream.dialect == request.dialect else {}),
+            **(self._passthrough.headers if upstream.dialect == request.dialect else {}),
             **place.headers,
             **upstream.headers,
         }
-        answer = await self._gateway.client.post(upstream, place.url, headers, msgspec.json.encode(built.body))
+        answer = await self._pool.connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
         return answer, pipeline, built.dropped
 
 
-class _Resting(Exception):
-    """The upstream is left alone; what it did to earlier requests is a worse reason than what another one did to this."""
+class _CircuitOpen(Exception):
+    """The upstream was not asked. The failure of another candidate explains the outcome better."""
 
     def __init__(self, error: StreamglotError) -> None:
         self.error = error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -32,21 +31,28 @@ NEXT_STEP: Final = {
 SERVER_STEP: Final = "try again, or add another upstream as a fallback"
 
 
-class Events(Protocol):
-    """What an exchange reads from: an upstream, or an answer that was kept. ``first`` holds what came up to the first event
-    that says something; ``upstream`` is who said it."""
+class EventSource(Protocol):
+    """One model turn as events: an upstream's answer, or one from the cache. ``upstream`` is None for the latter."""
 
     name: str
     model: str
     upstream: Upstream | None
-    first: list[Event]
     dropped: list[str]
 
-    async def read(self) -> list[Event] | None: ...
-    def interrupt(self, error: StreamglotError) -> None: ...
-    def stop(self) -> list[Event]: ...
-    async def drain(self) -> None: ...
-    def close(self) -> None: ...
+    async def read(self) -> list[Event] | None:
+        """The events of the next network read, None when there are no more."""
+
+    def broken(self, error: StreamglotError) -> list[Event]:
+        """Ends the turn with this error: the events that close what is open."""
+
+    def stop(self) -> list[Event]:
+        """Ends the turn properly, as cancelled: the events that close what is open."""
+
+    async def drain(self) -> None:
+        """Lets the upstream finish its response, so that the connection can be used again."""
+
+    def close(self) -> None:
+        """Releases the connection and the concurrency slot."""
 
 
 class UpstreamStream:
@@ -57,75 +63,69 @@ class UpstreamStream:
         candidate: Candidate,
         answer: Answer,
         pipeline: Pipeline,
-        told: ErrorContext,
+        errors: ErrorContext,
         dropped: list[str],
         give_back: Callable[[], None],
-        heard: Callable[[bytes], None] | None = None,
+        received: Callable[[bytes], None] | None = None,
     ) -> None:
         self.upstream: Upstream | None = candidate.upstream
         self.name = candidate.upstream.name
         self.model = candidate.model
         self.dropped = dropped
-        self.first: list[Event] = []
+        self._primed: list[Event] | None = None
         self._answer = answer
         self._pipeline = pipeline
-        self._told = told
+        self._errors = errors
         self._give_back: Callable[[], None] | None = give_back
-        self._heard = heard
-        self._interruption: StreamglotError | None = None
+        self._received = received
         self._over = False
 
     async def read(self) -> list[Event] | None:
-        """The events of the next read, None when there are no more."""
+        if self._primed is not None:
+            events, self._primed = self._primed, None
+            return events
         if self._over:
             return None
         try:
             chunk = await self._answer.read()
         except UpstreamError as error:
-            return self._broken(error)
-        except asyncio.CancelledError:
-            if self._interruption is None:
-                raise
-            _uncancel()
-            return self._broken(self._interruption)
+            return self.broken(error)
         if chunk:
-            if self._heard is not None:
-                self._heard(chunk)
+            if self._received is not None:
+                self._received(chunk)
             events = self._pipeline.feed(chunk)
         else:
             self._over = True
             events = self._pipeline.close()
         if events and type(events[-1]) is StreamError:
             self._over = True
-            events[-1] = self._told.event(events[-1])
+            events[-1] = self._errors.event(events[-1])
         return events
 
-    def interrupt(self, error: StreamglotError) -> None:
-        """What a cancelled read means: the reader is asked what it makes of an end here, and else it is this error."""
-        self._interruption = error
-
     def stop(self) -> list[Event]:
-        """The end of it as somebody wished: what is open is closed."""
         self._over = True
-        return self._pipeline.stop()
+        return [*(self._primed or ()), *self._pipeline.stop()]
 
-    def _broken(self, error: StreamglotError) -> list[Event]:
-        """No more will come: what the reader makes of the end, in words that say what happened."""
+    def broken(self, error: StreamglotError) -> list[Event]:
+        """The reader decides what an end at this place means; where it is an error, ``error`` says what happened."""
         self._over = True
         events = self._pipeline.close()
         if events and type(events[-1]) is StreamError:
-            events[-1] = self._told.event(error.as_event())
-        return events
+            events[-1] = self._errors.event(error.as_event())
+        return [*(self._primed or ()), *events]
 
     async def prime(self) -> None:
-        """Reads up to the first event that says something. An error there is raised: nothing has left yet."""
+        """Reads up to the first meaningful event. An error before it is raised: nothing has left yet."""
+        primed: list[Event] = []
         while (events := await self.read()) is not None:
-            self.first += events
+            primed += events
             for event in events:
                 if isinstance(event, StreamError):
                     raise _raised(event)
                 if not isinstance(event, PRELUDE):
+                    self._primed = primed
                     return
+        self._primed = primed
 
     async def drain(self) -> None:
         await self._answer.drain()
@@ -173,9 +173,3 @@ def _raised(event: StreamError) -> UpstreamError:
     error = kind(event.message, code=event.code, status=event.status, retryable=event.retryable, detail=event.detail)
     error.origin = event.origin
     return error
-
-
-def _uncancel() -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()

@@ -12,37 +12,33 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..config import NOTHING, Loaded, load
-from ..engine.cache import Cache
+from ..engine.cache import ResponseCache
 from ..engine.content_log import ContentLog
-from ..engine.deadlines import Deadlines
-from ..engine.limiter import ConcurrencyLimit, Turn
-from ..engine.record import ExchangeRecord
-from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
-from ..upstream import Upstream
-from ..upstream.breaker import Breaker
-from ..upstream.client import Client
-from ..upstream.discovery import Found, discover
-from ..upstream.local import NAME as LOCAL
-from ..upstream.routes import Routes
+from ..engine.limiter import ConcurrencyLimit
+from ..engine.observer import Observer
+from ..engine.pool import UpstreamPool
+from ..errors import ConfigError, RequestError, StreamglotError
+from ..stages.stage import StageFactory
 from ..upstream.secrets import hide
 from .call import Call, Receive, Scope, Send
 from .endpoints import Endpoint, endpoint_for
-from .exchange import Exchange
+from .handler import RequestHandler
 from .keys import Authenticator, Caller
 from .log import Log
 from .memory import Memory
 from .metrics import Metrics
+from .observers import AccessLog, ContentLogger, MetricsObserver, TracingObserver, UsageMeter
 from .origins import Origins, origin_of
+from .slot import Slot
 from .stored_keys import StoredCallers
 from .telemetry import Telemetry
 
 if TYPE_CHECKING:
     from ..store import Store
-    from .keeping import Keeper
+    from .recording import TurnRecorders
 
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
-REPLAY = "replay"
 
 
 class Gateway:
@@ -55,23 +51,21 @@ class Gateway:
         self._log = Log()
         self.say = say or self._log
         self._environment = os.environ if environment is None else environment
-        self.client = Client()
+        self.pool = UpstreamPool(loaded, environment=self._environment, serving=True, log=self.say)
         self.metrics = Metrics()
         self._chance = random.Random()
-        self._deadlines = Deadlines(self.clock)
-        self.within = self._deadlines.within
-        self.found: list[Found] = []
+        self.within = self.pool.within
         self.stopping = False
-        self._live: set[Exchange] = set()
+        self._live: set[RequestHandler] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._breakers: dict[str, Breaker] = {}
-        self._upstream_turns: dict[str, ConcurrencyLimit] = {}
-        self._turns = ConcurrencyLimit(0, 0, "the gateway")
-        self.cache = Cache(0)
+        self._limit = ConcurrencyLimit(0, 0, "the gateway")
+        self.cache = ResponseCache(0)
+        self.caches = False
+        self.stages: list[StageFactory] = []
+        self._observers: list[Observer] = []
         self.store: Store | None = None
-        self.keeper: Keeper | None = None
+        self.recorders: TurnRecorders | None = None
         self._stored = StoredCallers()
-        self.content_log: ContentLog | None = None
         self._telemetry: Telemetry | None = None
         self._pages: Any = None
         self._ticker: asyncio.Task[None] | None = None
@@ -84,27 +78,21 @@ class Gateway:
         """A new configuration, whole or not at all."""
         server = loaded.config.server
         self._stored.known |= loaded.config.store.url == NOTHING
-        doorkeeper = Authenticator(server, self._environment, self._stored, getattr(self, "doorkeeper", None))
-        upstreams = list(loaded.config.upstreams.values())
-        known = {upstream.name for upstream in upstreams}
-        upstreams += [
-            found.upstream(self._environment) for found in self.found if found.there and found.provider.name not in known
-        ]
-        if REPLAY not in known:
-            upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
-        names = {upstream.name for upstream in upstreams}
-        alone = names <= {REPLAY, LOCAL}
-        default = server.default_model or ("" if not alone else LOCAL if LOCAL in names else REPLAY)
-        routes = Routes(upstreams, loaded.config.routes, default)
+        authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None))
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
-        self._origins = Origins(server.origins, lambda: doorkeeper.asks)
-        self.content_log = ContentLog(server.redact) if server.log_content else None
-        self.loaded, self.server, self.doorkeeper, self.routes, self._telemetry = loaded, server, doorkeeper, routes, telemetry
+        self.pool.configure(loaded)
+        self._origins = Origins(server.origins, lambda: authenticator.asks)
+        self.loaded, self.server, self.authenticator, self._telemetry = loaded, server, authenticator, telemetry
         self.cache.resize(server.cache_bytes)
-        self._turns.resize(server.concurrent, server.wait)
-        for upstream in upstreams:
-            self.upstream_turns(upstream).resize(upstream.concurrent, server.wait)
-            self.breaker(upstream).rest = upstream.rest
+        self.caches = any(route.cache_seconds for route in loaded.config.routes)
+        self._limit.resize(server.concurrent, server.wait)
+        self._observers = [MetricsObserver(self.metrics)]
+        if telemetry is not None:
+            self._observers.append(TracingObserver(telemetry))
+        if server.log_content:
+            self._observers.append(ContentLogger(ContentLog(server.redact), self.say))
+        if server.log:
+            self._observers.append(AccessLog(self.say))
 
     def reload(self) -> None:
         """Reads the configuration again. A bad one is reported and the old one stays."""
@@ -119,10 +107,7 @@ class Gateway:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with self.client:
-            if self.server.discover:
-                self.found = await discover(self._environment)
-                self._take(self.loaded)
+        async with self.pool:
             await self._open_store()
             if self.store is not None:
                 await self._meet(self.store)
@@ -155,10 +140,10 @@ class Gateway:
     async def _open_store(self) -> None:
         """It is loaded here: who keeps nothing need not wait for it."""
         if self.loaded.config.store.url != NOTHING:
-            from .keeping import Keeper, open_store
+            from .recording import TurnRecorders, open_store
 
             self.store = await open_store(self.loaded.config, self._environment, self.say)
-            self.keeper = Keeper(self.store)
+            self.recorders = TurnRecorders(self.store)
 
     async def _meet(self, store: Store) -> None:
         """The keys in the store. Only now it is known whether there are any at all."""
@@ -173,9 +158,9 @@ class Gateway:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.clock()
-            self._deadlines.tick(now)
-            for exchange in list(self._live):
-                exchange.tick(now)
+            self.pool.tick(now)
+            for handler in list(self._live):
+                handler.tick(now)
             self._memory.tick(len(self._live))
             self.metrics.publish(len(self._live))
 
@@ -186,8 +171,8 @@ class Gateway:
 
     def _interrupt(self) -> None:
         error = _shutting_down()
-        for exchange in list(self._live):
-            exchange.interrupt(error)
+        for handler in list(self._live):
+            handler.interrupt(error)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.ensure_future(work)
@@ -221,14 +206,14 @@ class Gateway:
             self._pages = pages(self)
         await self._pages(scope, receive, send)
 
-    async def exchange(self, face: Endpoint, call: Call, model_in_path: str) -> None:
-        exchange = Exchange(self, face, call, model_in_path)
-        self._live.add(exchange)
-        self.client.writes.crowded = len(self._live) > 1
+    async def exchange(self, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
+        handler = RequestHandler(self, endpoint, call, model_in_path)
+        self._live.add(handler)
+        self.pool.connections.writes.crowded = len(self._live) > 1
         try:
-            await exchange.run()
+            await handler.run()
         finally:
-            self._live.discard(exchange)
+            self._live.discard(handler)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup
@@ -247,8 +232,8 @@ class Gateway:
         self.metrics.publish(len(self._live))
         return self.metrics.page()
 
-    def turn(self, caller: Caller | None) -> Turn:
-        """A place among those that are answered at once."""
+    def slot(self, caller: Caller | None) -> Slot:
+        """A place among the requests that are answered at the same time."""
         if self.stopping:
             raise _shutting_down()
         if caller is not None and caller.concurrent and caller.open >= caller.concurrent:
@@ -260,40 +245,14 @@ class Gateway:
                 retryable=True,
                 detail={"retry_after": 1.0},
             )
-        return Turn(self._turns, caller)
+        return Slot(self._limit, caller)
 
-    def upstream_turns(self, upstream: Upstream) -> ConcurrencyLimit:
-        turns = self._upstream_turns.get(upstream.name)
-        if turns is None:
-            turns = self._upstream_turns[upstream.name] = ConcurrencyLimit(0, 0, f"upstream {upstream.name!r}")
-        return turns
-
-    def breaker(self, upstream: Upstream) -> Breaker:
-        breaker = self._breakers.get(upstream.name)
-        if breaker is None:
-            breaker = self._breakers[upstream.name] = Breaker(upstream.rest)
-        return breaker
-
-    def resting(self, upstream: Upstream) -> StreamglotError:
-        wait = self.breaker(upstream).wait(self.clock())
-        return UpstreamError(
-            f"upstream {upstream.name!r} failed {upstream.rest.failures} times in a row and is left alone for {wait:.0f} s more; "
-            "try again then, or add another upstream as a fallback",
-            code="upstream_resting",
-            status=503,
-            detail={"retry_after": wait},
-        )
-
-    def finished(self, record: ExchangeRecord, caller: Caller | None, headers: Mapping[str, str]) -> None:
-        now, time = self.clock(), self.time()
-        usage = record.estimated or record.usage
-        if caller is not None and usage is not None and not record.cached:
-            caller.spent((usage.input_tokens or 0) + (usage.output_tokens or 0), now)
-        self.metrics.note(record)
-        if self._telemetry is not None:
-            self._telemetry.note(record, headers, now, time)
-        if self.server.log:
-            self.say(record.line(now, time))
+    def observers_for(self, recorder: Observer | None, caller: Caller | None) -> list[Observer]:
+        """The observers of one exchange."""
+        own: list[Observer] = [] if recorder is None else [recorder]
+        if caller is not None:
+            own.append(UsageMeter(caller))
+        return [*own, *self._observers]
 
     def new_id(self) -> str:
         """An id that nobody else has: as good as a UUID, and without asking the system each time."""
@@ -302,10 +261,7 @@ class Gateway:
     def say_fault(self, request_id: str, error: Exception) -> None:
         """A fault of our own, with the place in the code."""
         trace = "".join(traceback.format_exception(error))
-        self.say({"event": "fault", "request_id": request_id, "trace": hide(trace, self.secrets())})
-
-    def secrets(self) -> list[str]:
-        return [secret for upstream in self.routes.upstreams.values() for secret in upstream.secrets()]
+        self.say({"event": "fault", "request_id": request_id, "trace": hide(trace, self.pool.secrets())})
 
     def store_state(self) -> str:
         """ok, failing or off. A failing store is told of, and stops nothing."""
@@ -314,10 +270,6 @@ class Gateway:
         report = self.store.report()
         self.metrics.note_store(report)
         return "failing" if report.failing else "ok"
-
-    def states(self) -> dict[str, str]:
-        now = self.clock()
-        return {name: self.breaker(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
 
 
 def _shutting_down() -> StreamglotError:

@@ -155,7 +155,7 @@ def archive_routes(gateway: Gateway) -> list[Route]:
 
 def archive_of(gateway: Gateway, http: HttpRequest) -> Archive:
     """The archive for who asks."""
-    caller = gateway.doorkeeper.admit(http.headers, http.query_params.get(KEY, ""))
+    caller = gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
     return Archive(store_of(gateway), seen_by(caller))
 
 

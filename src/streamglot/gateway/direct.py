@@ -235,7 +235,7 @@ class DirectCall(Call):
         if self._line.flow.write_paused and not self.disconnected:
             await self._line.flow.drain()
         head = self._encoded(status, headers, f"content-type: {media_type}\r\ncontent-length: {len(body)}\r\n")
-        self._line.gateway.client.writes.add(self._finish, head + body)
+        self._line.gateway.pool.connections.writes.add(self._finish, head + body)
 
     def _finish(self, data: bytes) -> None:
         self._deliver(data, last=True)

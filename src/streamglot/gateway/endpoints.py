@@ -41,8 +41,8 @@ class Endpoint(Struct, frozen=True):
         return dialect(self.dialect).media_type
 
     @property
-    def asked_again(self) -> bool:
-        return self.dialect == ASKED_AGAIN
+    def retrievable(self) -> bool:
+        return self.dialect == RETRIEVABLE
 
 
 def _plain(name: str) -> Callable[[Body, str], Request]:
@@ -123,7 +123,7 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
 
 PLAIN: Final = ("openai_chat", "openai_responses", "openai_completions")
 """Dialects whose upstreams have embeddings beside their chat, under the same base address."""
-ASKED_AGAIN: Final = "openai_responses"
+RETRIEVABLE: Final = "openai_responses"
 """The dialect whose answers can be asked for, continued and made in the background, by their id."""
 COUNTED_BY: Final = "anthropic"
 """The dialect whose upstreams count tokens when they are asked to."""

@@ -29,7 +29,7 @@ async def forward_json(gateway: Gateway, body: dict[str, Any], path: str, reques
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise RequestError("model is required and must be a string")
-    candidates = gateway.routes.find(model, lambda: 0.0)
+    candidates = gateway.pool.routes.find(model, lambda: 0.0)
     candidate = next((one for one in candidates if one.upstream.dialect in PLAIN and one.upstream.base_url), None)
     if candidate is None:
         raise Unsupported(f"no upstream that serves {model!r} has {path}; name one that has, as upstream/model")
@@ -39,7 +39,7 @@ async def forward_json(gateway: Gateway, body: dict[str, Any], path: str, reques
 
 async def count_tokens(gateway: Gateway, body: dict[str, Any], request: Request, request_id: str) -> bytes | None:
     """The upstream's own count, where it speaks the client's dialect; None where nobody can be asked."""
-    candidate = gateway.routes.find(request.model, lambda: 0.0)[0]
+    candidate = gateway.pool.routes.find(request.model, lambda: 0.0)[0]
     upstream = candidate.upstream
     if upstream.dialect != COUNTED_BY or not upstream.base_url.startswith("http"):
         return None
@@ -54,11 +54,11 @@ async def _post(
     told = ErrorContext(candidate, request_id)
     sent = msgspec.json.encode({**body, "model": candidate.model})
     every = {"content-type": "application/json", "x-request-id": request_id, **headers, **upstream.headers}
-    turns = gateway.upstream_turns(upstream)
-    await turns.take()
+    limit = gateway.pool.limit(upstream)
+    await limit.take()
     try:
         async with asyncio.timeout(upstream.timeouts.first_byte):
-            answer = await gateway.client.post(upstream, url, every, sent)
+            answer = await gateway.pool.connections.post(upstream, url, every, sent)
             try:
                 if not 200 <= answer.status < 300:
                     raise await refused(answer)
@@ -70,7 +70,7 @@ async def _post(
     except UpstreamError as error:
         raise told.error(error) from None
     finally:
-        turns.give_back()
+        limit.give_back()
 
 
 async def _whole(answer: Answer, upstream: Upstream) -> bytes:

@@ -21,8 +21,8 @@ from ..errors import RequestError, StreamglotError
 from .archive import archive_routes
 from .call import Call, ClientGone, json_object
 from .endpoints import COUNTED_BY, dialect_of
-from .exchange import ID_CHARS
 from .forward import count_tokens, forward_json
+from .handler import ID_CHARS
 from .keys import Caller
 from .listing import by_address, by_path, entry, listing, tags
 from .openapi import description, viewer
@@ -42,11 +42,11 @@ def pages(gateway: Gateway) -> Starlette:
     """The application for all addresses that are no face."""
 
     def admit(http: HttpRequest) -> Caller | None:
-        return gateway.doorkeeper.admit(http.headers, http.query_params.get("key", ""))
+        return gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
 
     def allowed(http: HttpRequest) -> list[tuple[str, str]]:
         caller = admit(http)
-        return [(name, owner) for name, owner in gateway.routes.models() if caller is None or caller.may_use(name)]
+        return [(name, owner) for name, owner in gateway.pool.routes.models() if caller is None or caller.may_use(name)]
 
     async def models(http: HttpRequest) -> Response:
         return reply(listing(allowed(http), http.headers, http.url.path, "key" in http.query_params))
@@ -58,7 +58,7 @@ def pages(gateway: Gateway) -> Starlette:
             caller = admit(http)
             if caller is not None:
                 caller.check(name, gateway.clock())
-            owner = gateway.routes.find(name, lambda: 0.0)[0].upstream.name
+            owner = gateway.pool.routes.find(name, lambda: 0.0)[0].upstream.name
         return reply(by_path(name) if by_address(http.headers, http.url.path, "key" in http.query_params) else entry(name, owner))
 
     async def local_tags(http: HttpRequest) -> Response:
@@ -77,7 +77,7 @@ def pages(gateway: Gateway) -> Starlette:
             await Call(http.scope, http.receive, http._send).body(server.max_body_bytes, gateway.within(server.body_seconds))
         )
         if caller is not None:
-            caller.check(gateway.routes.named(str(body.get("model", ""))), gateway.clock())
+            caller.check(gateway.pool.routes.named(str(body.get("model", ""))), gateway.clock())
         return body
 
     async def counted(http: HttpRequest) -> Response:
@@ -88,7 +88,7 @@ def pages(gateway: Gateway) -> Starlette:
 
     async def embeddings(http: HttpRequest) -> Response:
         body = await asked(http)
-        async with gateway.turn(admit(http)):
+        async with gateway.slot(admit(http)):
             answer = await while_there(http, forward_json(gateway, body, "embeddings", request_id(http)))
         return Response(answer, media_type="application/json")
 
@@ -96,14 +96,14 @@ def pages(gateway: Gateway) -> Starlette:
         return reply({"status": "ok"})
 
     async def ready(_: HttpRequest) -> Response:
-        states = gateway.states()
+        states = gateway.pool.states()
         down = bool(states) and all(state == "open" for state in states.values())
         status = 503 if gateway.stopping or down else 200
         ready = "ready" if status == 200 else "not ready"
         return reply({"status": ready, "upstreams": states, "store": gateway.store_state()}, status)
 
     async def metrics(_: HttpRequest) -> Response:
-        for name, state in gateway.states().items():
+        for name, state in gateway.pool.states().items():
             gateway.metrics.upstream_state.labels(name).set(state == "open")
         gateway.store_state()
         return PlainTextResponse(gateway.metrics_page(), media_type="text/plain; version=0.0.4")
@@ -208,13 +208,13 @@ def front_page(gateway: Gateway, base: str) -> str:
     """A plain page: addresses, upstreams, snippets to paste."""
     rows = "".join(
         f"<tr><td>{escape(upstream.name)}</td><td>{escape(upstream.dialect)}</td><td>{STATES[state]}</td></tr>"
-        for upstream, state in ((gateway.routes.upstreams[name], state) for name, state in gateway.states().items())
+        for upstream, state in ((gateway.pool.routes.upstreams[name], state) for name, state in gateway.pool.states().items())
     )
     found = "".join(
         f"<tr><td>{escape(one.provider.title)}</td><td>{'found' if one.there else 'not found'}</td><td>{escape(one.because)}</td></tr>"
-        for one in gateway.found
+        for one in gateway.pool.found
     )
-    model = gateway.routes.named("") or REPLAY
+    model = gateway.pool.routes.named("") or REPLAY
     snippets = "".join(f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in snippets_for(base, model))
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>streamglot</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>

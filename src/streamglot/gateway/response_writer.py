@@ -21,7 +21,7 @@ from .stream_recorder import SPOKEN, StreamRecorder
 
 if TYPE_CHECKING:
     from .app import Gateway
-    from .keeping import Keeping
+    from .recording import ServedTurnRecorder
 
 LAST_WORD_SECONDS: Final = 2.0
 """How long the last words to a client may take that has stopped reading."""
@@ -30,17 +30,18 @@ LAST_WORD_SECONDS: Final = 2.0
 class ResponseWriter:
     """``busy`` counts the writes that wait for the client. ``left``: nobody listens any more. ``stop`` ends the exchange."""
 
-    def __init__(self, gateway: Gateway, face: Endpoint, call: Call, record: ExchangeRecord, stop: Callable[[], None]) -> None:
+    def __init__(
+        self, gateway: Gateway, endpoint: Endpoint, call: Call, record: ExchangeRecord, stop: Callable[[], None]
+    ) -> None:
         self.call = call
         self.writer: Any = None
-        self.keeping: Keeping | None = None
-        self._kept: StreamRecorder | None = None
-        self.cache = ""
+        self.recorder: ServedTurnRecorder | None = None
+        self._stream: StreamRecorder | None = None
         self.busy = 0
         self.left = False
         self.last_write = self._last_keep_alive = record.began
         self._gateway = gateway
-        self._face = face
+        self._endpoint = endpoint
         self._record = record
         self._stop = stop
 
@@ -51,11 +52,11 @@ class ResponseWriter:
 
     def begin(self, request: Request, body: dict[str, Any], minted: str) -> None:
         """The answer will be a stream."""
-        options = self._face.writer(request, body)
-        self.writer = dialect(self._face.dialect).writer(
+        options = self._endpoint.writer(request, body)
+        self.writer = dialect(self._endpoint.dialect).writer(
             id=minted, model=request.model, created=int(self._gateway.time()), **options
         )
-        if self.keeping is not None and self.keeping.wish.keep:
+        if self.recorder is not None and self.recorder.options.keep:
             self._open(self._stream_headers())  # its client may come back for it before anything was said
 
     # --- a stream
@@ -65,15 +66,15 @@ class ResponseWriter:
         self.busy += 1
         try:
             if not call.started:
-                stream = self._stream_headers()
-                self._open(stream)
-                await call.start(200, {**stream, **self._headers()})
-            kept = self._kept
-            if kept is not None and data:
-                if kept.plain:
-                    kept.pieces.append(data)  # what is done here is done for every chunk
+                headers = self._stream_headers()
+                self._open(headers)
+                await call.start(200, {**headers, **self._headers()})
+            stream = self._stream
+            if stream is not None and data:
+                if stream.plain:
+                    stream.pieces.append(data)  # this is done for every chunk
                 else:
-                    data = kept.wrote(data)
+                    data = stream.wrote(data)
             if last:
                 await call.end(data)
             elif data:
@@ -83,13 +84,13 @@ class ResponseWriter:
             self.last_write = self._gateway.clock()
 
     def _open(self, headers: dict[str, str]) -> None:
-        if self.keeping is not None:
-            self._kept = self.keeping.open(self._stop, {**headers, SPOKEN: self._face.dialect})
+        if self.recorder is not None:
+            self._stream = self.recorder.open(self._stop, {**headers, SPOKEN: self._endpoint.dialect})
 
     def tick(self) -> None:
         """Called by the gateway's clock."""
-        if self._kept is not None and self._kept.plain:
-            self._kept.look()
+        if self._stream is not None and self._stream.plain:
+            self._stream.look()
 
     async def end(self, data: bytes) -> None:
         """The last words, to a client that may have stopped reading."""
@@ -111,9 +112,9 @@ class ResponseWriter:
 
     def end_unheard(self) -> None:
         """The client hung up, and the upstream with it: who comes back for the stream is told so."""
-        if self._kept is not None and self.call.started:
+        if self._stream is not None and self.call.started:
             error = StreamError("client_gone", "the client hung up; send the request again", "client", True, 499)
-            self._kept.wrote(self.writer.feed([error]) + self.writer.close())
+            self._stream.wrote(self.writer.feed([error]) + self.writer.close())
 
     def silent(self, now: float, seconds: float) -> bool:
         """Is it time for a sign of life?"""
@@ -146,8 +147,8 @@ class ResponseWriter:
         if self.streaming and self.writer is not None:
             await self.end(self.writer.feed([error]))
             return
-        if self._kept is not None:  # who came back for it is in the stream
-            self._kept.wrote(self.writer.feed([error]) + self.writer.close())
+        if self._stream is not None:  # who came back for it is in the stream
+            self._stream.wrote(self.writer.feed([error]) + self.writer.close())
         try:
             async with asyncio.timeout(LAST_WORD_SECONDS):
                 await self._refuse(error, retry_after)
@@ -162,13 +163,13 @@ class ResponseWriter:
             headers["x-should-retry"] = "false"  # we tried for the client, or it is of no use
         if error.status == 408:
             headers["connection"] = "close"
-        await self.reply(error.status, msgspec.json.encode(dialect(self._face.dialect).error_body(error)), **headers)
+        await self.reply(error.status, msgspec.json.encode(dialect(self._endpoint.dialect).error_body(error)), **headers)
 
     # --- headers
 
     def _stream_headers(self) -> dict[str, str]:
-        kind = {"content-type": self._face.media_type, "cache-control": "no-cache", "x-accel-buffering": "no"}
-        return {**kind, **self.writer.headers, **self._face.headers}
+        kind = {"content-type": self._endpoint.media_type, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        return {**kind, **self.writer.headers, **self._endpoint.headers}
 
     def _headers(self) -> dict[str, str]:
         record = self._record
@@ -177,8 +178,8 @@ class ResponseWriter:
             headers["x-streamglot-upstream"] = record.upstream
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
-        if self.cache:
-            headers["x-streamglot-cache"] = self.cache
-        if self.keeping is not None:
-            headers.update(self.keeping.headers)
+        if record.cache:
+            headers["x-streamglot-cache"] = record.cache
+        if self.recorder is not None:
+            headers.update(self.recorder.headers)
         return headers

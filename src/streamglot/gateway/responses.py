@@ -16,7 +16,7 @@ from ..events import Event, StreamEnd, StreamStart
 from ..messages import Request, Response
 from ..stages import replay
 from .archive import archive_of, id_in, json_reply
-from .endpoints import ASKED_AGAIN, REPEATED
+from .endpoints import REPEATED, RETRIEVABLE
 from .event_ids import FRAMES
 from .parameters import Parameters
 from .resume import BEYOND, ENDED_SECONDS, NOT_FOUND, event_number, resumed, stopped
@@ -37,7 +37,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
     async def found(http: HttpRequest) -> TurnDetail:
         archive, response_id = archive_of(gateway, http), id_in(http)
         turn = await archive.store.responses.find(response_id, archive.caller)
-        if turn is None or turn.dialects["client"] != ASKED_AGAIN:
+        if turn is None or turn.dialects["client"] != RETRIEVABLE:
             raise _missing(response_id)
         return turn
 
@@ -84,7 +84,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
         asked = Parameters(http, "limit", "order", "after", "include", "include[]")
         order, limit = asked.one_of("order", "desc", "asc"), asked.limit(USUAL_ITEMS, MOST_ITEMS)
         turn = await found(http)
-        items = dialect(ASKED_AGAIN).stored.input_items(_request(turn), turn.response_id, _instructed(turn))
+        items = dialect(RETRIEVABLE).stored.input_items(_request(turn), turn.response_id, _instructed(turn))
         return json_reply(listed(items if order == "asc" else items[::-1], asked["after"], limit))
 
     return [
@@ -97,9 +97,9 @@ def response_routes(gateway: Gateway) -> list[Route]:
 
 def _writer(turn: TurnDetail) -> Any:
     request = _request(turn)
-    said = {**turn.wish, **dialect(ASKED_AGAIN).stored.repeated(request, _instructed(turn))}
+    said = {**turn.wish, **dialect(RETRIEVABLE).stored.repeated(request, _instructed(turn))}
     mirror = {name: value for name, value in said.items() if name in REPEATED}
-    return dialect(ASKED_AGAIN).writer(
+    return dialect(RETRIEVABLE).writer(
         id=turn.response_id, model=request.model or turn.model, created=int(turn.started), mirror=mirror
     )
 

@@ -16,7 +16,7 @@ from ..dialects import dialect
 from ..errors import RequestError, StreamglotError, excerpt
 from ..events import StreamError
 from ..framing import sse
-from .endpoints import ASKED_AGAIN, ENDPOINTS
+from .endpoints import ENDPOINTS, RETRIEVABLE
 from .event_ids import FRAMES, NUMBERINGS, Elements
 from .keys import Caller, anonymous
 from .stream_recorder import SPOKEN
@@ -146,7 +146,7 @@ async def _bytes(arrivals: Arrivals, last: int, media_type: str, spoken: str, qu
 def last_words(spoken: str, media_type: str, last: int, error: StreamError) -> bytes:
     """The end, in its own dialect, of a stream that others wrote up to this event."""
     array = isinstance(NUMBERINGS[media_type], Elements)
-    options: dict[str, Any] = {"array": True} if array else {"sequence": last} if spoken == ASKED_AGAIN else {}
+    options: dict[str, Any] = {"array": True} if array else {"sequence": last} if spoken == RETRIEVABLE else {}
     writer = dialect(spoken).writer(**options)
     data = writer.feed([error]) + writer.close()
     if any(face.numbered for face in ENDPOINTS.values() if face.dialect == spoken):
@@ -175,7 +175,7 @@ async def stopped(gateway: Gateway, who: str | None, stream_id: str) -> Stopped:
 
 def resume_routes(gateway: Gateway) -> list[Route]:
     def who(http: HttpRequest) -> str | None:
-        return seen_by(gateway.doorkeeper.admit(http.headers, http.query_params.get("key", "")))
+        return seen_by(gateway.authenticator.admit(http.headers, http.query_params.get("key", "")))
 
     async def stream(http: HttpRequest) -> Response:
         given = http.headers.get("last-event-id") or http.query_params.get("after") or "0"  # a browser says it when it comes back

@@ -26,7 +26,9 @@ class RetentionOptions(msgspec.Struct):
     conversation: bool = False
 
 
-def wish(face: Endpoint, call: Call, body: dict[str, Any], store: Store | None) -> tuple[RetentionOptions, dict[str, Any]]:
+def retention_options(
+    endpoint: Endpoint, call: Call, body: dict[str, Any], store: Store | None
+) -> tuple[RetentionOptions, dict[str, Any]]:
     """The client's wish, and the body without it."""
     rest = dict(body)
     found = RetentionOptions()
@@ -36,7 +38,7 @@ def wish(face: Endpoint, call: Call, body: dict[str, Any], store: Store | None) 
         found.keep = call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
     if isinstance(rest.get("session_id"), str):
         del rest["session_id"]  # a name for us: APIs that do not know the field refuse it
-    if face.asked_again:
+    if endpoint.retrievable:
         fields = Fields(rest)
         found.background = fields.take("background", bool, False)
         found.conversation = _names_a_conversation(fields)

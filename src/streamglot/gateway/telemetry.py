@@ -79,7 +79,7 @@ class Telemetry:
                 FINISH_REASONS: [record.ending or "error"],
                 **({INPUT_TOKENS: counts["input"]} if counts["input"] is not None else {}),
                 **({OUTPUT_TOKENS: counts["output"]} if counts["output"] is not None else {}),
-                **({CACHED_TOKENS: usage.cached_tokens} if getattr(usage, "cached_tokens", None) is not None else {}),
+                **({CACHED_TOKENS: usage.cached_tokens} if usage is not None and usage.cached_tokens is not None else {}),
             },
         )
         if record.error:

@@ -15,7 +15,7 @@ start with their own ``StreamStart``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -26,12 +26,13 @@ from ..messages import Request
 
 class ExchangeContext(Struct):
     """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
-    key. ``annotations`` are facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn."""
+    key, ``trace`` the W3C trace context. ``annotations`` are facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn."""
 
     request_id: str = ""
     endpoint: str = ""
     key: str = ""
     model: str = ""
+    trace: Mapping[str, str] = field(default_factory=dict)
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def annotate(self, subject: str, fact: dict[str, Any]) -> None:

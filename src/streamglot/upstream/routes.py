@@ -85,6 +85,15 @@ class Routes:
             )
         return [], sorted(found, key=lambda candidate: _vagueness(candidate.upstream, model))
 
+    def check(self, model: str) -> None:
+        """Raises a RequestError for a model that no upstream serves."""
+        self._ways(self.named(model))
+
+    def cache_seconds(self, model: str) -> float:
+        """How long an answer of this model may be cached; 0 means never."""
+        weighted, rest = self._ways(self.named(model))
+        return (weighted[0][1] if weighted else rest[0]).cache_seconds
+
     def named(self, model: str) -> str:
         """The model that is meant where a client names none."""
         return model or self._default

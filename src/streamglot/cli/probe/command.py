@@ -12,9 +12,9 @@ import msgspec
 from msgspec import structs
 
 from ...client import Client
-from ...client.desk import Desk
-from ...client.wiretap import chosen, tap
+from ...client.capture import capture, chosen
 from ...dialects import dialect as find_dialect
+from ...engine.pool import UpstreamPool
 from ...errors import ConfigError
 from ...upstream import Timeouts, Upstream
 from ...upstream.local import NAME as LOCAL
@@ -53,37 +53,37 @@ async def _probe(
     target: str, model: str, dialects: list[str], key: str, output: Path, max_tokens: int, extra: dict[str, Any]
 ) -> list[Probed]:
     async with Client() as client:
-        upstreams, model = await _upstreams(client.desk, target, model, dialects, key)
+        upstreams, model = await _upstreams(client.pool, target, model, dialects, key)
         probed = []
         for upstream in upstreams:
             one = Probed(upstream.dialect, upstream.base_url, model)
             for case in CASES:
                 thinks = LOCAL_THINKS.get(upstream.dialect, {}) if case.reasoning and target == LOCAL else {}
-                tapped = await tap(upstream, model, case.request(model, max_tokens), {**thinks, **extra})
+                captured = await capture(upstream, model, case.request(model, max_tokens), {**thinks, **extra})
                 if thinks:
-                    tapped.dropped = [name for name in tapped.dropped if name != "reasoning"]
-                one.url = tapped.url
-                seen = observe(case, tapped)
+                    captured.dropped = [name for name in captured.dropped if name != "reasoning"]
+                one.url = captured.url
+                seen = observe(case, captured)
                 one.observations.append(seen)
                 if not seen.spoken:
                     break
                 path = output / f"{upstream.dialect}.{case.name}"
-                tapped.save(path)
+                captured.save(path)
                 seen.recording = str(path)
             probed.append(one)
         return probed
 
 
-async def _upstreams(desk: Desk, target: str, model: str, dialects: list[str], key: str) -> tuple[list[Upstream], str]:
+async def _upstreams(pool: UpstreamPool, target: str, model: str, dialects: list[str], key: str) -> tuple[list[Upstream], str]:
     """The upstream in each of the dialects to try, and its name for the model."""
     usual: tuple[str, ...] = TRIED
     if target.startswith(("http://", "https://")):
         upstream, model = Upstream(name="probe", base_url=target, key=key), model or "default"
-    elif target in desk.routes.upstreams:
-        upstream, model = await chosen(desk, f"{target}/{model or target}" if target != LOCAL else LOCAL)
+    elif target in pool.routes.upstreams:
+        upstream, model = await chosen(pool, f"{target}/{model or target}" if target != LOCAL else LOCAL)
         usual = TRIED if target == LOCAL else (upstream.dialect,)
     else:
-        known = ", ".join(desk.routes.upstreams)
+        known = ", ".join(pool.routes.upstreams)
         raise ConfigError(f"{target!r} is no address and no upstream; upstreams: {known}")
     names = dialects or list(usual)
     for name in names:

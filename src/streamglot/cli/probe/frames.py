@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...client.wiretap import Tapped
+from ...client.capture import Capture
 from ...framing.ndjson import NdJson
 from ...framing.sse import Sse
 
@@ -40,13 +40,13 @@ class Said(Struct):
         return str((self.data or {}).get("type", "")) or self.event
 
 
-def frames(tapped: Tapped) -> list[Said]:
-    if tapped.dialect not in (*JSON_LINES, *SSE):
+def frames(captured: Capture) -> list[Said]:
+    if captured.dialect not in (*JSON_LINES, *SSE):
         return []
-    box = NdJson() if tapped.dialect in JSON_LINES else Sse()
+    box = NdJson() if captured.dialect in JSON_LINES else Sse()
     said: list[Said] = []
     last = 0.0
-    for when, piece in tapped.pieces:
+    for when, piece in captured.pieces:
         last = when
         said += [_said(when, frame) for frame in box.feed(piece)]
     return said + [_said(last, frame) for frame in box.close()]

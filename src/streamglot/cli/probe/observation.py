@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from ...client.wiretap import Tapped
+from ...client.capture import Capture
 from ...dialects import dialect
 from ...errors import excerpt
 from ...events import (
@@ -70,18 +70,18 @@ class Observation(Struct, kw_only=True):
         return self.status not in (0, 404, 405, 501)
 
 
-def observe(case: Case, tapped: Tapped) -> Observation:
-    seen = Observation(case=case.name, status=tapped.status, broken=tapped.broken, dropped=tapped.dropped)
-    seen.pieces, seen.bytes = len(tapped.pieces), sum(len(piece) for _, piece in tapped.pieces)
-    if not 200 <= tapped.status < 300:
-        seen.refusal = excerpt(tapped.data)
+def observe(case: Case, captured: Capture) -> Observation:
+    seen = Observation(case=case.name, status=captured.status, broken=captured.broken, dropped=captured.dropped)
+    seen.pieces, seen.bytes = len(captured.pieces), sum(len(piece) for _, piece in captured.pieces)
+    if not 200 <= captured.status < 300:
+        seen.refusal = excerpt(captured.data)
         return seen
-    _times(seen, [when for when, _ in tapped.pieces])
-    _events(seen, tapped)
-    said = frames(tapped)
+    _times(seen, [when for when, _ in captured.pieces])
+    _events(seen, captured)
+    said = frames(captured)
     seen.frames, seen.fields = len(said), field_names(said)
     seen.keep_alives += sum(frame.kind == "comment" for frame in said)
-    seen.deviations = list(_deviations(case, tapped, seen, said))
+    seen.deviations = list(_deviations(case, captured, seen, said))
     return seen
 
 
@@ -93,9 +93,9 @@ def _times(seen: Observation, times: list[float]) -> None:
         seen.longest_gap, seen.median_gap = round(max(gaps), 4), round(median(gaps), 4)
 
 
-def _events(seen: Observation, tapped: Tapped) -> None:
+def _events(seen: Observation, captured: Capture) -> None:
     """The answer as our reader understands it."""
-    box = dialect(tapped.dialect).reader(provider=tapped.upstream)
+    box = dialect(captured.dialect).reader(provider=captured.upstream)
     runs: list[list[Any]] = []
 
     def take(event: Event, when: float) -> None:
@@ -122,7 +122,7 @@ def _events(seen: Observation, tapped: Tapped) -> None:
             runs.append([name, 1])
 
     last = 0.0
-    for when, piece in tapped.pieces:
+    for when, piece in captured.pieces:
         last = when
         for event in box.feed(piece):
             take(event, when)
@@ -148,15 +148,15 @@ def _named(event: Event) -> str:
     return ""
 
 
-def _deviations(case: Case, tapped: Tapped, seen: Observation, said: list[Said]) -> Iterator[str]:
-    media = tapped.headers.get("content-type", "").split(";", 1)[0].strip()
-    expected = dialect(tapped.dialect).media_type
+def _deviations(case: Case, captured: Capture, seen: Observation, said: list[Said]) -> Iterator[str]:
+    media = captured.headers.get("content-type", "").split(";", 1)[0].strip()
+    expected = dialect(captured.dialect).media_type
     if media != expected:
         yield f"the content type is {media or 'missing'!r}, not {expected!r}"
-    if tapped.broken:
-        yield f"the connection broke: {tapped.broken}"
-    if tapped.dialect in RULES:
-        yield from RULES[tapped.dialect](said, tapped.body)
+    if captured.broken:
+        yield f"the connection broke: {captured.broken}"
+    if captured.dialect in RULES:
+        yield from RULES[captured.dialect](said, captured.body)
     strays = [frame for frame in said if frame.kind == "stray"]
     if strays:
         yield f"{len(strays)} lines belong to no event, such as {excerpt(strays[0].text)}"
@@ -164,7 +164,7 @@ def _deviations(case: Case, tapped: Tapped, seen: Observation, said: list[Said])
         yield f"it does not end as the dialect wants it: {seen.error}"
     if case.tools and not seen.tools_called:
         yield "a tool was offered and asked for, and none was called (the model may be at fault, or its template)"
-    if case.reasoning and "reasoning" not in tapped.dropped and not any(name.startswith("reasoning") for name in seen.order):
+    if case.reasoning and "reasoning" not in captured.dropped and not any(name.startswith("reasoning") for name in seen.order):
         yield "reasoning was asked for, and none was shown"
     if not case.reasoning and any(name.startswith("reasoning") for name in seen.order):
         yield "reasoning was not asked for, and came"

@@ -12,17 +12,17 @@ from msgspec import Struct, field, structs
 
 from ..dialects import dialect
 from ..engine.pipeline import in_words
+from ..engine.pool import REPLAY, UpstreamPool
 from ..errors import ConfigError, UpstreamError
 from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.client import Client as Connections
-from .desk import REPLAY, Desk
 
 MOST_BYTES = 256 * 2**20
 """A recording that is kept in memory until it is written."""
 
 
-class Tapped(Struct):
+class Capture(Struct):
     """``pieces``: seconds since the request went out, and the bytes of one read. ``broken``: how the connection ended, if
     it did not end by itself."""
 
@@ -51,15 +51,15 @@ class Tapped(Struct):
             raise ConfigError(f"the recording cannot be written to {path}: {error.strerror or error}") from None
 
 
-async def chosen(desk: Desk, model: str) -> tuple[Upstream, str]:
+async def chosen(pool: UpstreamPool, model: str) -> tuple[Upstream, str]:
     """The first upstream for a model, running, and its own name for it."""
-    candidate = await desk.first(model)
+    candidate = await pool.first_candidate(model)
     if candidate.upstream.name == REPLAY:
         raise ConfigError("the replay upstream makes its answers itself: there is nothing to record")
     return candidate.upstream, candidate.model
 
 
-async def tap(upstream: Upstream, model: str, request: Request, extra: Mapping[str, object] | None = None) -> Tapped:
+async def capture(upstream: Upstream, model: str, request: Request, extra: Mapping[str, object] | None = None) -> Capture:
     """Asks once, on a connection of its own, without retries, and listens until the end, or until it fails. ``extra``
     fields are put into the body."""
     asked = structs.replace(request, model=model, stream=True)
@@ -69,7 +69,7 @@ async def tap(upstream: Upstream, model: str, request: Request, extra: Mapping[s
     built.body.update(extra or {})
     place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
     headers = {"content-type": "application/json", **place.headers, **upstream.headers}
-    tapped = Tapped(upstream.name, upstream.dialect, place.url.split("?", 1)[0], built.body, dropped=built.dropped)
+    captured = Capture(upstream.name, upstream.dialect, place.url.split("?", 1)[0], built.body, dropped=built.dropped)
     async with Connections() as connections:
         began = time.monotonic()
         limits = upstream.timeouts
@@ -77,16 +77,16 @@ async def tap(upstream: Upstream, model: str, request: Request, extra: Mapping[s
             async with asyncio.timeout(limits.first_byte):
                 answer = await connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
         except TimeoutError:
-            tapped.broken = f"no answer within {limits.first_byte:g} s"
+            captured.broken = f"no answer within {limits.first_byte:g} s"
         except UpstreamError as error:
-            tapped.broken = error.message
+            captured.broken = error.message
         else:
-            tapped.status, tapped.headers = answer.status, {name.lower(): value for name, value in answer.headers.items()}
-            await _listen(answer, tapped, began, limits.idle)
-    return tapped
+            captured.status, captured.headers = answer.status, {name.lower(): value for name, value in answer.headers.items()}
+            await _listen(answer, captured, began, limits.idle)
+    return captured
 
 
-async def _listen(answer: Answer, tapped: Tapped, began: float, patience: float) -> None:
+async def _listen(answer: Answer, captured: Capture, began: float, patience: float) -> None:
     size = 0
     try:
         while size <= MOST_BYTES:
@@ -94,12 +94,12 @@ async def _listen(answer: Answer, tapped: Tapped, began: float, patience: float)
                 piece = await answer.read()
             if not piece:
                 return
-            tapped.pieces.append((time.monotonic() - began, piece))
+            captured.pieces.append((time.monotonic() - began, piece))
             size += len(piece)
-        tapped.broken = f"more than {MOST_BYTES} bytes came"
+        captured.broken = f"more than {MOST_BYTES} bytes came"
     except TimeoutError:
-        tapped.broken = f"it was silent for {patience:g} s"
+        captured.broken = f"it was silent for {patience:g} s"
     except UpstreamError as error:
-        tapped.broken = error.message
+        captured.broken = error.message
     finally:
         answer.close()

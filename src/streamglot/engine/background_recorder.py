@@ -1,0 +1,222 @@
+"""Records the turns of a program that is no server, such as the command line, in the user's store.
+
+The store is imported and opened on a thread of its own while the answer is on its way, and written to when the answer is there:
+a person who waits for words never waits for the store. What goes wrong is said at the end, and the answer is given anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from ..config import NOTHING, Loaded
+from ..errors import ConfigError, StreamglotError
+from ..events import Extra
+from ..loop_thread import LoopThread
+from ..messages import Message, Request
+
+if TYPE_CHECKING:
+    from ..store import Session, Store, Turn
+    from ..store.turn import Finished
+    from .recorder import TurnRecorder
+
+IMPORT_DELAY: Final = 0.2
+"""Seconds. Importing the store takes half a second of CPU; by then the request is on its way, or its answer is there."""
+T = TypeVar("T")
+
+
+class Conversation:
+    """The session of a conversation, once the store is there, and what upstreams want back. ``answers`` carry a provider's own
+    state, ``state`` is what upstreams told about a conversation that they keep themselves, by upstream."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.answers: list[Message] = []
+        self.state: dict[str, dict[str, Any]] = {}
+
+
+class BackgroundRecorder:
+    """``caller`` owns the turns; several users may share a database. ``warn`` is told at the end what was not stored."""
+
+    def __init__(self, loaded: Loaded, *, caller: str, dialect: str, warn: Callable[[str], None], enabled: bool = True) -> None:
+        self._settings = loaded.config.store
+        self._enabled = enabled and self._settings.url != NOTHING
+        self._caller = caller
+        self._dialect = dialect
+        self._warn = warn
+        self._conversation = Conversation()
+        self._thread: LoopThread | None = None
+        self._opening: Future[Store] | None = None
+        self._writes: list[Future[None]] = []
+        self._hurry = threading.Event()
+
+    def recorder(self, request: Request, model: str, request_id: str = "") -> TurnRecorder | None:
+        """The recorder for one request; None where nothing is stored and no earlier state has to be put back."""
+        conversation = self._conversation
+        if not self._enabled and not conversation.answers and not conversation.state:
+            return None
+        from .recorder import TurnRecorder
+
+        turn = _DeferredTurn(self, conversation, request, model, request_id)
+        if self._enabled:
+            turn.starting = self._begin(self._start(turn))
+        return TurnRecorder(
+            turn,
+            answers=conversation.answers,
+            state=lambda upstream: conversation.state.get(upstream, {}),
+            raw=self._enabled and self._settings.raw,
+        )
+
+    def new_conversation(self) -> None:
+        self._conversation = Conversation()
+
+    def resume(self, session: Session, upstream: str, answers: list[Message]) -> None:
+        """The next requests belong to this session, in which ``upstream`` gave the last answer."""
+        conversation = self._conversation
+        conversation.session, conversation.answers = session, answers
+        conversation.state = {upstream: session.told_by(upstream)}
+
+    def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Asks the store and waits for the answer."""
+        if self._settings.url == NOTHING:
+            raise ConfigError(f'nothing is stored, because store.url is "{NOTHING}"')
+
+        async def within() -> T:
+            return await question(await self._store())
+
+        self._hurry.set()
+        return self._begin(within()).result()
+
+    # --- on the thread
+
+    def _begin(self, step: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._thread is None:
+            self._thread = LoopThread("streamglot recorder")
+            self._opening = self._thread.begin(self._open())
+        return self._thread.begin(step)
+
+    async def _open(self) -> Store:
+        self._hurry.wait(IMPORT_DELAY)
+        try:
+            from ..store import Store, StoreSettings, default_url
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"the package {error.name!r} is missing: pip install 'streamglot[store]'") from None
+        settings = self._settings
+        url = settings.url or default_url(os.environ)
+        return await Store.open(StoreSettings(url=url, content=settings.content is not False, raw=settings.raw))
+
+    async def _store(self) -> Store:
+        assert self._opening is not None
+        return await asyncio.wrap_future(self._opening)
+
+    async def _start(self, turn: _DeferredTurn) -> Turn:
+        store = await self._store()
+        from ..store import Session, Started
+        from ..store.sessions import PREFIX
+        from ..store.turn import mint_id
+
+        conversation = turn.conversation
+        if conversation.session is None:
+            id = mint_id(PREFIX, turn.at)
+            conversation.session = Session(id=id, caller=self._caller, directory=os.getcwd(), started=turn.at)
+        session = conversation.session
+        started = Started(
+            caller=session.caller,
+            request_id=turn.request_id,
+            dialect=self._dialect,
+            model=turn.model,
+            request=turn.request,
+            at=turn.at,
+        )
+        return store.start(session, started)
+
+    def write(self, turn: _DeferredTurn, finished: Finished) -> None:
+        """Writes the whole turn, without waiting for it."""
+        if turn.starting is not None:
+            self._hurry.set()
+            self._writes.append(self._begin(turn.write(turn.starting, finished)))
+
+    # --- life
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._thread is None:
+            return
+        self._hurry.set()
+        try:
+            failure = self._thread.run(self._close())
+        except KeyboardInterrupt:
+            self._abandon()
+            raise
+        self._thread.stop()
+        if failure and self._writes:
+            self._warn(failure)
+
+    def _abandon(self) -> None:
+        """Called when a person does not want to wait for the store. A program that would wait for the threads of a database
+        at its exit overrides this."""
+
+    async def _close(self) -> str:
+        """Writes everything; what was in the way, in words."""
+        try:
+            store = await self._store()
+            try:
+                await asyncio.gather(*(asyncio.wrap_future(write) for write in self._writes))
+            finally:
+                report = await store.close()
+        except StreamglotError as error:
+            return error.message
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return report.last_error if report.dropped or report.unfit else ""
+
+
+class _DeferredTurn:
+    """A turn whose store is still being opened: everything is written together when the answer is there."""
+
+    def __init__(
+        self, owner: BackgroundRecorder, conversation: Conversation, request: Request, model: str, request_id: str
+    ) -> None:
+        self.conversation = conversation
+        self.request = request
+        self.model = model
+        self.request_id = request_id
+        self.at = time.time()
+        self.starting: Future[Turn] | None = None
+        self._owner = owner
+        self._frames: list[tuple[str, float, bytes]] = []
+        self._learned: list[tuple[str, Extra]] = []
+
+    def frame(self, direction: str, at: float, data: bytes) -> None:
+        self._frames.append((direction, at, data))
+
+    def learn(self, provider: str, extra: Extra) -> None:
+        self._learned.append((provider, extra))
+
+    def finish(self, finished: Finished) -> None:
+        state = self.conversation.state
+        if finished.response is not None and any(choice.parts for choice in finished.response.choices):
+            # Another upstream did not see this turn and cannot go on from its own state.
+            self.conversation.state = state = {finished.upstream: state.get(finished.upstream, {})}
+        for provider, extra in self._learned:
+            state.setdefault(provider, {}).update(extra.data)
+        finished.at = time.time()
+        self._owner.write(self, finished)
+
+    async def write(self, starting: Future[Turn], finished: Finished) -> None:
+        turn = await asyncio.wrap_future(starting)
+        for direction, at, data in self._frames:
+            turn.frame(direction, at, data)
+        for provider, extra in self._learned:
+            turn.learn(provider, extra)
+        if callable(finished.cost):
+            finished.cost = finished.cost()
+        turn.finish(finished)

@@ -1,0 +1,359 @@
+"""One exchange: from a parsed request to a stream of events, without HTTP. This is the product's one path.
+
+    request hooks -> UpstreamPool.ask (routes, retries, fallbacks) -> reader, in-band parser -> stages -> events
+
+The caller reads lists of events, one for each read of the upstream; its ``await`` is the backpressure. Until the first event is
+read, a failure is raised as a ``StreamglotError``. After it, a failure is the last event. Whatever happens, ``finish`` tells the
+observers once how the exchange ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
+
+from ..errors import StreamglotError, UpstreamTimeout
+from ..events import Event, StreamEnd, StreamError, StreamStart
+from ..messages import Request, Response
+from ..stages import Collect
+from ..stages.stage import ExchangeContext, Question, StageFactory
+from .conversation import ConversationState
+from .observer import ExchangeResult, Observer
+from .record import ExchangeRecord
+from .stage_runner import StageRunner
+from .tokens import estimated_usage
+from .upstream_stream import ENDS, EventSource
+
+COLLECT_AT_ONCE: Final = 10
+"""Reads with more events than this are collected at once: there is little to gain from waiting."""
+COLLECT_LATER: Final = 100
+"""Small reads are buffered up to this many events, because collecting them together costs less than one by one."""
+
+
+class Passthrough(Struct):
+    """What a client sends for its upstream: its own key, and headers that an upstream of the client's dialect understands."""
+
+    key: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Upstreams(Protocol):
+    """What an exchange needs of the upstream pool."""
+
+    def clock(self) -> float: ...
+    def log(self, line: Mapping[str, Any]) -> None: ...
+    async def ask(
+        self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
+    ) -> EventSource: ...
+
+
+class Exchange:
+    """``record`` has the figures, ``turn`` is the model turn that is being read, ``reading`` says whether the caller waits. The same task starts and reads an exchange;
+    ``stop`` and ``interrupt`` may be called from any task of its loop."""
+
+    def __init__(
+        self,
+        request: Request,
+        pool: Upstreams,
+        *,
+        record: ExchangeRecord,
+        stages: Sequence[StageFactory] = (),
+        observers: Sequence[Observer] = (),
+        context: ExchangeContext | None = None,
+        conversation: ConversationState | None = None,
+        passthrough: Passthrough | None = None,
+        collects: bool = False,
+    ) -> None:
+        self.request = request
+        self.record = record
+        self.context = context or ExchangeContext(record.request_id, record.dialect, record.key, record.model)
+        self.turn: EventSource | None = None
+        self.finished = False
+        self._pool = pool
+        self._factories = stages
+        self._observers = list(observers)
+        self._conversation = conversation
+        self._passthrough = passthrough or Passthrough()
+        self._runner: StageRunner | None = None
+        self._next: Callable[[], Any] = self._nothing
+        self._watchers: list[Callable[[list[Event]], None]] = []
+        self._collect = Collect() if collects or any(observer.wants_response for observer in observers) else None
+        self._uncollected: list[Event] = []
+        self._response: Response | None = None
+        self._error: StreamError | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.reading = self._over = self._complete = self._stopped = False
+        self._interruption: StreamglotError | None = None
+        self._reads_seen = -1
+        self._silent_since = 0.0
+
+    # --- the path
+
+    async def start(self) -> None:
+        """Runs the request hooks and waits for the first upstream that answers. A failure is raised."""
+        self.attach()
+        self.reading = True
+        try:
+            if self._factories:
+                runner = StageRunner(self._factories, self.context, self._open, self)
+                if runner:
+                    self._runner = runner
+                    self.request = await runner.request(self.request)
+            turn = await self._open(self.request)
+        except asyncio.CancelledError:
+            if not self._cancelled_by_us():
+                raise
+            if self._interruption is not None:
+                raise self._interruption from None
+            return
+        except StreamglotError as error:
+            self._over = True
+            self.fail(error.as_event())
+            raise
+        finally:
+            self.reading = False
+        if self._runner is not None:
+            self._runner.begin(turn)
+            self._next = self._runner.read
+        else:
+            self._next = turn.read
+        for observer in list(self._observers):
+            self._tell(observer, observer.started, self.context)
+        self._watchers = [observer.events for observer in self._observers if type(observer).events is not Observer.events]
+
+    async def _open(self, request: Request) -> EventSource:
+        """Asks for one model turn."""
+        turn = self.turn = await self._pool.ask(request, self.record, self._conversation, self._passthrough)
+        self.record.upstream, self.record.dropped = turn.name, turn.dropped
+        return turn
+
+    async def _nothing(self) -> list[Event] | None:
+        """The read of an exchange that was stopped before it began."""
+        return [StreamStart(), StreamEnd("cancelled")]
+
+    async def read(self) -> list[Event] | None:
+        """The events of the next read; None when there are no more."""
+        if self._over:
+            return None
+        self.reading = True
+        try:
+            events: list[Event] | None = await self._next()
+        except asyncio.CancelledError:
+            if not self._cancelled_by_us():
+                raise
+            events = self._last_events()
+        finally:
+            self.reading = False
+        if events is None:
+            self._over = True
+            return None
+        self.seen(events)
+        return events
+
+    def seen(self, events: list[Event]) -> None:
+        """Counts these events, collects them and shows them to the observers."""
+        now = self._pool.clock()
+        if not self.record.first_event:
+            self.record.first_event = now
+        self.record.seen(events, now)
+        if self._collect is not None:
+            self._uncollected += events
+            if len(events) > COLLECT_AT_ONCE or len(self._uncollected) > COLLECT_LATER:
+                self._collect_now()
+        for watch in self._watchers:
+            try:
+                watch(events)
+            except Exception as error:
+                self._watchers = [other for other in self._watchers if other is not watch]
+                self._log_fault(error)
+        if events and type(events[-1]) in ENDS:
+            self._over = True
+            self._complete = type(events[-1]) is StreamEnd and not self._stopped
+
+    def _cancelled_by_us(self) -> bool:
+        """Whether ``stop`` or ``interrupt`` cancelled the read. The cancellation is then taken back."""
+        if self._task is None or not (self._stopped or self._interruption is not None):
+            return False
+        self._task.uncancel()
+        return True
+
+    def _last_events(self) -> list[Event]:
+        """The events that close what is open, through the stages."""
+        error, turn = self._interruption, self.turn
+        if turn is None:
+            last: StreamEnd | StreamError = StreamEnd("cancelled") if error is None else error.as_event()
+            return [StreamStart(), last]
+        events = turn.stop() if error is None else turn.broken(error)
+        if self._runner is not None:
+            return self._runner.finish(events, error or StreamglotError("the exchange was stopped", code="cancelled"))
+        return events
+
+    def __aiter__(self) -> AsyncIterator[list[Event]]:
+        return self._lists()
+
+    async def _lists(self) -> AsyncIterator[list[Event]]:
+        try:
+            await self.start()
+            while (events := await self.read()) is not None:
+                yield events
+            await self.drain()
+        finally:
+            self.close()
+
+    async def collect(self, *, extensions: bool = False) -> Response:
+        """The answer as a whole: the same path, collected."""
+        if self._collect is None or extensions:
+            self._collect = Collect(extensions=extensions)
+        while await self.read() is not None:
+            pass
+        return self.response()
+
+    def response(self) -> Response:
+        """The answer so far, for an exchange that collects it."""
+        if self._response is None:
+            assert self._collect is not None
+            self._collect_now()
+            self._response = self._collect.close()[0]
+            self._collect = None
+        return self._response
+
+    # --- from outside
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a judge, a tool or a person is waited for rather than the upstream."""
+        return self._runner is not None and self._runner.waiting
+
+    def attach(self) -> None:
+        """The current task reads from now on. A caller that reads in another task than it started in says so."""
+        self._task = asyncio.current_task()
+
+    def stop(self) -> None:
+        """Ends the exchange properly, with the reason "cancelled"."""
+        if not self._stopped and not self._over:
+            self._stopped = True
+            self._wake()
+
+    def interrupt(self, error: StreamglotError) -> None:
+        """Ends the exchange with this error as its last event."""
+        if self._interruption is None and not self._over:
+            self._interruption = error
+            self._wake()
+
+    def _wake(self) -> None:
+        if self.reading and self._task is not None:
+            self._task.cancel()
+        else:
+            self._next = self._ended
+
+    async def _ended(self) -> list[Event]:
+        """The read after a stop or an interruption that came between two reads."""
+        return self._last_events()
+
+    def overdue(self, now: float) -> StreamglotError | None:
+        """The error of an exchange that passed one of its upstream's time limits. Its owner asks a few times a second. Silence
+        counts from the first time that the caller was seen waiting for this read: a slow caller is not the upstream's silence."""
+        upstream = self.turn.upstream if self.turn is not None else None
+        if upstream is None or self._over or self._interruption is not None:
+            return None
+        limits = upstream.timeouts
+        if not self.reading or self.waiting or self._reads_seen != self.record.reads:
+            self._reads_seen, self._silent_since = self.record.reads, now
+        if now - self._silent_since > limits.idle:
+            return UpstreamTimeout(f"it was silent for {limits.idle:g} s (timeouts.idle)")
+        if now - self.record.began > limits.total:
+            return UpstreamTimeout(f"the answer took more than {limits.total:g} s (timeouts.total)")
+        return None
+
+    def end_now(self) -> list[Event]:
+        """Stops the exchange for a caller whose own read was cancelled, and returns the events that close what is open."""
+        self._stopped = True
+        events = self._last_events()
+        self.seen(events)
+        return events
+
+    def end_with(self, last: StreamEnd | StreamError) -> None:
+        """Ends an exchange as its caller says, who read only a part of it."""
+        if not self.finished:
+            self.record.seen([last], self._pool.clock())
+            if isinstance(last, StreamError):
+                self._error = last
+            self._stopped = True
+            self.finish()
+
+    async def resolve(self, question: Question) -> Any:
+        """Finds the reply to a question of a stage."""
+        resolve: Callable[[Any], Any] | None = getattr(question, "resolve", None)
+        assert resolve is not None, f"{type(question).__name__} has no resolve(engine)"
+        return await resolve(self._pool)
+
+    # --- the end
+
+    def fail(self, error: StreamError) -> None:
+        """The client was given this error in place of an answer, or in the middle of one."""
+        self.record.failed(error)
+        self._error = error
+
+    def finish(self, ending: str = "") -> None:
+        """Tells the observers how the exchange ended, once. ``ending`` is given where the stream itself does not say it."""
+        if self.finished:
+            return
+        self.finished = self._over = True
+        if ending:
+            self.record.ending = ending
+        response = self.response() if self._collect is not None or self._response is not None else None
+        self._estimate_usage(response)
+        model = self.turn.model if self.turn is not None else ""
+        seconds = self._pool.clock() - self.record.began
+        result = ExchangeResult(self.context, self.record, self.request, response, self._error, model, seconds)
+        for observer in self._observers:
+            self._tell(observer, observer.finished, result)
+
+    async def drain(self) -> None:
+        """Lets the upstream finish its response, so that the connection can be used again."""
+        if self.turn is not None:
+            await self.turn.drain()
+
+    def release(self) -> None:
+        """Lets go of the upstream, and cancels what the stages wait for."""
+        if self._runner is not None:
+            self._runner.close()
+        if self.turn is not None:
+            self.turn.close()
+
+    def close(self) -> None:
+        """Releases the upstream. An exchange that was not read to its end is finished as abandoned by its client."""
+        self.finish("" if self._over else "client_gone")
+        self.release()
+
+    def _estimate_usage(self, response: Response | None) -> None:
+        """Estimates what the upstream did not report: a client that hangs up early has used it all the same."""
+        record = self.record
+        usage = record.usage
+        complete = self._complete and usage is not None
+        if complete and usage is not None and None not in (usage.input_tokens, usage.output_tokens):
+            return
+        asked = self.turn is not None or (record.ending == "client_gone" and record.attempts > 0)
+        if asked and not record.cached and any(observer.wants_usage for observer in self._observers):
+            record.estimated = estimated_usage(self.request, response, record.events, usage, whole=complete)
+
+    def _collect_now(self) -> None:
+        if self._collect is not None and self._uncollected:
+            self._collect.feed_all(self._uncollected)
+            self._uncollected.clear()
+
+    def _tell(self, observer: Observer, hook: Callable[[Any], None], argument: Any) -> None:
+        try:
+            hook(argument)
+        except Exception as error:
+            if observer in self._observers and hook != observer.finished:
+                self._observers.remove(observer)
+            self._log_fault(error)
+
+    def _log_fault(self, error: Exception) -> None:
+        trace = "".join(traceback.format_exception(error))
+        self._pool.log({"event": "observer_failed", "request_id": self.record.request_id, "trace": trace})

@@ -1,0 +1,44 @@
+"""Observers watch an exchange: the turn recorder, metrics, tracing, logs. An observer cannot delay or change a stream."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ..events import Event, StreamError
+from ..messages import Request, Response
+from ..stages.stage import ExchangeContext
+from .record import ExchangeRecord
+
+
+class ExchangeResult(Struct):
+    """How an exchange ended. ``request`` is the client's, after the request hooks of the stages. ``response`` is the collected
+    answer, whole or partial; it is None unless an observer asked for it by ``wants_response``. ``error`` is the error that the
+    client was given, in the stream or as an HTTP status."""
+
+    context: ExchangeContext
+    record: ExchangeRecord
+    request: Request
+    response: Response | None = None
+    error: StreamError | None = None
+    upstream_model: str = ""
+    seconds: float = 0.0
+
+
+class Observer:
+    """The base of all observers: override what you need. Every method returns at once. An exception is logged, and the
+    observer hears no more of this exchange."""
+
+    wants_response = False
+    """Whether the engine collects the answer for ``finished``."""
+
+    wants_usage = False
+    """Whether the engine estimates the usage that an upstream did not report."""
+
+    def started(self, context: ExchangeContext) -> None:
+        """An upstream has begun to answer."""
+
+    def events(self, events: list[Event]) -> None:
+        """The events of one read, as they leave the last stage."""
+
+    def finished(self, result: ExchangeResult) -> None:
+        """The exchange is over: in the step in which the client got its last byte."""

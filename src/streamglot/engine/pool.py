@@ -1,0 +1,249 @@
+"""The upstream pool: every upstream that can be asked, with its connections, circuit breaker and concurrency limit.
+
+It is built in one place from the configuration, and used by the gateway, the client, the command line and batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ..config import Loaded, load
+from ..errors import ConfigError, StreamglotError, UpstreamError
+from ..messages import Request
+from ..stages.stage import StageFactory
+from ..upstream import Upstream
+from ..upstream.breaker import Breaker
+from ..upstream.client import Client as ConnectionPool
+from ..upstream.discovery import Found, discover
+from ..upstream.local import ALIAS, NAME, LocalServer, local_server, missing
+from ..upstream.routes import Candidate, Routes
+from .conversation import ConversationState
+from .deadlines import Deadline, Deadlines
+from .exchange import Exchange, Passthrough
+from .limiter import ConcurrencyLimit
+from .observer import Observer
+from .record import ExchangeRecord
+from .upstream_request import UpstreamRequest
+from .upstream_stream import EventSource
+
+REPLAY: Final = "replay"
+"""The upstream that is always there and repeats what it is told."""
+TICK_SECONDS: Final = 0.25
+"""How often time limits are checked: fine enough for limits of seconds."""
+
+
+def _no_log(_line: Mapping[str, Any]) -> None:
+    """Discards log lines."""
+
+
+class UpstreamPool:
+    """Knows the upstreams of the configuration, those that are discovered (keys in the environment, servers on this machine),
+    the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` says so.
+
+    ``serving``: the owner is a server. It is given a local model that runs already, calls ``tick`` itself, and answers requests
+    that name no model from the ``replay`` upstream where there is no other.
+    """
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(
+        self,
+        loaded: Loaded | None = None,
+        *,
+        upstreams: Iterable[Upstream] = (),
+        environment: Mapping[str, str] | None = None,
+        discover: bool | None = None,
+        serving: bool = False,
+        log: Callable[[Mapping[str, Any]], None] = _no_log,
+    ) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._given = list(upstreams)
+        self.loaded = loaded or load(environment=self._environment)
+        self.log = log
+        self.connections = ConnectionPool()
+        self.found: list[Found] = []
+        self.routes = Routes([], [])
+        self.stages: list[StageFactory] = []
+        self.observers: list[Observer] = []
+        self._watched: set[Exchange] = set()
+        self._ticker: asyncio.Task[None] | None = None
+        self._discovers = (not self._given and self.loaded.config.server.discover) if discover is None else discover
+        self._serving = serving
+        self._local: LocalServer | None = None
+        self._deadlines = Deadlines(self.clock)
+        self._breakers: dict[str, Breaker] = {}
+        self._limits: dict[str, ConcurrencyLimit] = {}
+
+    # --- life
+
+    async def open(self) -> None:
+        await self.connections.__aenter__()
+        if self._discovers:
+            self.found = await discover(self._environment)
+            if not self._serving and NAME not in self.loaded.config.upstreams:
+                self._local = local_server(self._environment)
+        self.configure(self.loaded)
+
+    async def close(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self.connections.__aexit__(None, None, None)
+        if self._local is not None:
+            await asyncio.to_thread(self._local.stop)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    def configure(self, loaded: Loaded) -> None:
+        """Takes a configuration, whole or not at all: a bad one raises and leaves the pool as it was."""
+        config = loaded.config
+        upstreams = [*config.upstreams.values(), *self._given]
+        known = {upstream.name for upstream in upstreams}
+        upstreams += [
+            found.upstream(self._environment) for found in self.found if found.there and found.provider.name not in known
+        ]
+        if self._local is not None and NAME not in known:
+            upstreams.append(self._local.upstream())
+        if REPLAY not in known:
+            upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
+        routes = Routes(upstreams, config.routes, config.server.default_model or self._default_model(upstreams))
+        self.loaded, self.routes = loaded, routes
+        for upstream in upstreams:
+            self.limit(upstream).resize(upstream.concurrent, config.server.wait)
+            self.breaker(upstream).rest = upstream.rest
+
+    def _default_model(self, upstreams: list[Upstream]) -> str:
+        """The model for a request that names none: the local one where there is no other, or the only one that is named."""
+        names = {upstream.name for upstream in upstreams}
+        if names <= {REPLAY, NAME}:
+            return NAME if NAME in names else REPLAY if self._serving else ""
+        named = [model for upstream in upstreams for model in upstream.listed if upstream.name not in (REPLAY, NAME)]
+        return named[0] if len(named) == 1 and not self._serving else ""
+
+    # --- requests
+
+    async def first_candidate(self, model: str) -> Candidate:
+        return (await self.candidates(model))[0]
+
+    async def candidates(self, model: str) -> list[Candidate]:
+        """The upstreams for a model, best first. The local model is started when it is first asked for."""
+        if not self._serving:
+            self._check_name(self.routes.named(model))
+        found = self.routes.find(model, random.random)
+        if self._local is None:
+            return found
+        return [await self._running(candidate) for candidate in found]
+
+    async def _running(self, candidate: Candidate) -> Candidate:
+        if self._local is None or candidate.upstream.name != NAME:
+            return candidate
+        return Candidate(await asyncio.to_thread(self._local.start), candidate.model, candidate.cache_seconds)
+
+    def _check_name(self, model: str) -> None:
+        if not model:
+            raise ConfigError(self._no_model_named())
+        if model in (NAME, ALIAS) and NAME not in self.routes.upstreams and self._discovers:
+            raise ConfigError(f"the local model cannot be run: {missing(self._environment)}")
+
+    def _no_model_named(self) -> str:
+        others = [name for name in self.routes.upstreams if name not in (REPLAY, NAME)]
+        if others:
+            return (
+                f"no model was named: name one with its upstream ({', '.join(f'{name}/…' for name in others)}), "
+                "or set server.default_model in the configuration"
+            )
+        return (
+            f"there is no upstream to ask: {missing(self._environment)}, set a provider's key (streamglot doctor lists them), "
+            f"or name the model {REPLAY!r}, which repeats what it is told"
+        )
+
+    def record(self, request: Request, request_id: str = "") -> ExchangeRecord:
+        """The record of a new exchange."""
+        model = self.routes.named(request.model)
+        return ExchangeRecord(request_id or uuid.uuid4().hex, request.dialect, self.clock(), model, request.stream)
+
+    async def ask(
+        self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
+    ) -> EventSource:
+        """Asks the upstreams for this model until one answers."""
+        candidates = await self.candidates(request.model)
+        return await UpstreamRequest(self, request, record, conversation, passthrough).open(candidates)
+
+    # --- limits
+
+    def within(self, seconds: float) -> Deadline:
+        """``with pool.within(5): await …`` raises TimeoutError once the time is over."""
+        self._start_ticking()
+        return self._deadlines.within(seconds)
+
+    def watch(self, exchange: Exchange) -> None:
+        """Enforces the time limits of this exchange until ``unwatch``."""
+        self._watched.add(exchange)
+        self._start_ticking()
+
+    def unwatch(self, exchange: Exchange) -> None:
+        self._watched.discard(exchange)
+
+    def tick(self, now: float) -> None:
+        """Enforces the time limits that have passed. A server calls it every ``TICK_SECONDS``."""
+        self._deadlines.tick(now)
+        for exchange in list(self._watched):
+            error = exchange.overdue(now)
+            if error is not None:
+                exchange.interrupt(error)
+
+    def _start_ticking(self) -> None:
+        if not self._serving and (self._ticker is None or self._ticker.done()):
+            self._ticker = asyncio.ensure_future(self._ticking())
+
+    async def _ticking(self) -> None:
+        """Runs only while there is something to watch."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.tick(self.clock())
+            if not self._watched and not self._deadlines.open:
+                return
+
+    def limit(self, upstream: Upstream) -> ConcurrencyLimit:
+        limit = self._limits.get(upstream.name)
+        if limit is None:
+            wait = self.loaded.config.server.wait
+            limit = self._limits[upstream.name] = ConcurrencyLimit(upstream.concurrent, wait, f"upstream {upstream.name!r}")
+        return limit
+
+    def breaker(self, upstream: Upstream) -> Breaker:
+        breaker = self._breakers.get(upstream.name)
+        if breaker is None:
+            breaker = self._breakers[upstream.name] = Breaker(upstream.rest)
+        return breaker
+
+    def circuit_open(self, upstream: Upstream) -> StreamglotError:
+        """The error of an upstream whose circuit breaker is open."""
+        wait = self.breaker(upstream).wait(self.clock())
+        return UpstreamError(
+            f"upstream {upstream.name!r} failed {upstream.rest.failures} times in a row and is not asked for {wait:.0f} s more; "
+            "try again then, or add another upstream as a fallback",
+            code="upstream_resting",
+            status=503,
+            detail={"retry_after": wait},
+        )
+
+    def states(self) -> dict[str, str]:
+        """The state of every upstream's circuit breaker."""
+        now = self.clock()
+        return {name: self.breaker(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
+
+    def secrets(self) -> list[str]:
+        """The secrets of all upstreams, to be kept out of logs."""
+        return [secret for upstream in self.routes.upstreams.values() for secret in upstream.secrets()]

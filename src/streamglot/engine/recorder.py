@@ -1,0 +1,116 @@
+"""The turn recorder: one exchange as the store sees it, for gateway, client and command line.
+
+It is an observer that writes the turn, and the conversation's state for the upstreams. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from ..dialects import dialect
+from ..events import Event, Extra
+from ..messages import Message, Request, Response, TokenCounts
+from ..store.turn import Finished
+from ..upstream import Upstream
+from ..upstream.prices import price
+from .observer import ExchangeResult, Observer
+
+
+class StoredTurn(Protocol):
+    """A turn that is being written: the store's own, or one whose store is still being opened."""
+
+    def frame(self, direction: str, at: float, data: bytes) -> None: ...
+    def learn(self, provider: str, extra: Extra) -> None: ...
+    def finish(self, finished: Finished) -> None: ...
+
+
+class TurnRecorder(Observer):
+    """``answers`` are earlier answers of the conversation that carry a provider's own state, ``state`` is what each upstream
+    told about a conversation that it keeps itself. ``content`` and ``raw`` say whether the answer and the bytes are stored."""
+
+    wants_usage = True
+
+    def __init__(
+        self,
+        turn: StoredTurn,
+        *,
+        answers: Sequence[Message] = (),
+        state: Callable[[str], Mapping[str, Any]] = lambda _upstream: {},
+        content: bool = True,
+        raw: bool = False,
+    ) -> None:
+        self.wants_response = content
+        self.received = self._store_bytes if raw else None
+        self._turn = turn
+        self._answers = answers
+        self._state = state
+        self._began = time.time()
+        self._attempts = 0
+        self._upstream: Upstream | None = None
+        self._learns = False
+        self._upstream_request: Request | None = None
+
+    # --- the conversation's state
+
+    def prepare(self, request: Request, upstream: Upstream) -> Request:
+        self._attempts += 1
+        self._upstream = upstream
+        self._learns = dialect(upstream.dialect).continued is not None
+        if self._answers:
+            from ..store.echoes import restore_echoes
+
+            request = restore_echoes(request, self._answers, provider=upstream.name)
+        self._upstream_request = request
+        return request
+
+    def state(self, upstream: Upstream) -> Mapping[str, Any]:
+        return self._state(upstream.name)
+
+    def _store_bytes(self, chunk: bytes) -> None:
+        """The bytes of each attempt are stored apart: only the last attempt's are the answer."""
+        direction = "up" if self._attempts < 2 else f"up{self._attempts}"
+        self._turn.frame(direction, time.time() - self._began, chunk)
+
+    # --- the observer
+
+    def events(self, events: list[Event]) -> None:
+        if self._learns and self._upstream is not None:
+            for event in events:
+                if isinstance(event, Extra) and event.dialect == self._upstream.dialect:
+                    self._turn.learn(self._upstream.name, event)
+
+    def finished(self, result: ExchangeResult) -> None:
+        record, response = result.record, result.response
+        if response is None:
+            usage = record.usage
+            response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
+        more: dict[str, Any] = {}
+        if result.error is not None and response.error is None:
+            response = structs.replace(response, error=result.error)
+        if record.estimated is not None:
+            response = structs.replace(response, usage=record.estimated)
+            more["estimated"] = True
+        if record.dropped:
+            more["dropped"] = record.dropped
+        if record.cached:
+            more["cached"] = True
+        self._turn.finish(
+            Finished(
+                ending=record.ending or "error",
+                response=response,
+                upstream=record.upstream,
+                upstream_dialect=record.upstream_dialect,
+                upstream_model=result.upstream_model,
+                upstream_request=self._upstream_request,
+                cost=0.0 if record.cached else partial(price, response.usage, result.upstream_model, record.upstream),
+                timings={"seconds": result.seconds, "longest_gap": record.longest_gap},
+                first_event=record.first_event - record.began if record.first_event else 0.0,
+                verdicts=result.context.annotations.get("policy", []),
+                more=more,
+            )
+        )

@@ -1,0 +1,243 @@
+"""Runs the stages of one exchange over one or more model turns.
+
+Theory of operation. Events enter at stage 0 and leave behind the last stage. A stage's output is a list of events and questions.
+Events go on to the next stage at once. A question becomes a task; its reply is given to ``answer`` of the stage that asked, and
+what that returns goes on to the next stage. While tasks run, the runner goes on reading the upstream, so that text flows while a
+call is held. ``read`` returns as soon as anything leaves the last stage.
+
+``NextRequest`` ends the model turn: the runner opens another turn with the stages before the asking one built anew, and feeds
+its events to the asking stage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Protocol
+
+from ..errors import StreamglotError
+from ..events import Event, StreamEnd, StreamError
+from ..messages import Request
+from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
+from .upstream_stream import EventSource
+
+ENDS = (StreamEnd, StreamError)
+MAX_TURNS = 128
+"""Model turns of one exchange. The tool loop has its own, lower limit; this one ends a stage that never stops asking."""
+
+
+class Resolver(Protocol):
+    """What a question may use to find its reply: a model, the clock, the store."""
+
+    async def resolve(self, question: Question) -> Any: ...
+
+
+class StageRunner:
+    """``open_turn`` asks an upstream and returns the model turn; ``resolver`` answers questions."""
+
+    def __init__(
+        self,
+        factories: Sequence[StageFactory],
+        context: ExchangeContext,
+        open_turn: Callable[[Request], Awaitable[EventSource]],
+        resolver: Resolver,
+    ) -> None:
+        self._context = context
+        self._open_turn = open_turn
+        self._resolver = resolver
+        built = [(factory, factory(context)) for factory in factories]
+        self._factories = [factory for factory, stage in built if stage is not None]
+        self._stages: list[Stage] = [stage for _, stage in built if stage is not None]
+        self._closed = [False] * len(self._stages)
+        self._turn: EventSource | None = None
+        self._turns = 0
+        self._turn_over = False
+        self._reading: asyncio.Task[list[Event] | None] | None = None
+        self._asked: dict[asyncio.Task[Any], tuple[int, Question]] = {}
+        self._next: tuple[int, Request] | None = None
+        self._ready: list[Event] = []
+        self._over = False
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to run."""
+        return bool(self._stages)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the exchange waits for replies rather than for the upstream."""
+        return bool(self._asked) and self._turn_over
+
+    # --- requests
+
+    async def request(self, request: Request, until: int | None = None) -> Request:
+        """Runs the request hooks of the stages before ``until``, in order."""
+        for stage in self._stages[:until]:
+            outcome = stage.request(request)
+            request = outcome if isinstance(outcome, Request) else await self._drive(outcome)
+        return request
+
+    async def _drive(self, hook: Generator[Question, Any, Request]) -> Request:
+        try:
+            question = next(hook)
+            while True:
+                question = hook.send(await self._resolve(question))
+        except StopIteration as done:
+            changed: Request = done.value
+            return changed
+        finally:
+            hook.close()
+
+    async def _resolve(self, question: Question) -> Any:
+        """The reply, or the exception in its place."""
+        try:
+            async with asyncio.timeout(question.seconds):
+                return await self._resolver.resolve(question)
+        except Exception as error:
+            return error
+
+    # --- events
+
+    def begin(self, turn: EventSource) -> None:
+        self._turn = turn
+        self._turns += 1
+        self._turn_over = False
+
+    async def read(self) -> list[Event] | None:
+        """The events that left the last stage since the last call; None when there are no more."""
+        while not self._ready:
+            if self._over:
+                return None
+            if self._next is not None and not self._asked:
+                await self._open_next()
+            elif self._asked:
+                await self._wait()
+            elif self._turn_over:
+                self._close()
+            else:
+                self._feed(await self._read_turn())
+        ready, self._ready = self._ready, []
+        return ready
+
+    async def _read_turn(self) -> list[Event] | None:
+        assert self._turn is not None
+        if self._reading is None:
+            return await self._turn.read()
+        reading, self._reading = self._reading, None
+        return await reading
+
+    async def _wait(self) -> None:
+        """Waits for the upstream or for a reply, whichever comes first."""
+        tasks: set[asyncio.Task[Any]] = set(self._asked)
+        if not self._turn_over:
+            if self._reading is None:
+                assert self._turn is not None
+                self._reading = asyncio.ensure_future(self._turn.read())
+            tasks.add(self._reading)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if self._reading in done and self._reading is not None:
+            reading, self._reading = self._reading, None
+            self._feed(reading.result())
+        for task in [task for task in self._asked if task in done]:  # in the order in which they were asked
+            stage, question = self._asked.pop(task)
+            self._pass_on(stage, self._stages[stage].answer(question, task.result()))
+
+    def _feed(self, events: list[Event] | None) -> None:
+        if events is None:
+            self._turn_over = True
+            return
+        if events:
+            if type(events[-1]) in ENDS:
+                self._turn_over = True
+            self._pass_on(-1, events)
+
+    def _pass_on(self, stage: int, output: Sequence[Output]) -> None:
+        """Takes the output of a stage to the stages behind it."""
+        events: list[Event] = []
+        for item in output:
+            if isinstance(item, NextRequest):
+                self._next = stage, item.request
+            elif isinstance(item, Question):
+                self._asked[asyncio.ensure_future(self._resolve(item))] = stage, item
+            else:
+                events.append(item)
+        if not events:
+            return
+        if stage + 1 < len(self._stages):
+            self._pass_on(stage + 1, self._stages[stage + 1].feed(events))
+        else:
+            self._ready += events
+            if type(events[-1]) in ENDS:
+                self._over = True
+
+    def _close(self) -> None:
+        """The last turn is over and nothing is open: the stages give what they still hold."""
+        for index, stage in enumerate(self._stages):
+            if not self._closed[index]:
+                self._closed[index] = True
+                self._pass_on(index, stage.close())
+                if self._asked or self._next is not None:
+                    return
+        self._over = True
+
+    async def _open_next(self) -> None:
+        assert self._next is not None
+        (index, request), self._next = self._next, None
+        if self._turns >= MAX_TURNS:
+            self._pass_on(index, [StreamglotError(f"a stage asked for more than {MAX_TURNS} model turns").as_event()])
+            return
+        self.close()
+        for place in range(index):
+            stage = self._factories[place](self._context)
+            assert stage is not None, "a stage factory changed its mind within one exchange"
+            self._stages[place] = stage
+            self._closed[place] = False
+        self._closed[index:] = [False] * (len(self._stages) - index)
+        try:
+            turn = await self._open_turn(await self.request(request, until=index))
+        except StreamglotError as error:
+            self._turn_over = True
+            self._pass_on(index, self._stages[index].feed([error.as_event()]))
+            return
+        self.begin(turn)
+
+    # --- other ends
+
+    def finish(self, events: list[Event], reply: Exception) -> list[Event]:
+        """Ends the exchange with ``events``, whose last one is its end. Open questions get ``reply`` in place of an answer."""
+        self._stop_reading()
+        self._turn_over = True
+        self._pass_on(-1, events)
+        self._answer_all(reply)
+        if not self._over:
+            self._close()
+            self._answer_all(reply)
+        ready, self._ready = self._ready, []
+        if not self._over:
+            ready.append(events[-1])
+            self._over = True
+        return ready
+
+    def _answer_all(self, reply: Exception) -> None:
+        """Gives every open question the same reply. A stage that goes on asking is not asked again."""
+        asked, self._asked = self._asked, {}
+        for task in asked:
+            task.cancel()
+        for stage, question in asked.values():
+            self._pass_on(stage, self._stages[stage].answer(question, reply))
+        for task in self._asked:
+            task.cancel()
+        self._asked, self._next = {}, None
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def close(self) -> None:
+        """Releases the upstream of the current turn, and cancels what is still asked."""
+        self._stop_reading()
+        for task in self._asked:
+            task.cancel()
+        self._asked = {}
+        if self._turn is not None:
+            self._turn.close()

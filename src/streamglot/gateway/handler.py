@@ -1,0 +1,254 @@
+"""Handles one request of a client: parse, exchange, write.
+
+    endpoint.parse -> Exchange (engine) -> writer.feed -> call.write
+
+Until the first event, an error is an HTTP status in the client's own error shape. After it, an error is the last thing in the
+stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ..dialects import dialect
+from ..engine.cache import CachingPool
+from ..engine.exchange import Exchange, Passthrough
+from ..engine.record import ExchangeRecord
+from ..engine.upstream_request import retry_after_of
+from ..engine.upstream_stream import ENDS
+from ..errors import StreamglotError
+from ..events import Event, StreamEnd, StreamError, StreamStart
+from ..messages import Request
+from ..stages.stage import ExchangeContext
+from .call import Call, ClientGone, json_object
+from .endpoints import Endpoint
+from .keys import Caller, presented
+from .response_writer import ResponseWriter
+from .retention import RetentionOptions, retention_options
+
+if TYPE_CHECKING:
+    from .app import Gateway
+
+TRACE_HEADERS: Final = ("traceparent", "tracestate")
+_NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
+ID_CHARS: Final = 128
+"""The longest request id that is taken from a client; an id is logged and sent to upstreams."""
+
+
+class RequestHandler:
+    """``stop`` and ``interrupt`` end the exchange from outside; ``tick`` is called by the gateway's clock."""
+
+    def __init__(self, gateway: Gateway, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
+        given = call.headers.get("x-request-id")
+        known = _NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
+        self.record = ExchangeRecord(known or gateway.new_id(), endpoint.dialect, gateway.clock())
+        self._gateway = gateway
+        self._endpoint = endpoint
+        self._response = ResponseWriter(gateway, endpoint, call, self.record, self.stop)
+        self._model_in_path = model_in_path
+        self._caller: Caller | None = None
+        self._body: dict[str, Any] = {}
+        self._exchange: Exchange | None = None
+        self._options = RetentionOptions()
+        self._error: StreamError | None = None
+        self._gone = self._stopped = False
+        self._interruption: StreamglotError | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # --- from outside
+
+    def interrupt(self, error: StreamglotError) -> None:
+        """Ends the exchange with this error: the gateway stops, or a budget is used up."""
+        if self._interruption is not None or self._response.call.ended:
+            return
+        self._interruption = error
+        if self._exchange is not None and self._exchange.reading:
+            self._exchange.interrupt(error)
+        elif self._task is not None:
+            self._task.cancel()
+
+    def stop(self) -> None:
+        """Ends the stream properly, as cancelled: somebody asked for it."""
+        if self._task is not None and not self._stopped and not self._response.call.ended:
+            self._stopped = True
+            self._task.cancel()
+
+    def _client_gone(self) -> None:
+        if self._options.keep:
+            self._response.leave()
+        elif self._task is not None and not self._response.call.ended and not self._gone:
+            self._gone = True
+            self._task.cancel()
+
+    async def run(self) -> None:
+        self._task = self._response.call.task()
+        try:
+            await self._guarded()
+        except ClientGone:
+            self._response.end_unheard()
+            self.record.ending = "client_gone"
+        except StreamglotError as error:
+            await self._fail(error.as_event(), retry_after_of(error))
+        except Exception as error:
+            self._gateway.say_fault(self.record.request_id, error)
+            await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
+        finally:
+            self._response.call.unwatch()
+            self._finish()
+            if self._exchange is not None:
+                self._exchange.close()
+
+    async def _guarded(self) -> None:
+        """The path; a cancellation of ours becomes what it meant."""
+        try:
+            await self._path()
+        except asyncio.CancelledError:
+            if self._task is not None and (self._gone or self._stopped or self._interruption is not None):
+                self._task.uncancel()
+            if self._gone:
+                raise ClientGone from None
+            if self._stopped:
+                await self._end_stopped()
+                return
+            if self._interruption is not None:
+                raise self._interruption from None
+            raise
+
+    # --- the path
+
+    async def _path(self) -> None:
+        gateway, response, call = self._gateway, self._response, self._response.call
+        caller = self._caller = gateway.authenticator.admit(call.headers, call.query("key"))
+        body = self._body = json_object(
+            await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds))
+        )
+        self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
+        request = self._endpoint.parse(asked, self._model_in_path)
+        model = self.record.model = gateway.pool.routes.named(request.model)
+        self.record.stream = request.stream
+        if caller is not None:
+            self.record.key = caller.name
+            caller.check(model, gateway.clock())
+        gateway.pool.routes.check(model)  # an unknown model is refused before anything is recorded
+        call.watch(self._client_gone)
+        async with gateway.slot(caller):
+            response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"
+            await self._record_turn(request, body, response_id)
+            if request.stream:
+                response.begin(request, body, response_id)
+            if self._options.background and not body.get("stream"):
+                await response.answer_later()
+            exchange = self._exchange = self._make_exchange(request)
+            await exchange.start()
+            await (self._stream(exchange, response_id) if request.stream else self._whole(exchange, response_id))
+            self._finish()
+            await exchange.drain()
+
+    async def _record_turn(self, request: Request, body: dict[str, Any], response_id: str) -> None:
+        """Begins to record the turn, where turns are recorded."""
+        gateway = self._gateway
+        if gateway.recorders is not None:
+            request.stream = request.stream or self._options.background
+            self._response.recorder = await gateway.recorders.begin(
+                self._endpoint, self._response.call, request, body, self.record, self._options, response_id
+            )
+
+    def _make_exchange(self, request: Request) -> Exchange:
+        gateway, headers, recorder = self._gateway, self._response.call.headers, self._response.recorder
+        key = presented(headers)
+        return Exchange(
+            request,
+            CachingPool(gateway.pool, gateway.cache, self.record.key or key) if gateway.caches else gateway.pool,
+            record=self.record,
+            stages=gateway.stages,
+            observers=gateway.observers_for(recorder, self._caller),
+            context=ExchangeContext(
+                self.record.request_id,
+                self.record.dialect,
+                self.record.key,
+                self.record.model,
+                {name: headers[name] for name in TRACE_HEADERS if name in headers},
+            ),
+            conversation=recorder,
+            passthrough=Passthrough(
+                "" if gateway.authenticator.admitted_by(headers) else key,
+                {name: headers[name] for name in self._endpoint.passed if name in headers},
+            ),
+        )
+
+    async def _stream(self, exchange: Exchange, response_id: str) -> None:
+        response, writer = self._response, self._response.writer
+        events = await exchange.read()
+        if events is not None and response.recorder is not None and self._endpoint.retrievable:
+            events = [msgspec.structs.replace(event, id=response_id) if type(event) is StreamStart else event for event in events]
+        while events is not None:
+            data = writer.feed(events)
+            if events and type(events[-1]) in ENDS:
+                await response.write(data + writer.close(), last=True)
+                return
+            if data:
+                await response.write(data)
+            events = await exchange.read()
+        await response.write(writer.close(), last=True)
+
+    async def _whole(self, exchange: Exchange, response_id: str) -> None:
+        """The same path, collected."""
+        collected = await exchange.collect(extensions=bool(self._body.get("extensions")))
+        if collected.error is not None:
+            await self._fail(collected.error, None)
+            return
+        collected = msgspec.structs.replace(
+            collected,
+            id=response_id if self._response.recorder is not None and self._endpoint.retrievable else collected.id or response_id,
+            model=collected.model or exchange.request.model,
+            created=collected.created or int(self._gateway.time()),
+        )
+        build = dialect(self._endpoint.dialect).build_response
+        answer = msgspec.json.encode(build(collected, **self._endpoint.response(exchange.request, self._body)))
+        await self._response.reply(200, answer)
+
+    # --- ends
+
+    def _finish(self) -> None:
+        """Tells the observers in the step in which the client gets its last byte: the client may ask for its answer again as
+        soon as it has it, and an upstream may take its time to hang up."""
+        if self._exchange is None:
+            self._exchange = self._make_exchange(Request())
+        if self._error is not None:
+            self._exchange.fail(self._error)
+        self._exchange.finish()
+
+    async def _end_stopped(self) -> None:
+        """Somebody asked for the stream to stop."""
+        nothing: list[Event] = [StreamStart(), StreamEnd("cancelled")]
+        events = nothing if self._exchange is None else self._exchange.end_now()
+        await self._response.end(self._response.writer.feed(events))
+
+    async def _fail(self, error: StreamError, retry_after: float | None) -> None:
+        if self.record.request_id not in error.message:
+            error = msgspec.structs.replace(error, message=f"{error.message} (request id {self.record.request_id})")
+        self.record.failed(error)
+        self._error = error
+        await self._response.fail(error, retry_after)
+
+    def tick(self, now: float) -> None:
+        """Keeps a silent stream alive and ends one that is over its time."""
+        response = self._response
+        response.tick()
+        if response.call.ended or self._interruption is not None:
+            return
+        overdue = self._exchange.overdue(now) if self._exchange is not None else None
+        if overdue is not None:
+            self.interrupt(overdue)
+        server = self._gateway.server
+        stalled = now - server.stall_seconds
+        if response.busy and response.last_write < stalled and self.record.last_event < stalled:
+            call = response.call
+            self._client_gone()
+            call.cut()
+        elif response.silent(now, server.keep_alive_seconds):
+            self._gateway.spawn(response.keep_alive())

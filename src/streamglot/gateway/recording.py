@@ -1,0 +1,164 @@
+"""What is kept of an exchange: its session, its turn, and its stream for whoever wants to go on with it.
+
+It brings the store with it, which takes a while to load: who keeps nothing does not import this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ..config import Config
+from ..engine.observer import ExchangeResult
+from ..engine.record import ExchangeRecord
+from ..engine.recorder import TurnRecorder
+from ..errors import RequestError, excerpt
+from ..messages import Message, Request
+from ..store import (
+    DatabaseBuffer,
+    Session,
+    Started,
+    Store,
+    StoreSettings,
+    ValkeyBuffer,
+    default_url,
+    is_probe,
+    wanted,
+)
+from .call import Call
+from .endpoints import Endpoint
+from .keys import LOOPBACK, anonymous
+from .retention import RetentionOptions
+from .stream_recorder import StreamRecorder
+
+_TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
+"""What a client said that the request for an upstream no longer shows."""
+
+
+async def open_store(config: Config, environment: Mapping[str, str], say: Callable[[Mapping[str, Any]], None]) -> Store:
+    """The store that the configuration wants."""
+    kept = config.store
+    content = config.server.host in LOOPBACK if kept.content is None else kept.content
+    store = await Store.open(StoreSettings(url=kept.url or default_url(environment), content=content, raw=kept.raw), say)
+    if config.valkey.url:
+        await store.buffer.close()
+        store.buffer = ValkeyBuffer(config.valkey.url, say=say)
+    return store
+
+
+class TurnRecorders:
+    """Begins the recording of exchanges."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def begin(
+        self,
+        endpoint: Endpoint,
+        call: Call,
+        request: Request,
+        body: dict[str, Any],
+        record: ExchangeRecord,
+        options: RetentionOptions,
+        id: str,
+    ) -> ServedTurnRecorder:
+        """Finds the session, puts the history in front of a request that only names it, and starts the turn. ``id`` is the
+        response id that the client is given."""
+        store = self._store
+        caller = record.key or anonymous(call.headers)
+        session = await store.find_session(wanted(caller, request, body, call.headers, endpoint.chat), request)
+        if options.conversation:
+            if request.previous_response_id:
+                raise RequestError("conversation and previous_response_id exclude each other: send one of them")
+            session.previous = await self._last_of(session)
+        named = request.previous_response_id or (session.name if options.conversation else "")
+        if request.previous_response_id and not session.previous:
+            raise await self._not_found(request.previous_response_id, caller)
+        if session.previous and named:
+            past = await store.history(session)
+            if not past:
+                raise RequestError(
+                    f"what was said before {named!r} is not kept (store.content is off); send the whole conversation"
+                )
+            at = 1 if body.get("instructions") else 0
+            request.messages[at:at] = past
+            request.previous_response_id = None
+        said = {name: body[name] for name in _TAKEN_OUT if body.get(name)}
+        if endpoint.retrievable and body.get("instructions"):
+            said["instructions"] = True  # not its words: they are the first message, and do not hold for the next request
+        started = Started(
+            caller=caller,
+            request_id=record.request_id,
+            dialect=endpoint.dialect,
+            model=record.model,
+            request=request,
+            probe=is_probe(request),
+            response_id=id if endpoint.retrievable else "",
+            retrievable=request.store is not False,
+            wish=said,
+        )
+        return ServedTurnRecorder(store, endpoint, session, await store.answers(session), options, started)
+
+    async def _last_of(self, session: Session) -> str:
+        turn, ended = await self._store.last_turn(session)
+        if not ended:
+            raise RequestError(
+                f"the conversation {excerpt(session.name)} has an answer under way; wait for its end, or stop it",
+                code="conversation_locked",
+                status=409,
+            )
+        return turn
+
+    async def _not_found(self, response_id: str, caller: str) -> RequestError:
+        if await self._store.responses.find(response_id, caller) is not None:
+            return RequestError(
+                f"the response {excerpt(response_id)} is not complete: wait for its end, or cancel it",
+                code="previous_response_not_complete",
+            )
+        return RequestError(
+            f"there is no response {excerpt(response_id)} to go on from: it never was, it was deleted, or it was made with store: "
+            "false; send the whole conversation",
+            code="previous_response_not_found",
+        )
+
+
+class ServedTurnRecorder(TurnRecorder):
+    """The recorder of a turn that is served over HTTP: with the headers that name it, and its stream for clients that come
+    back."""
+
+    def __init__(
+        self,
+        store: Store,
+        endpoint: Endpoint,
+        session: Session,
+        answers: list[Message],
+        options: RetentionOptions,
+        started: Started,
+    ) -> None:
+        turn = store.start(session, started)
+        super().__init__(turn, answers=answers, state=session.told_by, content=store.settings.content, raw=store.settings.raw)
+        self.options = options
+        self._store = store
+        self._endpoint = endpoint
+        self._session = session
+        self._turn_id = turn.id
+        self._stream: StreamRecorder | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        turn = {"x-streamglot-turn": self._turn_id, "x-streamglot-session": self._session.id}
+        return {**turn, "x-streamglot-stream": self._turn_id} if self._stream is not None else turn
+
+    def open(self, stop: Callable[[], None], headers: Mapping[str, str]) -> StreamRecorder | None:
+        """Makes the stream resumable from now on. Where content is not stored, only a client that asked for it, or a buffer
+        outside of the database, gets that."""
+        buffer, id = self._store.buffer, self._turn_id
+        if self._stream is None and (self.wants_response or self.options.keep or not isinstance(buffer, DatabaseBuffer)):
+            self._stream = StreamRecorder(
+                buffer, id, self._session.caller, stop, headers, numbered=self._endpoint.numbered, awaited=self.options.keep
+            )
+        return self._stream
+
+    def finished(self, result: ExchangeResult) -> None:
+        if self._stream is not None:
+            self._stream.end()
+        super().finished(result)

@@ -1,0 +1,28 @@
+"""A slot among the requests that are answered at the same time."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from ..engine.limiter import ConcurrencyLimit
+from .keys import Caller
+
+
+class Slot:
+    """``async with`` one: among all requests, and among those of the caller's key."""
+
+    __slots__ = ("_caller", "_limit")
+
+    def __init__(self, limit: ConcurrencyLimit, caller: Caller | None) -> None:
+        self._limit = limit
+        self._caller = caller
+
+    async def __aenter__(self) -> None:
+        await self._limit.take()
+        if self._caller is not None:
+            self._caller.open += 1
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._limit.give_back()
+        if self._caller is not None:
+            self._caller.open -= 1
