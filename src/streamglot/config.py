@@ -82,12 +82,20 @@ class Valkey(Struct, forbid_unknown_fields=True, kw_only=True):
     url: str = ""
 
 
+class EngineConfig(Struct, forbid_unknown_fields=True, kw_only=True):
+    """``stages`` and ``observers`` name Python objects as ``module:name``: a stage class or factory, an observer class."""
+
+    stages: list[str] = field(default_factory=list)
+    observers: list[str] = field(default_factory=list)
+
+
 class Config(Struct, forbid_unknown_fields=True, kw_only=True):
     server: Server = field(default_factory=Server)
     store: Kept = field(default_factory=Kept)
     valkey: Valkey = field(default_factory=Valkey)
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     routes: list[Route] = field(default_factory=list)
+    engine: EngineConfig = field(default_factory=EngineConfig)
 
 
 class Loaded(Struct):

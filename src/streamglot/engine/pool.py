@@ -30,6 +30,7 @@ from .exchange import Exchange, Passthrough
 from .limiter import ConcurrencyLimit
 from .observer import Observer
 from .record import ExchangeRecord
+from .stage_list import build_observers, build_stages
 from .upstream_request import UpstreamRequest
 from .upstream_stream import EventSource
 
@@ -118,7 +119,8 @@ class UpstreamPool:
         if REPLAY not in known:
             upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
         routes = Routes(upstreams, config.routes, config.server.default_model or self._default_model(upstreams))
-        self.loaded, self.routes = loaded, routes
+        stages, observers = build_stages(config), build_observers(config)
+        self.loaded, self.routes, self.stages, self.observers = loaded, routes, stages, observers
         for upstream in upstreams:
             self.limit(upstream).resize(upstream.concurrent, config.server.wait)
             self.breaker(upstream).rest = upstream.rest

@@ -18,7 +18,6 @@ from ..engine.limiter import ConcurrencyLimit
 from ..engine.observer import Observer
 from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, RequestError, StreamglotError
-from ..stages.stage import StageFactory
 from ..upstream.secrets import hide
 from .call import Call, Receive, Scope, Send
 from .endpoints import Endpoint, endpoint_for
@@ -61,7 +60,6 @@ class Gateway:
         self._limit = ConcurrencyLimit(0, 0, "the gateway")
         self.cache = ResponseCache(0)
         self.caches = False
-        self.stages: list[StageFactory] = []
         self._observers: list[Observer] = []
         self.store: Store | None = None
         self.recorders: TurnRecorders | None = None
@@ -86,7 +84,7 @@ class Gateway:
         self.cache.resize(server.cache_bytes)
         self.caches = any(route.cache_seconds for route in loaded.config.routes)
         self._limit.resize(server.concurrent, server.wait)
-        self._observers = [MetricsObserver(self.metrics)]
+        self._observers = [*self.pool.observers, MetricsObserver(self.metrics)]
         if telemetry is not None:
             self._observers.append(TracingObserver(telemetry))
         if server.log_content:

@@ -164,7 +164,7 @@ class RequestHandler:
             request,
             CachingPool(gateway.pool, gateway.cache, self.record.key or key) if gateway.caches else gateway.pool,
             record=self.record,
-            stages=gateway.stages,
+            stages=gateway.pool.stages,
             observers=gateway.observers_for(recorder, self._caller),
             context=ExchangeContext(
                 self.record.request_id,

@@ -1,0 +1,31 @@
+"""The stages of every exchange, in their one fixed order.
+
+1. The in-band parser, where the model writes calls and reasoning into its text. It belongs to the upstream that answers, so
+   ``pipeline.py`` builds it beside the reader.
+2. Stages of the configuration (``engine.stages``).
+"""
+
+from __future__ import annotations
+
+from ..config import Config
+from ..plugins import load_object
+from ..stages.stage import Stage, StageFactory
+from .observer import Observer
+
+
+def build_stages(config: Config) -> list[StageFactory]:
+    """The factories of all stages behind the in-band parser, in order."""
+    return [_factory(reference) for reference in config.engine.stages]
+
+
+def build_observers(config: Config) -> list[Observer]:
+    """The observers that the configuration names; one instance watches all exchanges."""
+    return [load_object(reference, "engine.observers")() for reference in config.engine.observers]
+
+
+def _factory(reference: str) -> StageFactory:
+    named = load_object(reference, "engine.stages")
+    if isinstance(named, type) and issubclass(named, Stage):
+        return lambda _context: named()
+    factory: StageFactory = named
+    return factory
