@@ -109,7 +109,7 @@ class Judge:
         self.asked = asyncio.Event()
         self.released = asyncio.Event()
 
-    async def resolve(self, question: Question) -> Any:  # noqa: ARG002
+    async def resolve(self, question: Question) -> Any:
         self.asked.set()
         await self.released.wait()
         if isinstance(self.verdict, Exception):
