@@ -205,7 +205,7 @@ def test_a_store_that_cannot_be_opened_costs_one_line(shell: Shell, url: str, wo
     elsewhere = {"STREAMGLOT_STORE__URL": url}
     done = shell.run("query", "-m", "replay", "x", environment=elsewhere)
     assert (done.returncode, done.stdout) == (0, b"You said: x\n")
-    assert done.stderr.startswith(b"streamglot: this was not kept: ")
+    assert done.stderr.startswith(b"streamglot: this turn was not stored: ")
     assert words in done.stderr
     assert b"--no-log" in done.stderr
     assert done.stderr.count(b"\n") == 1
@@ -236,7 +236,7 @@ def test_an_answer_does_not_wait_for_the_store(shell: Shell) -> None:
                 assert peer.recv(1), "it was given up before the answer was there"
             err = process.communicate(timeout=60)[1]
     assert process.returncode == 0
-    assert err.startswith(b"streamglot: this was not kept: ")
+    assert err.startswith(b"streamglot: this turn was not stored: ")
 
 
 def test_the_store_is_loaded_when_the_question_is_on_its_way() -> None:
@@ -297,7 +297,7 @@ def test_reply_skips_what_has_no_answer(shell: Shell) -> None:
     done = shell.run("reply", "x")
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
     assert b"there is no answer yet" in done.stderr
-    assert b"nothing is kept" in shell.run("reply", "x", environment={"STREAMGLOT_STORE__URL": "none"}).stderr
+    assert b"nothing is stored" in shell.run("reply", "x", environment={"STREAMGLOT_STORE__URL": "none"}).stderr
     assert shell.run("query", "-m", "nowhere/gone", "x").returncode == 1
     assert shell.run("reply", "x").returncode == 1
     quietly(shell.run("query", "-m", "replay", "good"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
 from streamglot.events import Echo, Extra, StreamError
 from streamglot.messages import Message, Part, ReasoningPart, Response, TextPart, ToolCallPart, ToolResultPart
-from streamglot.store import Finished, Store, StoreSettings, Wanted, conversation, wanted
+from streamglot.store import Finished, Store, StoreSettings, Wanted, hash_conversation, wanted
 from streamglot.store.conversation import alike, normal
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0<"), min_size=1, max_size=30).filter(
@@ -74,7 +74,7 @@ def echoed(messages: list[Message], seed: int) -> list[Message]:
 @given(turns_of_talk, st.integers(0, 10_000))
 def test_an_honest_echo_has_the_same_hash(turns: list[tuple[str, list[Part]]], seed: int) -> None:
     messages = talk(turns)
-    assert conversation("me", messages) == conversation("me", echoed(messages, seed))
+    assert hash_conversation("me", messages) == hash_conversation("me", echoed(messages, seed))
 
 
 @settings(max_examples=100, deadline=None)
@@ -83,7 +83,7 @@ def test_two_callers_never_meet(turns: list[tuple[str, list[Part]]], one: str, t
     if one == two:
         return
     messages = talk(turns)
-    first, second = conversation(one, messages), conversation(two, messages)
+    first, second = hash_conversation(one, messages), hash_conversation(two, messages)
     hashes = [
         {spoken.asked, *(mark for prefix in spoken.prefixes for mark in (prefix.asked, prefix.tip))} for spoken in (first, second)
     ]
@@ -94,9 +94,9 @@ def test_two_callers_never_meet(turns: list[tuple[str, list[Part]]], one: str, t
 @given(turns_of_talk, words, answers)
 def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], question: str, parts: list[Part]) -> None:
     messages = [*talk(turns), user(question)]
-    before = conversation("me", messages)
+    before = hash_conversation("me", messages)
     tip = before.tip(normal(parts))
-    after = conversation("me", [*messages, Message("assistant", parts), user("go on")])
+    after = hash_conversation("me", [*messages, Message("assistant", parts), user("go on")])
     assert (after.prefixes[0].asked, after.prefixes[0].tip) == (before.asked, tip)
 
 
@@ -104,7 +104,7 @@ def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], qu
 @given(turns_of_talk, turns_of_talk)
 def test_other_words_have_another_hash(one: list[tuple[str, list[Part]]], two: list[tuple[str, list[Part]]]) -> None:
     same = [normal(message.parts) for message in talk(one)] == [normal(message.parts) for message in talk(two)]
-    assert (conversation("me", talk(one)).asked == conversation("me", talk(two)).asked) == same
+    assert (hash_conversation("me", talk(one)).asked == hash_conversation("me", talk(two)).asked) == same
 
 
 def test_what_an_edit_is() -> None:
@@ -118,7 +118,7 @@ def test_what_an_edit_is() -> None:
 
 def test_thoughts_in_the_text_do_not_count() -> None:
     plain = [user("a"), assistant("b")]
-    assert conversation("", plain) == conversation("", [user("a"), assistant("<think>\nhm\n</think>\n\nb")])
+    assert hash_conversation("", plain) == hash_conversation("", [user("a"), assistant("<think>\nhm\n</think>\n\nb")])
 
 
 def test_names_of_sessions_in_a_request() -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import text, update
 
 from store.turns import answer, ask, asynchronous, take, user
 from streamglot.errors import RequestError
-from streamglot.store import Store, StoreSettings, prune, schema
+from streamglot.store import Store, StoreSettings, prune_turns, schema
 
 
 @asynchronous
@@ -19,12 +19,12 @@ async def test_what_is_pruned_leaves_the_file(tmp_path: Path) -> None:
     for number in range(20):
         await take(store, ask(user(f"{number}" + "x" * 500_000)), answer("y"), name=f"{number}")
     await store.writer.flush()
-    await prune(store.database)
+    await prune_turns(store.database)
     files = [tmp_path / "store.db", tmp_path / "store.db-wal"]
     before = [file.stat().st_size for file in files]
     assert before[0] > 10_000_000
     assert before[1] == 0
-    assert (await prune(store.database, older_than=-60)).turns == 20
+    assert (await prune_turns(store.database, older_than=-60)).turns == 20
     assert files[0].stat().st_size < 1_000_000
     assert files[1].stat().st_size == 0
     assert (await store.database.fetch(text("PRAGMA freelist_count")))[0][0] == 0
@@ -45,17 +45,17 @@ async def test_what_was_spent_is_not_forgotten(url: str) -> None:
     await store.writer.flush()
     await store.database.execute(update(turns).where(turns.c.caller == "daily").values(started=time.time() - 100_000))
     await store.database.execute(update(turns).where(turns.c.caller != "daily").values(started=time.time() - 90_000))
-    assert (await prune(store.database, older_than=1000)).turns == 4  # out of the period, or for nothing
+    assert (await prune_turns(store.database, older_than=1000)).turns == 4  # out of the period, or for nothing
     for caller in ("daily", "ever"):
         await take(store, ask(user(caller)), answer("x"), caller=caller, cost=2.0)
     await store.writer.flush()
     with pytest.raises(RequestError, match=r"nothing was removed.*'daily', 'ever'.*--forget-spending"):
-        await prune(store.database, older_than=-60)
+        await prune_turns(store.database, older_than=-60)
     oldest = await take(store, ask(user("free")), answer("x"), caller="free")
     await store.writer.flush()
     await store.database.execute(update(turns).where(turns.c.id == oldest.id).values(started=1.0))
     with pytest.raises(RequestError, match=r"1 turns were removed, and no more.*'daily'"):
-        await prune(store.database, most_bytes=0)
+        await prune_turns(store.database, most_bytes=0)
     assert [over.key.name for over in await store.keys.overdrawn()] == ["ever"]
-    assert (await prune(store.database, older_than=-60, forget_spending=True)).turns == 2
+    assert (await prune_turns(store.database, older_than=-60, forget_spending=True)).turns == 2
     await store.close()

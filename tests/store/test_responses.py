@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.errors import RequestError
-from streamglot.store import Filter, Finished, Store, StoreSettings, Wanted, prune, schema
+from streamglot.store import Filter, Finished, Store, StoreSettings, Wanted, prune_turns, schema
 
 
 async def continued(store: Store, response_id: str, name: str = "") -> str:
@@ -39,7 +39,7 @@ async def test_a_response_from_its_start_to_its_withdrawal(url: str) -> None:
         assert await place.responses.find("resp_1", None) is None
         assert await continued(place, "resp_1") == ""
     assert (await store.queries.turn("resp_1")) is not None  # the log keeps it
-    await prune(store.database, older_than=-60.0)
+    await prune_turns(store.database, older_than=-60.0)
     assert (await store.database.fetch(select(func.count()).select_from(schema.withdrawals)))[0][0] == 0
     await store.close()
     await other.close()

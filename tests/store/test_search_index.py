@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text, update
 
 from store.turns import answer, ask, asynchronous, take, user
-from streamglot.store import Filter, Store, StoreSettings, prune, schema
+from streamglot.store import Filter, Store, StoreSettings, prune_turns, schema
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.search import MOST_BEHIND, Indexing
 
@@ -62,7 +62,7 @@ async def test_what_is_pruned_before_it_was_indexed(tmp_path: Path) -> None:
     assert await found(store, "zebra") == 2
     second = await say(store, "zebra three", "zebra four")
     await make_old(store, [first[0], second[0]])
-    assert (await prune(store.database, older_than=3600)).turns == 2
+    assert (await prune_turns(store.database, older_than=3600)).turns == 2
     assert [await found(store, f"zebra {number}") for number in ("one", "two", "three", "four")] == [0, 1, 0, 1]
     await whole(store)
     await store.close()
@@ -75,7 +75,7 @@ async def test_numbers_that_are_given_again(tmp_path: Path) -> None:
     all_of_them = await say(store, "zebra one", "zebra two", "zebra three")
     assert await found(store, "zebra") == 3
     await make_old(store, all_of_them)
-    await prune(store.database, older_than=3600)
+    await prune_turns(store.database, older_than=3600)
     assert await indexed(store) == 0
     await say(store, "quagga")
     assert (await found(store, "zebra"), await found(store, "quagga")) == (0, 1)

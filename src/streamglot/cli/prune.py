@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from ..errors import ConfigError
-from ..store import prune
+from ..store import prune_turns
 from ..store.prune import size as contents_size
 from .amounts import seconds, shown_size, size
 from .library import Library, reading
@@ -25,7 +25,7 @@ def run(older_than: str, larger_than: str, archive: Path | None, forget_spending
 
     async def work(library: Library) -> str:
         try:
-            done = await prune(
+            done = await prune_turns(
                 library.database, older_than=age, most_bytes=most, archive=archive, forget_spending=forget_spending
             )
         except OSError as error:

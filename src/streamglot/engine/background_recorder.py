@@ -56,11 +56,9 @@ class BackgroundRecorder:
         self._writes: list[Future[None]] = []
         self._hurry = threading.Event()
 
-    def recorder(self, request: Request, model: str, request_id: str = "") -> TurnRecorder | None:
-        """The recorder for one request; None where nothing is stored and no earlier state has to be put back."""
+    def recorder(self, request: Request, model: str, request_id: str = "") -> TurnRecorder:
+        """The recorder for one request. Where nothing is stored, it still carries the conversation's state for upstreams."""
         conversation = self._conversation
-        if not self._enabled and not conversation.answers and not conversation.state:
-            return None
         from .recorder import TurnRecorder
 
         turn = _DeferredTurn(self, conversation, request, model, request_id)

@@ -29,21 +29,100 @@ there as ``interrupted`` when its process is gone.
 ``store.keys`` has the callers' keys; ``prune`` removes, and nothing else does.
 """
 
-from .buffer import Chunk, DatabaseBuffer, StreamBuffer
-from .conversation import Conversation, conversation
-from .database import Database, StoreUnavailable
-from .echoes import restore_echoes
-from .export import detail_line, export_jsonl, export_markdown, markdown, summary_line
-from .keys import Overdrawn, Spent, StoredKey, StoredKeys
-from .place import data_directory, default_url
-from .prune import Pruned, prune
-from .queries import Filter, Queries, RawFrame, SessionSummary, TurnDetail, TurnSummary
-from .responses import Responses
-from .sessions import Wanted, chat_session, wanted
-from .store import Store, StoreSettings
-from .turn import ENDINGS, Finished, Session, Started, Turn, is_probe
-from .valkey_buffer import ValkeyBuffer
-from .writer import Report
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .buffer import Chunk, DatabaseBuffer, StreamBuffer
+    from .conversation import Conversation, hash_conversation
+    from .database import Database, StoreUnavailable
+    from .echoes import restore_echoes
+    from .export import detail_line, export_jsonl, export_markdown, markdown, summary_line
+    from .keys import Overdrawn, Spent, StoredKey, StoredKeys
+    from .place import data_directory, default_url
+    from .prune import Pruned, prune_turns
+    from .queries import Filter, Queries, RawFrame, SessionSummary, TurnDetail, TurnSummary
+    from .responses import Responses
+    from .sessions import Wanted, chat_session, wanted
+    from .store import Store, StoreSettings
+    from .turn import ENDINGS, Finished, Session, Started, Turn, is_probe
+    from .valkey_buffer import ValkeyBuffer
+    from .writer import Report
+
+_EXPORTS = {
+    "buffer": (
+        "Chunk",
+        "DatabaseBuffer",
+        "StreamBuffer",
+    ),
+    "conversation": (
+        "Conversation",
+        "hash_conversation",
+    ),
+    "database": (
+        "Database",
+        "StoreUnavailable",
+    ),
+    "echoes": ("restore_echoes",),
+    "export": (
+        "detail_line",
+        "export_jsonl",
+        "export_markdown",
+        "markdown",
+        "summary_line",
+    ),
+    "keys": (
+        "Overdrawn",
+        "Spent",
+        "StoredKey",
+        "StoredKeys",
+    ),
+    "place": (
+        "data_directory",
+        "default_url",
+    ),
+    "prune": (
+        "Pruned",
+        "prune_turns",
+    ),
+    "queries": (
+        "Filter",
+        "Queries",
+        "RawFrame",
+        "SessionSummary",
+        "TurnDetail",
+        "TurnSummary",
+    ),
+    "responses": ("Responses",),
+    "sessions": (
+        "Wanted",
+        "chat_session",
+        "wanted",
+    ),
+    "store": (
+        "Store",
+        "StoreSettings",
+    ),
+    "turn": (
+        "ENDINGS",
+        "Finished",
+        "Session",
+        "Started",
+        "Turn",
+        "is_probe",
+    ),
+    "valkey_buffer": ("ValkeyBuffer",),
+    "writer": ("Report",),
+}
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a module when one of its names is first used: SQLAlchemy takes 0.3 s of CPU, and parts of the store need none of it."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+
 
 __all__ = [
     "ENDINGS",
@@ -75,15 +154,15 @@ __all__ = [
     "ValkeyBuffer",
     "Wanted",
     "chat_session",
-    "conversation",
     "data_directory",
     "default_url",
     "detail_line",
     "export_jsonl",
     "export_markdown",
+    "hash_conversation",
     "is_probe",
     "markdown",
-    "prune",
+    "prune_turns",
     "restore_echoes",
     "summary_line",
     "wanted",

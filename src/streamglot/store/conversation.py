@@ -58,7 +58,7 @@ class Conversation(Struct, frozen=True):
         return _chained(self.asked, b"assistant", run) if run else self.asked
 
 
-def conversation(caller: str, messages: Iterable[Message]) -> Conversation:
+def hash_conversation(caller: str, messages: Iterable[Message]) -> Conversation:
     state = hashlib.blake2b(caller.encode("utf-8", "replace"), digest_size=HASH_BYTES).digest()
     prefixes: list[Prefix] = []
     side, parts = b"", list[Part]()

@@ -42,7 +42,7 @@ class Pruned(Struct, kw_only=True):
     bytes_after: int = 0
 
 
-async def prune(
+async def prune_turns(
     database: Database,
     *,
     older_than: float | None = None,

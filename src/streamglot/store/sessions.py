@@ -23,7 +23,7 @@ from sqlalchemy import case, select
 
 from ..messages import Message, Request
 from . import schema
-from .conversation import ANSWER_BYTES, Conversation, alike, conversation, normal
+from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import EDITED, Match, Recent, Seen
 from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, RETRIEVABLE
@@ -255,5 +255,5 @@ def named(caller: str, name: str) -> str:
 
 async def _conversation(caller: str, request: Request) -> Conversation:
     if weight(request) > LARGE:
-        return await asyncio.to_thread(conversation, caller, request.messages)
-    return conversation(caller, request.messages)
+        return await asyncio.to_thread(hash_conversation, caller, request.messages)
+    return hash_conversation(caller, request.messages)
