@@ -23,7 +23,7 @@ from streamglot.store import (
     summary_line,
 )
 from streamglot.store.export import read_line
-from streamglot.store.prune import size
+from streamglot.store.prune import prune_turns, size
 from streamglot.store.queries import place_of
 
 
