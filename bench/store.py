@@ -14,7 +14,7 @@ from pathlib import Path
 
 from streamglot.messages import Message, Request, Response, ResponseChoice, TextPart, TokenCounts
 from streamglot.store import Filter, Finished, Session, Started, Store, StoreSettings, Wanted
-from streamglot.store.conversation import conversation
+from streamglot.store.conversation import hash_conversation
 
 from .candidates import Candidate, mock, streamglot
 from .gateway import Run
@@ -66,7 +66,7 @@ async def finished_turns(url: str, apart: bool) -> None:
     begin, cpu = time.perf_counter(), time.process_time()
     open_turns = []
     for number, (request, response) in enumerate(work):
-        session = Session(id=f"ses_{number // (HISTORY // 2)}", conversation=conversation("", request.messages))
+        session = Session(id=f"ses_{number // (HISTORY // 2)}", conversation=hash_conversation("", request.messages))
         turn = store.start(session, Started(request=request, dialect="openai_chat", model="model"))
         open_turns.append((turn, response))
         if not apart or number % 1000 == 999:
