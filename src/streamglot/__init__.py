@@ -59,7 +59,7 @@ from .grammar import check
 from .inband import inband, parse_text
 from .limits import Limits
 from .messages import Message, Request, Response, ToolSpec
-from .stages import PerChoice, collect, replay
+from .stages import Collect, PerChoice, Snapshot, collect, messages_of, replay
 
 if TYPE_CHECKING:
     from .client import Client, Running, Stream, run_in_thread
@@ -107,6 +107,7 @@ __all__ = [
     "Choice",
     "Citation",
     "Client",
+    "Collect",
     "ConfigError",
     "Dialect",
     "Echo",
@@ -128,6 +129,7 @@ __all__ = [
     "RequestError",
     "Response",
     "Running",
+    "Snapshot",
     "StepEnd",
     "Stream",
     "StreamEnd",
@@ -156,6 +158,7 @@ __all__ = [
     "collect",
     "dialect",
     "inband",
+    "messages_of",
     "parse_text",
     "reader",
     "replay",

@@ -1,7 +1,9 @@
-"""Events to events, and to what they add up to. Pure, like all above ``policies``."""
+"""Events to events, and to the answer that they add up to. Pure."""
 
 from .collect import Collect, collect
 from .per_choice import PerChoice
 from .replay import replay
+from .snapshot import ChoiceSnapshot, Snapshot
+from .steps import messages_of
 
-__all__ = ["Collect", "PerChoice", "collect", "replay"]
+__all__ = ["ChoiceSnapshot", "Collect", "PerChoice", "Snapshot", "collect", "messages_of", "replay"]
