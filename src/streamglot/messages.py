@@ -126,13 +126,14 @@ class ToolChoice(Struct, omit_defaults=True):
 
 
 class Reasoning(Struct, omit_defaults=True):
-    """How much to think, as a word or as a number of tokens, and whether to show it. Which of the two an upstream takes
-    is its builder's business."""
+    """How much to think, as a word or as a number of tokens, and whether to show it. The builder of an upstream's dialect
+    decides which of the two it sends. ``native`` has the client's own fields for it, for an upstream of the same dialect."""
 
     effort: Effort | None = None
     budget_tokens: int | None = None
     enabled: bool | None = None
     summary: str | None = None
+    native: Echo | None = None
 
 
 class OutputFormat(Struct, omit_defaults=True):

@@ -22,8 +22,8 @@ def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
     return collect(GeminiReader(provider=provider).read_whole(body))
 
 
-def build(response: Response, *, strict: bool = False) -> dict[str, Any]:  # noqa: ARG001  # all dialects take it
-    """Every field is one of the specification, so ``strict`` changes nothing."""
+def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+    """Every field but ``extensions`` is one of the specification."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     body: dict[str, Any] = {"candidates": [_build_candidate(choice) for choice in response.choices]}
@@ -43,6 +43,8 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:  # noq
     for name, value in (("modelVersion", response.model), ("responseId", response.id)):
         if value:
             body[name] = value
+    if response.extensions is not None and not strict:
+        body["extensions"] = response.extensions
     if response.error is not None:
         body.update(error_body(response.error))
     return body
