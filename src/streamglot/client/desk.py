@@ -20,6 +20,7 @@ from ..gateway.opening import Opening, Past
 from ..gateway.record import Record
 from ..gateway.source import Source
 from ..messages import Request
+from ..stages import Stage
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
 from ..upstream.client import Client as Connections
@@ -95,7 +96,7 @@ class Desk:
         return (await self.candidates(model))[0]
 
     def record(self, request: Request) -> Record:
-        return Record(uuid.uuid4().hex, request.dialect, self.clock(), self.routes.named(request.model), request.stream)
+        return Record(self.new_id(), request.dialect, self.clock(), self.routes.named(request.model), request.stream)
 
     async def ask(self, request: Request, record: Record, past: Past | None = None) -> Source:
         """The answer of the first upstream that gives one."""
@@ -103,6 +104,12 @@ class Desk:
         return await Opening(self, request, record, "", {}, past).first_of(candidates)
 
     # --- what an opening asks for
+
+    def new_id(self) -> str:
+        return uuid.uuid4().hex
+
+    def stages(self) -> list[Stage]:
+        return []
 
     def within(self, seconds: float) -> Deadline:
         asyncio.get_running_loop().call_later(seconds + 0.01, lambda: self._deadlines.tick(self.clock()))

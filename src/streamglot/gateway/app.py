@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
+from ..stages import SentenceBuffer, Stage
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
 from ..upstream.client import Client
@@ -294,6 +295,10 @@ class Gateway:
             self._telemetry.note(record, headers, now, time)
         if self.server.log:
             self.say(record.line(now, time))
+
+    def stages(self) -> list[Stage]:
+        """The stages that the configuration adds to every answer."""
+        return [SentenceBuffer()] if self.server.reasoning == "sentence" else []
 
     def new_id(self) -> str:
         """An id that nobody else has: as good as a UUID, and without asking the system each time."""

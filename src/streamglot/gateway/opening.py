@@ -16,6 +16,7 @@ from ..dialects import dialect, faults
 from ..dialects.lenient import loads
 from ..errors import StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
+from ..stages import Stage
 from ..upstream import Answer, Upstream
 from ..upstream.breaker import Breaker
 from ..upstream.client import Client
@@ -31,6 +32,8 @@ FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
 """Refusals that another upstream may not share; so may any server error."""
 LONGEST_PAUSE: Final = 8.0
 """A client that waits for longer than this between two attempts is better told to come again."""
+CALL_PREFIX_CHARS: Final = 24
+"""Characters of a random id that begin the ids of calls: 96 bits never repeat, and some providers take ids of 40 characters."""
 ERROR_BYTES: Final = 2**18
 """The most of an error's body that is read."""
 
@@ -41,6 +44,8 @@ class Switchboard(Protocol):
     client: Client
 
     def clock(self) -> float: ...
+    def new_id(self) -> str: ...
+    def stages(self) -> list[Stage]: ...
     def within(self, seconds: float) -> Deadline: ...
     def upstream_turns(self, upstream: Upstream) -> Turns: ...
     def breaker(self, upstream: Upstream) -> Breaker: ...
@@ -164,7 +169,8 @@ class Opening:
         options = upstream.options
         if self._past is not None:
             asked = self._past.asked(asked, upstream)
-        pipeline = Pipeline(upstream, candidate.model, asked)
+        prefix = f"call_{self._gateway.new_id()[:CALL_PREFIX_CHARS]}"
+        pipeline = Pipeline(upstream, candidate.model, asked, prefix, self._gateway.stages())
         if upstream.base_url.startswith(SCHEME) or not upstream.base_url:
             said = asked.messages[-1].text if asked.messages else ""
             return open_replay(upstream, candidate.model, said), pipeline, []
