@@ -4,13 +4,19 @@ reader(name)       bytes of a dialect in, events out
 writer(name)       events in, bytes of a dialect out
 translate(chunks)  from one dialect to another, live
 collect(events)    the whole answer
+Collect()          the same as the events come, with snapshots of the answer so far
+messages_of(one)   an answer as history for the next request
 Client()           asks upstreams: ``async with`` or ``with``
 run_in_thread()    the same for a loop that must not wait
+
+``Client`` and ``run_in_thread`` need the extra ``client`` and are imported by name: ``from streamglot import *`` gives what
+needs msgspec only. docs/library.md has the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .dialects import DIALECTS, Dialect, dialect
@@ -59,10 +65,13 @@ from .grammar import check
 from .inband import inband, parse_text
 from .limits import Limits
 from .messages import Message, Request, Response, ToolSpec
-from .stages import PerChoice, collect, replay
+from .stages import Collect, PerChoice, Snapshot, collect, messages_of, replay
 
 if TYPE_CHECKING:
-    from .client import Client, Running, Stream, run_in_thread
+    from .client import Client as Client
+    from .client import Running as Running
+    from .client import Stream as Stream
+    from .client import run_in_thread as run_in_thread
     from .upstream import Upstream
 
 __version__ = "0.1.0"
@@ -91,22 +100,27 @@ def translate(chunks: Iterable[bytes], source: str, target: str, **options: Any)
 
 
 _LATER = {"Client": "client", "Running": "client", "Stream": "client", "run_in_thread": "client", "Upstream": "upstream"}
-"""Names that need more than the core does: their rooms are imported when they are asked for."""
+"""Names that need more than the core does: their modules are imported when they are first used."""
+_CLIENT_NEEDS = ("aiohttp", "httptools")
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    try:
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _CLIENT_NEEDS:
+            raise
+        message = f"streamglot.{name} needs {error.name}, which is not installed: pip install 'streamglot[client]'"
+        raise ImportError(message, name=error.name) from None
 
 
 __all__ = [
     "DIALECTS",
     "Choice",
     "Citation",
-    "Client",
+    "Collect",
     "ConfigError",
     "Dialect",
     "Echo",
@@ -127,9 +141,8 @@ __all__ = [
     "Request",
     "RequestError",
     "Response",
-    "Running",
+    "Snapshot",
     "StepEnd",
-    "Stream",
     "StreamEnd",
     "StreamError",
     "StreamStart",
@@ -156,10 +169,10 @@ __all__ = [
     "collect",
     "dialect",
     "inband",
+    "messages_of",
     "parse_text",
     "reader",
     "replay",
-    "run_in_thread",
     "translate",
     "writer",
 ]

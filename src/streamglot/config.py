@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -43,7 +43,8 @@ class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
 class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     """``concurrent``: requests at once, and ``wait``: how many seconds one may wait for its turn. ``keep_alive_seconds``:
     the longest silence towards a client. ``stall_seconds``: how long a client may take nothing of what it is sent.
-    ``origins``: pages that browsers may use the gateway from, beside those of this machine. ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds."""
+    ``origins``: pages that browsers may use the gateway from, beside those of this machine. ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds.
+    ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole."""
 
     host: str = "127.0.0.1"
     port: int = 8484
@@ -62,6 +63,7 @@ class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     log: bool = True
     log_content: bool = False
     redact: list[str] = field(default_factory=list)
+    reasoning: Literal["piece", "sentence"] = "piece"
     cache_bytes: int = 64 * 2**20
     keys: list[Keys] = field(default_factory=list)
 

@@ -1,14 +1,17 @@
-"""The one vocabulary: what any stream says, in the order in which it says it.
+"""The event vocabulary: everything that a stream can say.
 
-A stream is ``StreamStart (block | loose)* (StreamEnd | StreamError)``. A block is a start, deltas and an end, and one
-block is open at a time, so events carry no index: order says it. ``grammar.py`` holds the rule as a table.
+A stream is ``StreamStart (block | loose)* (StreamEnd | StreamError)``. A block is a start, deltas and an end. One block is
+open at a time, so events carry no index: their order is enough. ``grammar.py`` holds this rule as a table.
+
+An answer of several model turns (a tool loop) has a ``StepEnd`` behind each turn but the last. A call that the loop itself
+runs has the kind "server", so that no client runs it again, and its ``ToolResult`` follows it.
 
 Every event is a frozen struct tagged by ``type``; ``encode`` and ``decode`` turn one into a line of JSON and back.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -69,7 +72,8 @@ class ReasoningEnd(_Event, frozen=True, tag="reasoning_end"):
 
 
 class ToolCallStart(_Event, frozen=True, tag="tool_call_start"):
-    """A call of a tool. ``native`` is how the provider's own dialect frames it, for its own writer."""
+    """A call of a tool. A call of the kind "server" is run by the provider or by our own tool loop, never by the client.
+    ``native`` is how the provider's own dialect frames the call, for the writer of that dialect."""
 
     call_id: str
     name: str
@@ -91,7 +95,7 @@ class ToolCallEnd(_Event, frozen=True, tag="tool_call_end"):
 
 
 class ToolResult(_Event, frozen=True, tag="tool_result"):
-    """What a tool answered that our loop, or the provider itself, ran."""
+    """The answer of a tool that our loop, or the provider itself, ran."""
 
     call_id: str
     content: str
@@ -121,14 +125,15 @@ class Media(_Event, frozen=True, tag="media"):
 
 
 class StepEnd(_Event, frozen=True, gc=False, tag="step_end"):
-    """One model turn inside a tool loop is over."""
+    """One model turn of a tool loop is over. The results of its calls stand before it or directly behind it."""
 
     step: int
     reason: StopReason = "tool_calls"
 
 
 class Usage(_Event, frozen=True, tag="usage"):
-    """Running totals: the last one counts. Input includes what came from a cache, output includes reasoning."""
+    """Running totals of one model turn: the last event before its ``StepEnd`` counts, and the turns of an answer are added.
+    Input includes what came from a cache, output includes reasoning."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -136,6 +141,28 @@ class Usage(_Event, frozen=True, tag="usage"):
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
     raw: dict[str, Any] | None = None
+
+    def plus(self, other: Usage) -> Usage:
+        """The usage of two model turns together. ``raw`` is None, because it describes one of them only."""
+        if self == _NO_USAGE:
+            return other
+        if other == _NO_USAGE:
+            return self
+        return Usage(
+            _sum(self.input_tokens, other.input_tokens),
+            _sum(self.output_tokens, other.output_tokens),
+            _sum(self.cached_tokens, other.cached_tokens),
+            _sum(self.cache_write_tokens, other.cache_write_tokens),
+            _sum(self.reasoning_tokens, other.reasoning_tokens),
+        )
+
+
+_NO_USAGE: Final = Usage()
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    """None is a count that nobody gave."""
+    return second if first is None else first if second is None else first + second
 
 
 class KeepAlive(_Event, frozen=True, gc=False, tag="keep_alive"):

@@ -126,13 +126,14 @@ class ToolChoice(Struct, omit_defaults=True):
 
 
 class Reasoning(Struct, omit_defaults=True):
-    """How much to think, as a word or as a number of tokens, and whether to show it. Which of the two an upstream takes
-    is its builder's business."""
+    """How much to think, as a word or as a number of tokens, and whether to show it. The builder of an upstream's dialect
+    decides which of the two it sends. ``native`` has the client's own fields for it, for an upstream of the same dialect."""
 
     effort: Effort | None = None
     budget_tokens: int | None = None
     enabled: bool | None = None
     summary: str | None = None
+    native: Echo | None = None
 
 
 class OutputFormat(Struct, omit_defaults=True):
@@ -192,7 +193,7 @@ class Built(Struct):
 
 
 class TokenCounts(Struct):
-    """The last word on usage, with the rules of the Usage event."""
+    """The usage of a whole answer, or of one of its steps. The fields are those of the ``Usage`` event."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -202,8 +203,20 @@ class TokenCounts(Struct):
     raw: dict[str, Any] | None = None
 
 
+class Step(Struct, omit_defaults=True):
+    """One model turn of an answer that took several. ``end`` is an index into the parts of the choice: the step has the
+    parts before it that no earlier step has. ``number`` and ``reason`` are those of its ``StepEnd``; ``reason`` is None for a
+    last step that the end of the stream ended. ``usage`` is that of this step alone; only steps of choice 0 have it."""
+
+    end: int
+    number: int = 0
+    reason: StopReason | None = None
+    usage: TokenCounts = field(default_factory=TokenCounts)
+
+
 class ResponseChoice(Struct):
-    """``extras`` are what one dialect said of this choice; those of the first stand in the response, with what is said of all."""
+    """One answer. ``parts`` are those of all its steps, in order; ``steps`` is empty for an answer of one model turn.
+    ``extras`` are what one dialect said of this choice; those of choice 0 stand in the response."""
 
     index: int
     parts: list[Part] = field(default_factory=list)
@@ -211,6 +224,7 @@ class ResponseChoice(Struct):
     raw_stop_reason: str | None = None
     stop_sequence: str | None = None
     extras: list[Extra] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -218,7 +232,9 @@ class ResponseChoice(Struct):
 
 
 class Response(Struct):
-    """What a stream added up to. With an ``error``, the parts are what came before it."""
+    """The answer that a stream added up to. With an ``error``, the parts are those that came before it. ``usage`` is the sum
+    over all steps. ``extensions`` are the pieces of reasoning and calls as they came, where they were asked for
+    (docs/library.md)."""
 
     id: str = ""
     model: str = ""

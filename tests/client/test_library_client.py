@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,18 @@ from streamglot import (
     ConfigError,
     Message,
     Request,
+    RequestError,
     StreamEnd,
     StreamError,
     TextDelta,
+    ToolSpec,
     Upstream,
     UpstreamError,
     UpstreamTimeout,
     check,
     collect,
 )
-from streamglot.messages import TextPart
+from streamglot.messages import OutputFormat, Reasoning, TextPart, ToolChoice
 from streamglot.upstream import Timeouts
 from waiting import PATIENCE
 
@@ -62,6 +65,58 @@ def test_many_at_once(tmp_path: Path) -> None:
             return await asyncio.gather(*(one() for _ in range(20)))
 
     assert asyncio.run(ask()) == ["la " * 20] * 20
+
+
+TIDES = {"name": "tides", "parameters": {"type": "object", "properties": {"port": {"type": "string"}}}}
+SPEC = ToolSpec("tides", parameters={"type": "object", "properties": {"port": {"type": "string"}}})
+ASKED: dict[str, Any] = {"role": "user", "content": "hi"}
+
+
+def made(**fields: Any) -> Request:
+    """The request that a client makes of these fields."""
+    with Client(upstreams=[Upstream(name="one", base_url="http://127.0.0.1:9/v1")]) as client:
+        return client.stream(model="m", **fields).request
+
+
+@pytest.mark.parametrize("messages", ["hi", [Message("user", [TextPart("hi")])], [ASKED]])
+@pytest.mark.parametrize("tools", [[{"type": "function", "function": TIDES}], [SPEC]])
+def test_tools_of_a_dialect_and_of_ours_go_with_any_messages(messages: Any, tools: Any) -> None:
+    request = made(messages=messages, tools=tools, tool_choice="required", max_tokens=3)
+    assert (request.tools, request.max_tokens) == ([SPEC], 3)
+    assert request.tool_choice == ToolChoice("required")
+    assert [(message.role, message.text) for message in request.messages] == [("user", "hi")]
+
+
+def test_tools_of_both_kinds_keep_their_order() -> None:
+    other = ToolSpec("clock")
+    request = made(messages="hi", tools=[other, {"type": "function", "function": TIDES}, other])
+    assert request.tools == [other, SPEC, other]
+    assert made(messages="hi", tools=None, tool_choice=ToolChoice("none")).tools == []
+
+
+def test_tools_in_the_form_of_a_named_dialect() -> None:
+    tool = {"name": "tides", "input_schema": TIDES["parameters"]}
+    for messages in ("hi", [ASKED], [Message("user", [TextPart("hi")])]):
+        request = made(messages=messages, dialect="anthropic", tools=[tool], max_tokens=9, tool_choice=ToolChoice("required"))
+        assert (request.tools, request.max_tokens) == ([SPEC], 9)
+        assert (request.tool_choice, request.dialect) == (ToolChoice("required"), "anthropic")
+        assert [message.text for message in request.messages] == ["hi"]
+
+
+def test_messages_of_both_kinds_keep_their_order() -> None:
+    answered = Message("assistant", [TextPart("yes")])
+    request = made(messages=[ASKED, answered, {"role": "user", "content": "and?"}, ASKED], reasoning=Reasoning("low"))
+    assert [message.text for message in request.messages] == ["hi", "yes", "and?", "hi"]
+    assert request.reasoning == Reasoning("low")
+
+
+def test_a_value_that_no_dialect_knows_is_refused() -> None:
+    assert made(messages="hi", reasoning={"effort": "high"}).reasoning == Reasoning("high")
+    assert made(messages="hi", output=OutputFormat("json_object")).output == OutputFormat("json_object")
+    with pytest.raises(TypeError, match="output must be of the type OutputFormat, not"):
+        made(messages="hi", output={"type": "json_object"})
+    with pytest.raises(RequestError, match=r"tools\[0\]"):
+        made(messages="hi", tools=["tides"])
 
 
 def test_requests_in_every_form() -> None:

@@ -40,6 +40,7 @@ from streamglot.messages import (
     RefusalPart,
     Response,
     ResponseChoice,
+    Step,
     TextPart,
     TokenCounts,
     ToolCallPart,
@@ -100,7 +101,16 @@ def test_a_stream_adds_up() -> None:
         "r",
         "m",
         7,
-        [ResponseChoice(0, PARTS, "tool_calls", "tool_use", "##")],
+        [
+            ResponseChoice(
+                0,
+                PARTS,
+                "tool_calls",
+                "tool_use",
+                "##",
+                steps=[Step(5, 1, "tool_calls"), Step(7, usage=TokenCounts(1, 2, 3, 4, 5, {"raw": 1}))],
+            )
+        ],
         TokenCounts(1, 2, 3, 4, 5, {"raw": 1}),
         extras=[Extra("openai_chat", {"k": 1})],
     )
@@ -122,6 +132,7 @@ def test_the_answer_as_json() -> None:
 def test_extensions_note_every_piece() -> None:
     assert collect(STREAM, extensions=True).extensions == {
         "reasoning_chunks": ["h", "m"],
+        "reasoning_summaries": [],
         "tool_call_chunks": [
             {"type": "start", "tool_call_id": "a", "tool_name": "f"},
             {"type": "args", "tool_call_id": "a", "delta": '{"x":'},
@@ -129,6 +140,22 @@ def test_extensions_note_every_piece() -> None:
             {"type": "end", "tool_call_id": "a"},
         ],
     }
+
+
+def test_extensions_have_each_summary_whole() -> None:
+    summary: list[Event] = [ReasoningStart(summary=True), ReasoningDelta("so"), ReasoningDelta(" it is"), ReasoningEnd(ECHO)]
+    hidden: list[Event] = [ReasoningStart(summary=True), ReasoningEnd(ECHO, redacted=True)]
+    extensions = collect([*STREAM[:6], *summary, *hidden, StreamEnd()], extensions=True).extensions
+    assert extensions is not None
+    assert extensions["reasoning_summaries"] == ["so it is"]
+    assert extensions["reasoning_chunks"] == ["h", "m", "so", " it is"]
+
+
+def test_extensions_end_no_call_that_broke_off() -> None:
+    for end in ([], [ToolCallEnd(complete=False)]):
+        extensions = collect([StreamStart(), ToolCallStart("a", "f"), ToolCallDelta("{"), *end], extensions=True).extensions
+        assert extensions is not None
+        assert [chunk["type"] for chunk in extensions["tool_call_chunks"]] == ["start", "args"]
 
 
 def test_what_is_open_when_the_events_stop_is_kept_and_marked() -> None:

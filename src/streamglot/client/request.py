@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import Any, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ..dialects import dialect
-from ..messages import Message, Request, TextPart
+from ..errors import excerpt
+from ..messages import Message, OutputFormat, Reasoning, Request, TextPart, ToolChoice, ToolSpec
 from ..upstream import Upstream
 
 DIALECT = Upstream().dialect
 """The dialect in which requests are written unless another is named: the one that an upstream speaks unless told."""
 FIELDS = frozenset(Request.__struct_fields__)
+OBJECTS: Final[dict[str, type[Struct]]] = {
+    "tools": ToolSpec,
+    "tool_choice": ToolChoice,
+    "reasoning": Reasoning,
+    "output": OutputFormat,
+}
+"""Fields that may hold objects of ours, or values in the form of a dialect."""
+
+_Parse = Callable[[dict[str, Any]], Request]
+_Messages = list[Message | dict[str, Any]]
 
 
 def make_request(
@@ -24,21 +36,52 @@ def make_request(
     written_in: str,
     fields: dict[str, Any],
 ) -> Request:
-    """``messages`` may be one text. With dicts, they and the other fields are read as a body of the dialect ``written_in``."""
+    """``messages`` may be one text. Where a dialect is named, or where a message is a dict, the fields are those of the dialect
+    ``written_in``; otherwise they are those of a Request. Messages, tools and other objects of ours may stand among them."""
     if request is not None:
         return structs.replace(request, stream=True)
-    if isinstance(messages, str):
-        messages = [Message("user", [TextPart(messages)])]
-    listed = list(messages)
+    listed: _Messages = [Message("user", [TextPart(messages)])] if isinstance(messages, str) else list(messages)
+    parse = dialect(written_in or DIALECT).parse_request
     ours = [message for message in listed if isinstance(message, Message)]
-    if ours and len(ours) == len(listed):
+    if written_in or not ours or len(ours) < len(listed):
+        made = _of_dialect(parse, model, listed, fields)
+    else:
         unknown = set(fields) - FIELDS
         if unknown:
-            raise TypeError(f"a request has no {', '.join(sorted(unknown))}")
-        made = Request(model=model, messages=ours, **fields)
-    else:
-        made = dialect(written_in or DIALECT).parse_request({"model": model, "messages": listed, **fields})
+            raise TypeError(f"a request has no {', '.join(sorted(unknown))}; for a field of a dialect, name it with `dialect`")
+        made = Request(model=model, messages=ours, **{name: _object(name, value, parse) for name, value in fields.items()})
     if system:
         made.messages = [Message("system", [TextPart(system)]), *made.messages]
     made.stream = True
     return made
+
+
+def _of_dialect(parse: _Parse, model: str, messages: _Messages, fields: dict[str, Any]) -> Request:
+    ours = {name: _object(name, value, parse) for name, value in fields.items() if _has_ours(name, value)}
+    body = {"model": model, **{name: value for name, value in fields.items() if name not in ours}}
+    if any(isinstance(message, Message) for message in messages):
+        made = parse({**body, "messages": []})
+        for _, run in groupby(messages, type):
+            some = list(run)
+            made.messages += [one for one in some if isinstance(one, Message)] or parse({"messages": some}).messages
+    else:
+        made = parse({**body, "messages": messages})
+    return structs.replace(made, **ours)
+
+
+def _has_ours(name: str, value: Any) -> bool:
+    kind = OBJECTS.get(name)
+    return kind is not None and any(isinstance(one, kind) for one in (value if isinstance(value, list) else [value]))
+
+
+def _object(name: str, value: Any, parse: _Parse) -> Any:
+    """A field of a Request, of an object of ours or of a value in the form of the dialect."""
+    kind = OBJECTS.get(name)
+    if name == "tools":
+        return [spec for tool in value or () for spec in ([tool] if isinstance(tool, ToolSpec) else parse({name: [tool]}).tools)]
+    if kind is None or value is None or isinstance(value, kind):
+        return value
+    parsed = getattr(parse({name: value}), name)
+    if parsed is None:
+        raise TypeError(f"{name} must be of the type {kind.__name__}, not {excerpt(value)}")
+    return parsed

@@ -28,14 +28,17 @@ _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Reader:
-    """A box from bytes to events. ``provider`` tags the opaque state that must go back to whoever sent it."""
+    """A box from bytes to events. ``provider`` tags the opaque state that must go back to whoever sent it. ``call_prefix``
+    begins the ids of calls that the upstream gave none: pass one that is unique in the conversation. Without it, the prefix
+    is made from the id of the answer, which some upstreams repeat."""
 
     dialect: ClassVar[str]
     framing: ClassVar[type[Framing]] = Sse
 
-    def __init__(self, *, provider: str | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, *, provider: str | None = None, limits: Limits = DEFAULT_LIMITS, call_prefix: str = "") -> None:
         self.provider = provider or self.dialect
         self.limits = limits
+        self._given_prefix = call_prefix
         self.started = False
         self._out: list[Event] = []
         self._blocks: dict[int, Blocks] = {}
@@ -46,7 +49,7 @@ class Reader:
         self._done = False
         self._closing = False
         self._lone_surrogates = False
-        self._call_prefix = "call"
+        self._call_prefix = call_prefix or "call"
         self._stray: bytes | None = None
 
     # --- the box
@@ -145,8 +148,13 @@ class Reader:
     def start(self, id: str = "", model: str = "", created: int = 0) -> None:
         if not self.started:
             self.started = True
-            self._call_prefix = f"call_{_NO_ID.sub('', id)[-24:]}" if id else "call"
+            self.name_calls(_NO_ID.sub("", id)[-24:])
             self.emit(StreamStart(id, model, created))
+
+    def name_calls(self, answer: str) -> None:
+        """What sets the calls of this answer apart from those of others, where no ``call_prefix`` was given."""
+        if answer and not self._given_prefix:
+            self._call_prefix = f"call_{answer}"
 
     def emit(self, event: BareEvent, choice: int = 0) -> None:
         if self._lone_surrogates:

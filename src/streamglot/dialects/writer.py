@@ -1,29 +1,72 @@
-"""What all writers share: one rule for each kind of event, what could not be said is counted, an end is always written.
+"""The base of all writers: one rule for each kind of event. It counts what a dialect cannot say and always writes an end.
 
 A dialect's writer fills ``rules`` with a method for each event that its wire can say; the others count as lost. It appends
 bytes to ``self.pieces``; the events of one ``feed`` leave as one piece of bytes.
+
+Events that begin without a ``StreamStart`` get one. A delta outside of its block is refused with a ``GrammarError``: what a
+writer would write for it is no valid stream.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
-from ..errors import UpstreamTruncated
-from ..events import Choice, Event, StreamEnd, StreamError, StreamStart, Usage
+from ..errors import GrammarError, UpstreamTruncated, excerpt
+from ..events import (
+    Choice,
+    Event,
+    KeepAlive,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    Usage,
+)
 
 encode = msgspec.json.Encoder().encode
 """Any value to JSON: the one encoder of all writers."""
+_DELTA_OF: Final[dict[type, type]] = {TextStart: TextDelta, ReasoningStart: ReasoningDelta, ToolCallStart: ToolCallDelta}
+_START_OF: Final = {delta: start for start, delta in _DELTA_OF.items()}
+_ENDS: Final = frozenset((TextEnd, ReasoningEnd, ToolCallEnd))
+_BEFORE_START: Final = frozenset((KeepAlive, StreamError))
+"""What may come before the start of a stream."""
+
+
+class StepBreak:
+    """Tells a writer that joins all text of an answer where the text of one model turn must be kept apart from the next."""
+
+    def __init__(self) -> None:
+        self._said = False
+        self._step_over = False
+
+    def end_step(self, _event: StepEnd) -> None:
+        self._step_over = self._said
+
+    def due(self) -> bool:
+        """A text begins: is it the first of its step, with text in a step before it?"""
+        due, self._step_over, self._said = self._step_over, False, True
+        return due
 
 
 class Writer:
     """The mirror of a reader: events in, bytes out.
 
     ``strict`` writes the fields of the dialect's own specification only. ``id``, ``model`` and ``created`` stand in where
-    the events do not say them. ``lost`` counts what this dialect has no word for, by the name of the event.
+    the events do not say them. ``lost`` counts what this dialect has no word for, by the name of the event. ``usage`` is
+    the sum over the steps so far.
     """
 
     dialect: ClassVar[str]
@@ -38,6 +81,9 @@ class Writer:
         self.model = model
         self.created = created
         self.usage: Usage | None = None
+        self._usage_before: Usage | None = None
+        self._start_seen = False
+        self._open_delta: type | None = None
         self.lost: Counter[str] = Counter()
         self.pieces: list[bytes] = []
         self.started = False
@@ -47,11 +93,15 @@ class Writer:
     # --- the box
 
     def feed(self, events: Iterable[Event]) -> bytes:
-        rules = self._rules
+        """The bytes of these events."""
+        rules, delta = self._rules, self._open_delta
         for event in events:
             if self.done:
                 break
-            rule = rules.get(type(event))
+            kind = type(event)
+            if kind is not delta:  # as few are
+                delta = self._check(event)
+            rule = rules.get(kind)
             if rule is None:
                 self.lose(event)
             else:
@@ -101,11 +151,30 @@ class Writer:
             self.write_error(event)
 
     def keep_usage(self, event: Usage) -> None:
-        self.usage = event
+        self.usage = event if self._usage_before is None else self._usage_before.plus(event)
+
+    def end_step(self, _event: StepEnd) -> None:
+        """A model turn is over: the usage of the next one is added to that of all before it."""
+        self._usage_before = self.usage
 
     def lose(self, event: Event) -> None:
         name = type(event.event if isinstance(event, Choice) else event).__name__
         self.lost[name] += 1
+
+    def _check(self, event: Event) -> type | None:
+        """Follows the blocks. Returns the delta that the open block takes, which is then written without a check."""
+        kind = type(event)
+        if kind in _DELTA_OF:
+            self._open_delta = _DELTA_OF[kind]
+        elif kind in _ENDS:
+            self._open_delta = None
+        elif kind in _START_OF:
+            raise GrammarError(f"{excerpt(event)} came outside of its block: feed {_START_OF[kind].__name__} before it")
+        if not self._start_seen and kind not in _BEFORE_START:
+            self._start_seen = True
+            if kind is not StreamStart:
+                self._rules[StreamStart](StreamStart())
+        return self._open_delta
 
     def _taken(self) -> bytes:
         taken = b"".join(self.pieces)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import cast
 
 from ..dialects import dialect
 from ..errors import Unsupported
 from ..events import Event
 from ..inband import Format, as_prompt, find_format, inband
 from ..messages import Request
-from ..stages import PerChoice
+from ..stages import PerChoice, Stage, UniqueCallIds
 from ..upstream import Upstream
 
 MODELS = 1024
 """Models whose format is remembered: finding it means to compare the name with every pattern."""
+
+TAGS_ALONE = "think_generic"
+"""The notation for a model that no profile knows, whose client switches thinking on: reasoning between tags, and no calls."""
 
 
 @lru_cache(MODELS)
@@ -31,45 +35,72 @@ def thinking_of(request: Request, dialect: str) -> bool | None:
     for word in ("enable_thinking", "thinking"):
         if isinstance(template, dict) and isinstance(template.get(word), bool):
             return bool(template[word])
+    if _thinking_is_switched_on(request, dialect):
+        return True
     wish = request.reasoning
     off = wish is not None and (wish.enabled is False or wish.effort == "none" or wish.budget_tokens == 0)
     return False if off else None
 
 
+def _thinking_is_switched_on(request: Request, dialect: str) -> bool:
+    """Does the client say ``thinking: true``, and does the upstream get it as it is?"""
+    own = request.reasoning.native if request.reasoning is not None else None
+    return own is not None and own.provider == dialect and own.data.get("thinking") is True
+
+
 class Pipeline:
-    """``inband = "auto"`` trusts a server that says it parsed already: it starts no reasoning without its opening tag and
+    """The reader, the in-band parser, and unique call ids. ``call_prefix`` is unique to this exchange.
+
+    ``inband = "auto"`` trusts a server that says it parsed already: it starts no reasoning without its opening tag and
     looks for calls only where tools were declared. A format that is named is taken at its word."""
 
-    def __init__(self, upstream: Upstream, model: str, request: Request) -> None:
-        self._reader = dialect(upstream.dialect).reader(provider=upstream.name)
+    def __init__(self, upstream: Upstream, model: str, request: Request, call_prefix: str = "call") -> None:
+        self._reader = dialect(upstream.dialect).reader(provider=upstream.name, call_prefix=call_prefix)
         self._box: PerChoice | None = None
-        found = format_of(upstream.inband, model)
+        found, guessed = format_of(upstream.inband, model), upstream.inband == "auto"
+        if found is None and guessed and _thinking_is_switched_on(request, upstream.dialect):
+            found = format_of(TAGS_ALONE, "")
+        calls = bool(request.tools) or not guessed
+        ids = UniqueCallIds(call_prefix)
+        ids.request(request)
+        self._stages: list[Stage] = [ids] if calls or ids.taken else []
         if found is not None:
-            guessed = upstream.inband == "auto"
             self._box = PerChoice(
                 lambda: inband(
                     found,
                     tools=request.tools or None,
                     starts_in_reasoning=False if guessed else None,
                     thinking=thinking_of(request, upstream.dialect),
-                    calls=bool(request.tools) or not guessed,
+                    calls=calls,
+                    call_prefix=call_prefix,
                 )
             )
 
     def feed(self, chunk: bytes) -> list[Event]:
         events = self._reader.feed(chunk)
-        return events if self._box is None else self._through(events, self._box)
+        if self._box is not None:
+            events = self._through(events, self._box)
+        return self._staged(events) if self._stages else events
 
     def close(self) -> list[Event]:
-        events = self._reader.close()
-        return events if self._box is None else [*self._through(events, self._box), *self._box.close()]
+        return self._ended(self._reader.close())
 
     def stop(self) -> list[Event]:
-        events = self._reader.stop()
-        return events if self._box is None else [*self._through(events, self._box), *self._box.close()]
+        return self._ended(self._reader.stop())
+
+    def _ended(self, events: list[Event]) -> list[Event]:
+        if self._box is not None:
+            events = [*self._through(events, self._box), *self._box.close()]
+        return self._staged(events)
 
     def _through(self, events: list[Event], box: PerChoice) -> list[Event]:
         return [given for event in events for given in box.feed(event)]
+
+    def _staged(self, events: list[Event]) -> list[Event]:
+        for stage in self._stages:
+            if events:
+                events = cast("list[Event]", stage.feed(events))  # these stages ask no questions
+        return events
 
 
 def in_words(upstream: Upstream, request: Request) -> Request:

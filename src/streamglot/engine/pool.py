@@ -9,7 +9,6 @@ import asyncio
 import os
 import random
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -79,6 +78,7 @@ class UpstreamPool:
         self._serving = serving
         self._local: LocalServer | None = None
         self._deadlines = Deadlines(self.clock)
+        self._random = random.Random()
         self._breakers: dict[str, Breaker] = {}
         self._limits: dict[str, ConcurrencyLimit] = {}
 
@@ -170,10 +170,14 @@ class UpstreamPool:
             f"or name the model {REPLAY!r}, which repeats what it is told"
         )
 
+    def new_id(self) -> str:
+        """A random id, as unique as a UUID and cheaper."""
+        return f"{self._random.getrandbits(128):032x}"
+
     def record(self, request: Request, request_id: str = "") -> ExchangeRecord:
         """The record of a new exchange."""
         model = self.routes.named(request.model)
-        return ExchangeRecord(request_id or uuid.uuid4().hex, request.dialect, self.clock(), model, request.stream)
+        return ExchangeRecord(request_id or self.new_id(), request.dialect, self.clock(), model, request.stream)
 
     async def ask(
         self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough

@@ -2,20 +2,25 @@
 
 1. The in-band parser, where the model writes calls and reasoning into its text. It belongs to the upstream that answers, so
    ``pipeline.py`` builds it beside the reader.
-2. Stages of the configuration (``engine.stages``).
+2. The buffer that gives reasoning by the sentence (``server.reasoning``).
+3. Stages of the configuration (``engine.stages``).
 """
 
 from __future__ import annotations
 
 from ..config import Config
 from ..plugins import load_object
+from ..stages import SentenceBuffer
 from ..stages.stage import Stage, StageFactory
 from .observer import Observer
 
 
 def build_stages(config: Config) -> list[StageFactory]:
     """The factories of all stages behind the in-band parser, in order."""
-    return [_factory(reference) for reference in config.engine.stages]
+    stages: list[StageFactory] = []
+    if config.server.reasoning == "sentence":
+        stages.append(lambda _context: SentenceBuffer())
+    return [*stages, *(_factory(reference) for reference in config.engine.stages)]
 
 
 def build_observers(config: Config) -> list[Observer]:

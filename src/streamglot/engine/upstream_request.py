@@ -32,6 +32,8 @@ FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
 """Refusals that another upstream may not share; so may any server error."""
 LONGEST_PAUSE: Final = 8.0
 """A client that waits for longer than this between two attempts is better told to come again."""
+CALL_PREFIX_CHARS: Final = 24
+"""Characters of a random id that begin the ids of calls: 96 bits never repeat, and some providers take ids of 40 characters."""
 ERROR_BYTES: Final = 2**18
 """The most of an error's body that is read."""
 
@@ -141,7 +143,8 @@ class UpstreamRequest:
         options = upstream.options
         if self._conversation is not None:
             asked = self._conversation.prepare(asked, upstream)
-        pipeline = Pipeline(upstream, candidate.model, asked)
+        prefix = f"call_{self._pool.new_id()[:CALL_PREFIX_CHARS]}"
+        pipeline = Pipeline(upstream, candidate.model, asked, prefix)
         if upstream.base_url.startswith(SCHEME) or not upstream.base_url:
             said = asked.messages[-1].text if asked.messages else ""
             return open_replay(upstream, candidate.model, said), pipeline, []

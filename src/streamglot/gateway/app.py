@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -52,8 +51,8 @@ class Gateway:
         self._environment = os.environ if environment is None else environment
         self.pool = UpstreamPool(loaded, environment=self._environment, serving=True, log=self.say)
         self.metrics = Metrics()
-        self._chance = random.Random()
         self.within = self.pool.within
+        self.new_id = self.pool.new_id
         self.stopping = False
         self._live: set[RequestHandler] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -251,10 +250,6 @@ class Gateway:
         if caller is not None:
             own.append(UsageMeter(caller))
         return [*own, *self._observers]
-
-    def new_id(self) -> str:
-        """An id that nobody else has: as good as a UUID, and without asking the system each time."""
-        return f"{self._chance.getrandbits(128):032x}"
 
     def say_fault(self, request_id: str, error: Exception) -> None:
         """A fault of our own, with the place in the code."""

@@ -38,6 +38,8 @@ def retention_options(
         found.keep = call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
     if isinstance(rest.get("session_id"), str):
         del rest["session_id"]  # a name for us: APIs that do not know the field refuse it
+    if isinstance(rest.get("extensions"), bool):
+        del rest["extensions"]  # a flag for us, for the same reason
     if endpoint.retrievable:
         fields = Fields(rest)
         found.background = fields.take("background", bool, False)

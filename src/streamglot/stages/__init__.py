@@ -1,7 +1,23 @@
-"""Events to events, and to what they add up to. Pure, like all above ``policies``."""
+"""Events to events, and to the answer that they add up to. Pure."""
 
+from .call_ids import UniqueCallIds
 from .collect import Collect, collect
 from .per_choice import PerChoice
 from .replay import replay
+from .sentences import SentenceBuffer
+from .snapshot import ChoiceSnapshot, Snapshot
+from .stage import Stage
+from .steps import messages_of
 
-__all__ = ["Collect", "PerChoice", "collect", "replay"]
+__all__ = [
+    "ChoiceSnapshot",
+    "Collect",
+    "PerChoice",
+    "SentenceBuffer",
+    "Snapshot",
+    "Stage",
+    "UniqueCallIds",
+    "collect",
+    "messages_of",
+    "replay",
+]

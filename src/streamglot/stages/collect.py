@@ -15,6 +15,7 @@ from ..events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
+    StepEnd,
     StreamEnd,
     StreamError,
     StreamStart,
@@ -27,26 +28,26 @@ from ..events import (
     ToolResult,
     Usage,
 )
-from ..messages import (
-    MediaPart,
-    Part,
-    ReasoningPart,
-    RefusalPart,
-    Response,
-    ResponseChoice,
-    TextPart,
-    TokenCounts,
-    ToolCallPart,
-    ToolResultPart,
-)
+from ..messages import MediaPart, Response, ResponseChoice, Step, TextPart, TokenCounts, ToolResultPart
+from .snapshot import BlockStart, ChoiceSnapshot, Medium, Snapshot, add_last_step, counts_of, finished_part
+
+_Extensions = dict[str, list[Any]]
 
 
 class Collect:
-    """``extensions``: also note every piece of reasoning and of tool calls as it came."""
+    """Adds events up: ``feed`` or ``feed_all`` takes them, ``close`` gives the Response, ``snapshot`` shows what there is
+    so far. ``extensions``: also keep every piece of reasoning and of tool calls as it came (docs/library.md)."""
 
     def __init__(self, *, extensions: bool = False) -> None:
-        self.response = Response(extensions={"reasoning_chunks": [], "tool_call_chunks": []} if extensions else None)
+        self.response = Response()
+        self._extensions: _Extensions | None = None
+        if extensions:
+            self._extensions = {"reasoning_chunks": [], "reasoning_summaries": [], "tool_call_chunks": []}
         self._choices: dict[int, _ChoiceParts] = {}
+        self._usage = Usage()
+        """That of the step under way."""
+        self._usage_before = Usage()
+        """That of all steps before it."""
 
     def feed(self, event: Event) -> list[Response]:
         self.feed_all((event,))
@@ -54,7 +55,7 @@ class Collect:
 
     def feed_all(self, events: Iterable[Event]) -> None:
         """The events of one read."""
-        response, first = self.response, self._choices.get(0)
+        first = self._choices.get(0)
         for event in events:
             if type(event) is TextDelta and first is not None:  # as nearly all are
                 first.pieces.append(event.text)
@@ -65,52 +66,138 @@ class Collect:
                     first = self._choice(0)
                 rule(first, event)
             elif type(event) is Choice:
-                rule = _OF_ANOTHER.get(type(event.event))
-                if rule is not None:
-                    rule(self._choice(event.index), event.event)
+                self._of_another(event)
             elif type(event) in _OF_ALL:
-                _OF_ALL[type(event)](response, event)
+                _OF_ALL[type(event)](self, event)
+                first = self._choices.get(0)
 
     def close(self) -> list[Response]:
-        for choice in self._choices.values():
-            choice.close()
-        self.response.choices = [self._choices[index].choice for index in sorted(self._choices)]
-        return [self.response]
+        """The whole answer. A block that is still open is kept as it is; a call in it is marked as incomplete."""
+        response = self.response
+        for index, choice in self._choices.items():
+            choice.close(TokenCounts() if index else counts_of(self._usage))
+        response.choices = [self._choices[index].choice for index in sorted(self._choices)]
+        response.usage = counts_of(self._usage_before.plus(self._usage))
+        response.extensions = self._extensions
+        return [response]
+
+    def snapshot(self) -> Snapshot:
+        """What has been collected so far. Taking a snapshot costs a few steps for each choice and for each medium that comes
+        in pieces, and nothing for the length of the answer, so it may be taken after every event. The text is joined when
+        it is read from the snapshot, which costs its length."""
+        response, extensions = self.response, self._extensions
+        return Snapshot(
+            response.id,
+            response.model,
+            response.created,
+            [self._choices[index].snapshot() for index in sorted(self._choices)],
+            counts_of(self._usage_before.plus(self._usage)),
+            response.error,
+            counts_of(self._usage),
+            response.extras,
+            len(response.extras),
+            None if extensions is None else [(name, entries, len(entries)) for name, entries in extensions.items()],
+        )
 
     def _choice(self, index: int) -> _ChoiceParts:
         if index not in self._choices:
-            self._choices[index] = _ChoiceParts(index, self.response)
+            self._choices[index] = _ChoiceParts(index, self._extensions)
         return self._choices[index]
+
+    def _of_another(self, wrapped: Choice) -> None:
+        """An event of a choice above 0."""
+        event = wrapped.event
+        if type(event) is StepEnd:
+            if wrapped.index in self._choices:
+                self._choices[wrapped.index].end_step(event, TokenCounts())
+            return
+        rule = _OF_ANOTHER.get(type(event))
+        if rule is not None:
+            rule(self._choice(wrapped.index), event)
+
+    # --- events of the whole answer
+
+    def _start(self, event: StreamStart) -> None:
+        response = self.response
+        response.id, response.model, response.created = event.id, event.model, event.created
+
+    def _count(self, event: Usage) -> None:
+        self._usage = event
+
+    def _end_step(self, event: StepEnd) -> None:
+        self._choice(0).end_step(event, counts_of(self._usage))
+        self._usage_before, self._usage = self._usage_before.plus(self._usage), Usage()
+
+    def _extra(self, event: Extra) -> None:
+        self.response.extras.append(event)
+
+    def _error(self, event: StreamError) -> None:
+        self.response.error = event
+
+
+_OF_ALL: Final[dict[type, Callable[[Collect, Any], None]]] = {
+    StreamStart: Collect._start,
+    Usage: Collect._count,
+    StepEnd: Collect._end_step,
+    Extra: Collect._extra,
+    StreamError: Collect._error,
+}
 
 
 class _ChoiceParts:
-    """The parts of one choice. Pieces are joined when their block ends, so that a long block costs its length."""
+    """The parts of one choice. Pieces are joined when their block ends, so that a long block costs its length. A snapshot
+    may refer to any of the lists here: they are appended to or replaced, never shortened."""
 
-    def __init__(self, index: int, response: Response) -> None:
+    def __init__(self, index: int, extensions: _Extensions | None) -> None:
         self.choice = ResponseChoice(index)
-        self._response = response
+        self._extensions = extensions
         self.pieces: list[str] = []
-        self._open: TextStart | ReasoningStart | ToolCallStart | None = None
+        self._open: BlockStart | None = None
         self._citations: list[Citation] = []
-        self._media: dict[str, tuple[MediaPart, list[str], list[str]]] = {}
+        self._last_text: TextPart | None = None
+        self._media: dict[str, Medium] = {}
 
-    def close(self) -> None:
+    def close(self, usage: TokenCounts) -> None:
         if self._open is not None:
             self._end(None, complete=False)
-        for part, data, transcript in self._media.values():
-            part.data, part.transcript = "".join(data), "".join(transcript)
+        for medium in self._media.values():
+            medium.part.data, medium.part.transcript = "".join(medium.data), "".join(medium.transcript)
+        add_last_step(self.choice.steps, len(self.choice.parts), usage)
+
+    def snapshot(self) -> ChoiceSnapshot:
+        choice = self.choice
+        return ChoiceSnapshot(
+            choice.index,
+            self._open,
+            choice.stop_reason,
+            choice.raw_stop_reason,
+            choice.stop_sequence,
+            choice.parts,
+            len(choice.parts),
+            self.pieces,
+            len(self.pieces),
+            self._citations,
+            len(self._citations),
+            [(medium, len(medium.data)) for medium in self._media.values()],
+            choice.steps,
+            len(choice.steps),
+            choice.extras,
+            len(choice.extras),
+        )
+
+    # --- blocks
 
     def text(self, event: TextDelta) -> None:
         self.pieces.append(event.text)
 
-    def start(self, event: TextStart | ReasoningStart | ToolCallStart) -> None:
+    def start(self, event: BlockStart) -> None:
         self._open = event
         self._note("start", event)
 
     def reasoning(self, event: ReasoningDelta) -> None:
         self.pieces.append(event.text)
-        if self._response.extensions is not None:
-            self._response.extensions["reasoning_chunks"].append(event.text)
+        if self._extensions is not None:
+            self._extensions["reasoning_chunks"].append(event.text)
 
     def arguments(self, event: ToolCallDelta) -> None:
         self.pieces.append(event.args)
@@ -127,44 +214,46 @@ class _ChoiceParts:
 
     def _end(self, echo: Echo | None, redacted: bool = False, complete: bool = True) -> None:
         text = "".join(self.pieces)
-        self.pieces.clear()
+        self.pieces = []
         start, self._open = self._open, None
-        part: Part
-        match start:
-            case ToolCallStart():
-                part = ToolCallPart(start.call_id, start.name, text, start.kind, complete, echo, start.native)
-                self._note("end", start)
-            case ReasoningStart():
-                part = ReasoningPart(text, start.summary, redacted, echo)
-            case TextStart(refusal=True):
-                part = RefusalPart(text)
-            case _:
-                part = TextPart(text, self._citations, echo)
-                self._citations = []
+        part = finished_part(start, text, self._citations, echo, redacted, complete)
+        if isinstance(part, TextPart):
+            self._citations, self._last_text = [], part
         self.choice.parts.append(part)
+        if complete:
+            self._note("end", start)
+        if self._extensions is not None and isinstance(start, ReasoningStart) and start.summary and text:
+            self._extensions["reasoning_summaries"].append(text)
+
+    # --- between blocks
 
     def result(self, event: ToolResult) -> None:
         self.choice.parts.append(ToolResultPart(event.call_id, [TextPart(event.content)], event.is_error, native=event.native))
 
     def cite(self, event: Citation) -> None:
+        """A citation behind its text belongs to that text."""
         if type(self._open) is TextStart:
             self._citations.append(event)
-            return
-        for part in reversed(self.choice.parts):
-            if isinstance(part, TextPart):
-                part.citations = [*part.citations, event]
-                return
-        self.choice.parts.append(TextPart("", [event]))
+        elif self._last_text is not None:
+            self._last_text.citations.append(event)
+        else:
+            self._last_text = TextPart("", [event])
+            self.choice.parts.append(self._last_text)
 
     def medium(self, event: Media) -> None:
-        key = event.id or f"#{len(self._media)}"
-        if key not in self._media:
+        if not event.id:
+            self.choice.parts.append(MediaPart(event.mime, event.data, event.url, transcript=event.transcript))
+            return
+        medium = self._media.get(event.id)
+        if medium is None:
             part = MediaPart(event.mime, url=event.url, id=event.id)
-            self._media[key] = (part, [], [])
+            medium = self._media[event.id] = Medium(len(self.choice.parts), part, [], [])
             self.choice.parts.append(part)
-        _, data, transcript = self._media[key]
-        data.append(event.data)
-        transcript.append(event.transcript)
+        medium.data.append(event.data)
+        medium.transcript.append(event.transcript)
+
+    def end_step(self, event: StepEnd, usage: TokenCounts) -> None:
+        self.choice.steps.append(Step(len(self.choice.parts), event.step, event.reason, usage))
 
     def stop(self, event: StreamEnd) -> None:
         choice = self.choice
@@ -174,14 +263,15 @@ class _ChoiceParts:
         self.choice.extras.append(event)
 
     def _note(self, step: str, start: object, delta: str | None = None) -> None:
-        if self._response.extensions is None or not isinstance(start, ToolCallStart):
+        """A piece of a call, for the extensions."""
+        if self._extensions is None or not isinstance(start, ToolCallStart):
             return
         chunk: dict[str, Any] = {"type": step, "tool_call_id": start.call_id}
         if step == "start":
             chunk["tool_name"] = start.name
         if delta is not None:
             chunk["delta"] = delta
-        self._response.extensions["tool_call_chunks"].append(chunk)
+        self._extensions["tool_call_chunks"].append(chunk)
 
 
 _OF_CHOICE: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {
@@ -200,37 +290,6 @@ _OF_CHOICE: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {
     StreamEnd: _ChoiceParts.stop,
 }
 _OF_ANOTHER: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {**_OF_CHOICE, Extra: _ChoiceParts.extra}
-
-
-def _start(response: Response, event: StreamStart) -> None:
-    response.id, response.model, response.created = event.id, event.model, event.created
-
-
-def _usage(response: Response, event: Usage) -> None:
-    response.usage = TokenCounts(
-        event.input_tokens,
-        event.output_tokens,
-        event.cached_tokens,
-        event.cache_write_tokens,
-        event.reasoning_tokens,
-        event.raw,
-    )
-
-
-def _extra(response: Response, event: Extra) -> None:
-    response.extras.append(event)
-
-
-def _error(response: Response, event: StreamError) -> None:
-    response.error = event
-
-
-_OF_ALL: Final[dict[type, Callable[[Response, Any], None]]] = {
-    StreamStart: _start,
-    Usage: _usage,
-    Extra: _extra,
-    StreamError: _error,
-}
 
 
 def collect(events: Iterable[Event], *, extensions: bool = False) -> Response:

@@ -1,4 +1,4 @@
-"""A Response at rest as a stream of events again: the way of every non-streaming upstream to a streaming client."""
+"""A whole Response as a stream of events again. Every upstream that does not stream reaches a streaming client this way."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
+    StepEnd,
     StreamEnd,
     StreamStart,
     TextDelta,
@@ -31,7 +32,9 @@ from ..messages import (
     ReasoningPart,
     RefusalPart,
     Response,
+    ResponseChoice,
     TextPart,
+    TokenCounts,
     ToolCallPart,
     ToolResultPart,
 )
@@ -40,32 +43,51 @@ from ..messages import (
 def replay(response: Response) -> list[Event]:
     """The events of a stream that would add up to this response."""
     events: list[Event] = [StreamStart(response.id, response.model, response.created), *response.extras]
+    first = ResponseChoice(0)
     for choice in sorted(response.choices, key=lambda choice: choice.index):
-        said: list[BareEvent] = [event for part in choice.parts for event in replay_part(part)]
         if choice.index:
-            said.append(StreamEnd(choice.stop_reason or "other", choice.raw_stop_reason, choice.stop_sequence))
-            events += [Choice(choice.index, event) for event in (*choice.extras, *said)]
+            said = [*choice.extras, *_replay_steps(choice), _end_of(choice)]
+            events += [Choice(choice.index, event) for event in said]
         else:
-            events += said
-    counts = response.usage
-    usage = Usage(
-        counts.input_tokens,
-        counts.output_tokens,
-        counts.cached_tokens,
-        counts.cache_write_tokens,
-        counts.reasoning_tokens,
-        counts.raw,
-    )
-    if usage != Usage():
-        events.append(usage)
-    if response.error is not None:
-        events.append(response.error)
-    else:
-        first = next((choice for choice in response.choices if choice.index == 0), None)
-        events.append(
-            StreamEnd(first.stop_reason or "other", first.raw_stop_reason, first.stop_sequence) if first else StreamEnd("other")
-        )
+            first = choice
+            events += _replay_steps(choice)
+    last = _usage_of(_last_usage(response, first))
+    if last is not None:
+        events.append(last)
+    events.append(_end_of(first) if response.error is None else response.error)
     return events
+
+
+def _replay_steps(choice: ResponseChoice) -> Iterator[BareEvent]:
+    """The parts of a choice, with the usage and the end of each step that a ``StepEnd`` ended."""
+    begin = 0
+    for step in choice.steps:
+        if step.reason is not None:
+            for part in choice.parts[begin : step.end]:
+                yield from replay_part(part)
+            begin = step.end
+            usage = _usage_of(step.usage)
+            if usage is not None:
+                yield usage
+            yield StepEnd(step.number, step.reason)
+    for part in choice.parts[begin:]:
+        yield from replay_part(part)
+
+
+def _last_usage(response: Response, first: ResponseChoice) -> TokenCounts:
+    """That of the step behind the last ``StepEnd``; of the whole answer where it took one model turn."""
+    if not first.steps:
+        return response.usage
+    return first.steps[-1].usage if first.steps[-1].reason is None else TokenCounts()
+
+
+def _usage_of(counts: TokenCounts) -> Usage | None:
+    usage = Usage(*(getattr(counts, name) for name in TokenCounts.__struct_fields__))
+    return None if usage == Usage() else usage
+
+
+def _end_of(choice: ResponseChoice) -> StreamEnd:
+    return StreamEnd(choice.stop_reason or "other", choice.raw_stop_reason, choice.stop_sequence)
 
 
 def replay_part(part: Part) -> Iterator[BareEvent]:

@@ -109,7 +109,7 @@ class AguiWriter(Writer):
             ToolResult: self._result,
             Citation: lambda event: self._custom(event, "citation", write_citation(event, self._parent)),
             Media: lambda event: self._custom(event, "media", write_media(event, self._parent)),
-            StepEnd: self._step_end,
+            StepEnd: self.end_step,
             Usage: self.keep_usage,
             KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
             Extra: self._extra,
@@ -177,7 +177,8 @@ class AguiWriter(Writer):
             if self._steps:
                 self._write("STEP_STARTED", stepName=f"step-{self._step}")
 
-    def _step_end(self, event: StepEnd) -> None:
+    def end_step(self, event: StepEnd) -> None:
+        super().end_step(event)
         self._settle({"finishReason": event.reason})
         self._open_step()
         self._finish_step(event.reason)

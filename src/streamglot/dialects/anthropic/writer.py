@@ -56,7 +56,7 @@ class AnthropicWriter(Writer):
         "TextEnd": "an echo goes into a redacted_thinking block behind the text",
         "ReasoningEnd": "the echo of another provider is packed into the signature, or into redacted_thinking",
         "ToolCallEnd": "an echo goes into a redacted_thinking block behind the call",
-        "StepEnd": "nothing: the steps run into each other",
+        "StepEnd": "no word for it: each text is a block of its own",
     }
 
     def __init__(self, **more: Any) -> None:
@@ -91,7 +91,7 @@ class AnthropicWriter(Writer):
             ToolCallEnd: self._call_end,
             ToolResult: self._result,
             Citation: self._citation,
-            StepEnd: lambda event: None,
+            StepEnd: self.end_step,
             Usage: self.keep_usage,
             KeepAlive: self._ping,
             Extra: self._extra,

@@ -117,7 +117,8 @@ class BedrockInvokeReader(Reader):
     def _choose(self, body: dict[str, Any]) -> None:
         self._family = family_of(body)
         if self._family and self._family != PLAIN:
-            self._inner = dialect(self._family).reader(provider=self.provider, limits=self.limits)
+            shared = {"provider": self.provider, "limits": self.limits, "call_prefix": self._given_prefix}
+            self._inner = dialect(self._family).reader(**shared)
             self._renamed = self._family == "openai_chat" and _renamed(body) is not body
 
     def _read_service(self, service: Service) -> None:

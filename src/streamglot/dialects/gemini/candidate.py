@@ -23,7 +23,8 @@ from ...events import (
     ToolResult,
 )
 from ...messages import MediaPart
-from ..writer import encode
+from ...stages.steps import STEP_BREAK
+from ..writer import StepBreak, encode
 from .citations import write_citation
 from .enums import named_enums
 from .offsets import Offsets
@@ -60,6 +61,7 @@ class CandidateWriter:
         self._citations: list[dict[str, Any]] = []
         self._media_rest: dict[str, tuple[str, str]] = {}
         self._next: str | None = None
+        self.step_break = StepBreak()
         self.rules: dict[type, Callable[[Any], None]] = {
             TextDelta: self.text,
             ReasoningDelta: self.reasoning,
@@ -73,7 +75,7 @@ class CandidateWriter:
             ToolResult: self.result,
             Citation: self.citation,
             Media: self.media,
-            StepEnd: lambda event: None,
+            StepEnd: self.step_break.end_step,
         }
 
     def part(self, part: bytes) -> None:
@@ -102,6 +104,8 @@ class CandidateWriter:
     # --- text
 
     def text_start(self, _event: TextStart) -> None:
+        if self.step_break.due():
+            self.text(TextDelta(STEP_BREAK))
         self._base = self._chars
 
     def text(self, event: TextDelta) -> None:

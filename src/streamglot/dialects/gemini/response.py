@@ -6,6 +6,7 @@ from typing import Any
 
 from ...messages import MediaPart, Part, Response, ResponseChoice, TextPart, ToolResultPart
 from ...stages.collect import collect
+from ...stages.steps import with_step_breaks
 from .citations import write_citation
 from .enums import named_enums
 from .error import error_body
@@ -21,8 +22,8 @@ def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
     return collect(GeminiReader(provider=provider).read_whole(body))
 
 
-def build(response: Response, *, strict: bool = False) -> dict[str, Any]:  # noqa: ARG001  # all dialects take it
-    """Every field is one of the specification, so ``strict`` changes nothing."""
+def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
+    """Every field but ``extensions`` is one of the specification."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     body: dict[str, Any] = {"candidates": [_build_candidate(choice) for choice in response.choices]}
@@ -42,6 +43,8 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:  # noq
     for name, value in (("modelVersion", response.model), ("responseId", response.id)):
         if value:
             body[name] = value
+    if response.extensions is not None and not strict:
+        body["extensions"] = response.extensions
     if response.error is not None:
         body.update(error_body(response.error))
     return body
@@ -49,7 +52,8 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:  # noq
 
 def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
     malformed: list[str] = []
-    parts = PartBuilder(sign, malformed=malformed).build(_sayable(choice.parts))
+    said = with_step_breaks(choice)
+    parts = PartBuilder(sign, malformed=malformed).build(_sayable(said))
     candidate: dict[str, Any] = {"index": choice.index, "content": {"role": "model", "parts": parts or [{"text": ""}]}}
     finish = write_reason(choice.stop_reason, choice.raw_stop_reason) if choice.stop_reason is not None else None
     if malformed and finish != "MAX_TOKENS":
@@ -58,7 +62,7 @@ def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
     if finish is not None:
         candidate["finishReason"] = finish
     text, sources, base = Offsets(), [], 0
-    for part in choice.parts:
+    for part in said:
         if isinstance(part, TextPart):
             text.add(part.text)
             sources += [entry for citation in part.citations if (entry := write_citation(citation, text, base)) is not None]

@@ -54,7 +54,7 @@ class GeminiWriter(Writer):
         "ToolCallDelta": "held until the call is whole",
         "Citation": "citationSources in the last chunk",
         "KeepAlive": "a part with an empty text",
-        "StepEnd": "nothing: the steps run into each other",
+        "StepEnd": "an empty line between the texts of two steps",
         "Usage": "usageMetadata in the last chunk",
     }
 
@@ -81,7 +81,7 @@ class GeminiWriter(Writer):
             ToolResult: first.result,
             Citation: first.citation,
             Media: first.media,
-            StepEnd: lambda event: None,
+            StepEnd: self.end_step,
             StreamStart: self.begin,
             Choice: self._choice,
             Usage: self.keep_usage,
@@ -90,6 +90,10 @@ class GeminiWriter(Writer):
             StreamEnd: self.feed_end,
             StreamError: self.feed_end,
         }
+
+    def end_step(self, event: StepEnd) -> None:
+        super().end_step(event)
+        self._candidates[0].step_break.end_step(event)
 
     def write_start(self) -> None:
         about = {name: value for name, value in (("modelVersion", self.model), ("responseId", self.id)) if value}

@@ -70,10 +70,8 @@ class OllamaReader(Reader):
         if self.started:
             return
         self.start("", line.model or "", read_time(line.created_at))
-        moment = _NO_DIGIT.sub("", line.created_at or "")[:23]
-        if moment:
-            # No answer has an id here, and calls often have none: the time keeps those of two turns apart.
-            self._call_prefix = f"call_{moment}"
+        # No answer has an id here, and calls often have none: the time keeps those of two turns apart.
+        self.name_calls(_NO_DIGIT.sub("", line.created_at or "")[:23])
 
     def _read_pieces(self, blocks: Blocks, thinking: str | None, text: str | None, calls: list[Call] | None) -> None:
         if thinking:

@@ -8,6 +8,7 @@ import msgspec
 
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.collect import collect
+from ...stages.steps import with_step_breaks
 from .error import error_body
 from .reader import OllamaReader
 from .wire import arguments_object, done_reason, write_time, write_usage
@@ -51,7 +52,7 @@ def _message(choice: ResponseChoice, calls: bool) -> tuple[dict[str, Any], list[
     thoughts: list[str] = []
     made: list[dict[str, Any]] = []
     images: list[str] = []
-    for part in choice.parts:
+    for part in with_step_breaks(choice):
         match part:
             case TextPart() | RefusalPart():
                 texts.append(part.text)

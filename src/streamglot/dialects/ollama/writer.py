@@ -25,7 +25,8 @@ from ...events import (
     Usage,
 )
 from ...framing import ndjson
-from ..writer import Writer, encode
+from ...stages.steps import STEP_BREAK
+from ..writer import StepBreak, Writer, encode
 from .error import error_body
 from .wire import COUNTERS, arguments_object, done_reason, write_time, write_usage
 
@@ -44,7 +45,7 @@ class OllamaWriter(Writer):
         "ReasoningEnd": "no word for it; an echo of another provider is lost",
         "ToolCallStart": "waits for the arguments: a call is one line",
         "ToolCallDelta": "waits for the rest: arguments are one object",
-        "StepEnd": "nothing: the steps run into each other",
+        "StepEnd": "an empty line between the texts of two steps",
         "Media": "an image, on /api/generate only",
         "KeepAlive": "a line with empty content",
     }
@@ -57,6 +58,7 @@ class OllamaWriter(Writer):
         self._arguments: list[str] = []
         self._calls = 0
         self._last: dict[str, Any] = {}
+        self._step_break = StepBreak()
         super().__init__(**more)
 
     def rules(self) -> Mapping[type, Callable[[Any], None]]:
@@ -65,14 +67,14 @@ class OllamaWriter(Writer):
             ReasoningDelta: lambda event: self._write(b'"","thinking":' + encode(event.text)),
             ToolCallDelta: lambda event: self._arguments.append(event.args),
             StreamStart: self.begin,
-            TextStart: lambda event: None,
+            TextStart: self._text_start,
             TextEnd: self._block_end,
             ReasoningStart: lambda event: None,
             ReasoningEnd: self._block_end,
             ToolCallStart: self._call_start,
             ToolCallEnd: self._call_end,
             Media: self._media,
-            StepEnd: lambda event: None,
+            StepEnd: self.end_step,
             Usage: self.keep_usage,
             Extra: self._extra,
             KeepAlive: lambda event: self._write(b'""'),
@@ -100,6 +102,14 @@ class OllamaWriter(Writer):
         """One line. ``content`` may bring more fields of the message behind it; ``beside`` are fields of the line."""
         head = self._head or self._make_head()
         self.pieces.append(b'%b%b%b%b%b,"done":false}\n' % (head, self._open, content, self._close, beside))
+
+    def end_step(self, event: StepEnd) -> None:
+        super().end_step(event)
+        self._step_break.end_step(event)
+
+    def _text_start(self, _event: TextStart) -> None:
+        if self._step_break.due():
+            self._write(encode(STEP_BREAK))
 
     def _block_end(self, event: TextEnd | ReasoningEnd) -> None:
         own = event.echo is not None and event.echo.data == {"field": "thinking"}

@@ -99,6 +99,8 @@ class ChatReader(Reader):
         blocks = self.blocks(index)
         delta = choice.delta or choice.message
         if delta is not None:
+            if choice.is_reasoning:
+                delta.is_reasoning = True
             self._read_delta(delta, blocks, index)
         if choice.finish_reason:
             self._finish[index] = choice.finish_reason
@@ -116,7 +118,10 @@ class ChatReader(Reader):
         content = delta.content
         if content:
             if isinstance(content, str):
-                blocks.text(content)
+                if delta.is_reasoning:  # the server marks its tokens: this one is no part of the answer
+                    blocks.reasoning(content)
+                else:
+                    blocks.text(content)
             else:
                 for part in content:
                     self._read_part(part, blocks)

@@ -176,16 +176,18 @@ def _build_choice(choice: ToolChoice, tools: list[ToolSpec]) -> str | dict[str, 
 
 
 def _parse_reasoning(fields: Fields) -> Reasoning | None:
-    """``reasoning_effort``, or the object ``reasoning`` that routers take."""
+    """``reasoning_effort``, the object ``reasoning`` that routers take, or the switch ``thinking`` of some servers."""
     effort = fields.take("reasoning_effort", str)
     more = fields.inner("reasoning")
-    if effort is None and more is None:
-        return None
-    reasoning = Reasoning()
+    reasoning = _parse_switch(fields)
+    if reasoning is None:
+        if effort is None and more is None:
+            return None
+        reasoning = Reasoning()
     if more is not None:
         effort = effort or more.take("effort", str)
-        reasoning.budget_tokens = more.take("max_tokens", int)
-        reasoning.enabled = more.take("enabled", bool)
+        reasoning.budget_tokens = more.take("max_tokens", int, reasoning.budget_tokens)
+        reasoning.enabled = more.take("enabled", bool, reasoning.enabled)
         reasoning.summary = more.take("summary", str)
         if more.rest:
             fields.rest["reasoning"] = more.rest
@@ -196,8 +198,27 @@ def _parse_reasoning(fields: Fields) -> Reasoning | None:
     return reasoning
 
 
+def _parse_switch(fields: Fields) -> Reasoning | None:
+    """``thinking``: true or false, or an object whose type says it. Any other form stays with the fields of this dialect."""
+    match fields.rest.get("thinking"):
+        case bool(enabled):
+            reasoning = Reasoning(enabled=enabled)
+        case {"type": "enabled" | "adaptive" | "disabled" as kind, **more}:
+            budget = more.get("budget_tokens")
+            reasoning = Reasoning(budget_tokens=budget if type(budget) is int else None, enabled=kind != "disabled")
+        case _:
+            return None
+    reasoning.native = Echo(DIALECT, {"thinking": fields.any("thinking")})
+    return reasoning
+
+
 def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
     if reasoning is None:
+        return
+    if reasoning.native is not None and reasoning.native.provider == DIALECT:
+        built.body.update(reasoning.native.data)
+        if reasoning.effort is not None:
+            built.body["reasoning_effort"] = reasoning.effort
         return
     effort = reasoning.effort or effort_for(reasoning.budget_tokens)
     if reasoning.enabled is False:

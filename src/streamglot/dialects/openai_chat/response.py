@@ -7,6 +7,7 @@ from typing import Any
 from ...events import Extra
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.collect import collect
+from ...stages.steps import with_step_breaks
 from ..echo import pack
 from .error import error_body
 from .reader import ChatReader
@@ -46,7 +47,7 @@ def _build_choice(choice: ResponseChoice, extras: list[Extra], strict: bool, fun
     calls: list[dict[str, Any]] = []
     thoughts: list[ReasoningPart] = []
     annotations: list[dict[str, Any]] = []
-    for part in choice.parts:
+    for part in with_step_breaks(choice):
         match part:
             case TextPart():
                 message["content"] = (message["content"] or "") + part.text

@@ -43,10 +43,12 @@ class Delta(Struct, gc=False):
     annotations: list[Any] | None = None
     images: list[Any] | None = None
     executed_tools: Any = None
+    is_reasoning: bool | None = None
 
 
 class ChunkChoice(Struct, gc=False):
     index: int | None = None
+    is_reasoning: bool | None = None
     delta: Delta | None = None
     message: Delta | None = None
     finish_reason: str | None = None

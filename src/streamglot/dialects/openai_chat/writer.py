@@ -28,8 +28,9 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
+from ...stages.steps import STEP_BREAK
 from ..echo import pack
-from ..writer import Writer, encode
+from ..writer import StepBreak, Writer, encode
 from .error import error_body
 from .wire import FINISH_OF, write_usage
 
@@ -51,7 +52,7 @@ class ChatWriter(Writer):
         "ReasoningEnd": "its echo goes into reasoning_details",
         "ToolCallEnd": "no word for it: the next call or the finish ends it",
         "Citation": "annotations, all in one chunk before the finish",
-        "StepEnd": "nothing: the steps run into each other",
+        "StepEnd": "an empty line between the texts of two steps",
     }
 
     def __init__(self, *, include_usage: bool = True, functions: bool = False, **more: Any) -> None:
@@ -66,6 +67,7 @@ class ChatWriter(Writer):
         self._choices.append(_ChoiceWriter(self, 0))
         return {
             **self._choices[0].rules,
+            StepEnd: self.end_step,
             StreamStart: self.begin,
             Choice: self._choice,
             Usage: self.keep_usage,
@@ -74,6 +76,10 @@ class ChatWriter(Writer):
             StreamEnd: self.feed_end,
             StreamError: self.feed_end,
         }
+
+    def end_step(self, event: StepEnd) -> None:
+        super().end_step(event)
+        self._choices[0].step_break.end_step(event)
 
     def write_start(self) -> None:
         self.id = self.id or _NO_ID
@@ -157,6 +163,7 @@ class _ChoiceWriter:
         self._annotations: list[dict[str, Any]] = []
         self._images = 0
         self._audio_id = ""
+        self.step_break = StepBreak()
         self.rules: dict[type, Callable[[Any], None]] = {
             TextDelta: self._text,
             ReasoningDelta: self._reasoning,
@@ -167,7 +174,7 @@ class _ChoiceWriter:
             ReasoningEnd: self._reasoning_end,
             ToolCallStart: self._call_start,
             ToolCallEnd: self._call_end,
-            StepEnd: lambda event: None,
+            StepEnd: self.step_break.end_step,
             Citation: self._citation,
             Media: self._media,
         }
@@ -198,6 +205,8 @@ class _ChoiceWriter:
 
     def _text_start(self, event: TextStart) -> None:
         self._field = b"refusal" if event.refusal else b"content"
+        if not event.refusal and self.step_break.due():
+            self._text(TextDelta(STEP_BREAK))
 
     def _text(self, event: TextDelta) -> None:
         self._write(b'"%b":%b' % (self._field, encode(event.text)))

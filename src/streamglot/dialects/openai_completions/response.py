@@ -6,6 +6,7 @@ from typing import Any
 
 from ...messages import RefusalPart, Response, TextPart
 from ...stages.collect import collect
+from ...stages.steps import with_step_breaks
 from .error import error_body
 from .reader import CompletionsReader
 from .wire import FINISH_OF, write_usage
@@ -27,7 +28,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
         "choices": [],
     }
     for choice in response.choices:
-        text = "".join(part.text for part in choice.parts if isinstance(part, (TextPart, RefusalPart)))
+        text = "".join(part.text for part in with_step_breaks(choice) if isinstance(part, (TextPart, RefusalPart)))
         finish = FINISH_OF.get(choice.stop_reason, "stop") if choice.stop_reason else None
         body["choices"].append({"text": text, "index": choice.index, "logprobs": None, "finish_reason": finish})
     usage = write_usage(response.usage)

@@ -19,7 +19,8 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
-from ..writer import Writer, encode
+from ...stages.steps import STEP_BREAK
+from ..writer import StepBreak, Writer, encode
 from .error import error_body
 from .wire import FINISH_OF, write_usage
 
@@ -34,7 +35,7 @@ class CompletionsWriter(Writer):
     folded = {
         "TextStart": "no word for it; a refusal is text",
         "TextEnd": "no word for it; an echo is lost",
-        "StepEnd": "nothing: the steps run into each other",
+        "StepEnd": "an empty line between the texts of two steps",
     }
 
     def __init__(self, *, include_usage: bool = True, **more: Any) -> None:
@@ -42,15 +43,16 @@ class CompletionsWriter(Writer):
         self._head = b""
         self._ended: set[int] = set()
         self._choices = 1
+        self._step_break = StepBreak()
         super().__init__(**more)
 
     def rules(self) -> Mapping[type, Callable[[Any], None]]:
         return {
             TextDelta: lambda event: self._write(0, encode(event.text)),
             StreamStart: self.begin,
-            TextStart: lambda event: None,
+            TextStart: self._text_start,
             TextEnd: self._text_end,
-            StepEnd: lambda event: None,
+            StepEnd: self.end_step,
             Usage: self.keep_usage,
             Extra: lambda event: self._extra(event, 0),
             KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
@@ -85,6 +87,14 @@ class CompletionsWriter(Writer):
         if index not in self._ended:
             self._ended.add(index)
             self._write(index, b'""', encode(FINISH_OF.get(event.reason, "stop")))
+
+    def end_step(self, event: StepEnd) -> None:
+        super().end_step(event)
+        self._step_break.end_step(event)
+
+    def _text_start(self, _event: TextStart) -> None:
+        if self._step_break.due():
+            self._write(0, encode(STEP_BREAK))
 
     def _text_end(self, event: TextEnd) -> None:
         if event.echo is not None:

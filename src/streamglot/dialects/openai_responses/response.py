@@ -24,4 +24,6 @@ def build(response: Response, *, strict: bool = False, mirror: Mapping[str, Any]
         return error_body(response.error)
     writer = ResponsesWriter(strict=strict, mirror=mirror)
     writer.feed(replay(response))
+    if response.extensions is not None and not strict:
+        return {**writer.response, "extensions": response.extensions}
     return writer.response

@@ -73,7 +73,7 @@ class ResponsesWriter(Writer):
         "ToolCallEnd": "its echo, packed, in a reasoning item of its own",
         "ToolResult": "an item function_call_output",
         "Media": "images in an item image_generation_call, sound in response.audio events",
-        "StepEnd": "nothing: the steps run into each other",
+        "StepEnd": "no word for it: each step has items of its own",
     }
 
     def __init__(self, *, mirror: Mapping[str, Any] | None = None, sequence: int = 0, **more: Any) -> None:
@@ -109,7 +109,7 @@ class ResponsesWriter(Writer):
             ToolResult: self._result,
             Citation: self._citation,
             Media: self._media,
-            StepEnd: lambda event: None,
+            StepEnd: self.end_step,
             Usage: self.keep_usage,
             Extra: self._extra,
             KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "ping")),
@@ -179,6 +179,10 @@ class ResponsesWriter(Writer):
             error = error_body(event)["error"]
             flat = {name: error[name] for name in ("code", "message", "param")}
             self._output.event("error", {**flat, "error": error})
+
+    def end_step(self, event: StepEnd) -> None:
+        super().end_step(event)
+        self._close()
 
     def _close(self, status: str | None = "completed") -> None:
         """Ends the open item, and writes what waited for its end."""

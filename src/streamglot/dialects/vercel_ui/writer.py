@@ -94,7 +94,7 @@ class VercelUiWriter(Writer):
             ToolResult: self._result,
             Citation: self._citation,
             Media: self._medium,
-            StepEnd: lambda event: self._step_end(),
+            StepEnd: self.end_step,
             Usage: self.keep_usage,
             KeepAlive: lambda event: self.pieces.append(sse.comment(event.comment or "keep-alive")),
             Extra: self._extra,
@@ -150,6 +150,10 @@ class VercelUiWriter(Writer):
             self.ensure_started()
             self._step_open = True
             self._write("start-step")
+
+    def end_step(self, event: StepEnd) -> None:
+        super().end_step(event)
+        self._step_end()
 
     def _step_end(self) -> None:
         self._open_step()

@@ -1,0 +1,88 @@
+"""Answers of several model turns: as history for a provider, and as one text for dialects that have one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+from msgspec import structs
+
+from ..messages import Message, Part, Response, ResponseChoice, TextPart, ToolCallPart, ToolResultPart
+
+STEP_BREAK: Final = "\n\n"
+"""Stands between the texts of two model turns where a dialect joins all text of an answer."""
+
+
+def parts_by_step(choice: ResponseChoice) -> list[list[Part]]:
+    """The parts of each model turn. An answer without steps has one turn."""
+    ends = [0, *(step.end for step in choice.steps), len(choice.parts)]
+    return [choice.parts[begin:end] for begin, end in pairwise(ends) if begin < end]
+
+
+def with_step_breaks(choice: ResponseChoice) -> list[Part]:
+    """The parts of a choice, with a break before the first text of each step that has text before it."""
+    if not choice.steps:
+        return choice.parts
+    joined: list[Part] = []
+    said = False
+    for parts in parts_by_step(choice):
+        due = said
+        for part in parts:
+            if isinstance(part, TextPart) and part.text:
+                if due:
+                    joined.append(TextPart(STEP_BREAK))
+                said, due = True, False
+            joined.append(part)
+    return joined
+
+
+def messages_of(response: Response, index: int = 0) -> list[Message]:
+    """One choice of an answer as the messages of a conversation, for the next request to a provider.
+
+    Each model turn becomes an assistant message, followed by one tool message for each result of its calls. A call that a
+    tool loop ran (kind "server", without a form of the provider's own) becomes a function call again, because its provider
+    only knows it as one. What the provider ran itself stays inside the assistant message. A call that broke off is left out.
+    """
+    choice = next((choice for choice in response.choices if choice.index == index), None)
+    if choice is None:
+        return []
+    messages: list[Message] = []
+    results: list[Message] = []
+    calls: dict[str, ToolCallPart] = {}
+    for parts in parts_by_step(choice):
+        said: list[Part] = []
+        for part in parts:
+            if isinstance(part, ToolResultPart) and not _is_of_provider(part, calls.get(part.call_id)):
+                results.append(Message("tool", [_result(part, calls.get(part.call_id))]))
+                continue
+            if results and (not said or not choice.steps):
+                # The results before this part answer an earlier turn; without steps, nothing else tells where a turn ends.
+                messages += [*_assistant(said), *results]
+                said, results = [], []
+            if not isinstance(part, ToolCallPart):
+                said.append(part)
+            elif part.complete:
+                calls[part.call_id] = part
+                said.append(structs.replace(part, kind="function") if _is_of_loop(part) else part)
+        messages += _assistant(said)
+    return [*messages, *results]
+
+
+def _assistant(parts: list[Part]) -> list[Message]:
+    return [Message("assistant", parts)] if parts else []
+
+
+def _is_of_loop(call: ToolCallPart) -> bool:
+    return call.kind == "server" and call.native is None
+
+
+def _is_of_provider(result: ToolResultPart, call: ToolCallPart | None) -> bool:
+    """Did the provider run this tool itself?"""
+    return result.native is not None if call is None else call.kind == "server" and call.native is not None
+
+
+def _result(result: ToolResultPart, call: ToolCallPart | None) -> ToolResultPart:
+    """The result with the name and the kind of its call, by which some dialects find it."""
+    if call is None:
+        return result
+    return structs.replace(result, name=call.name, kind="custom" if call.kind == "custom" else "function")
