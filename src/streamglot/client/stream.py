@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 _ENDINGS: Final[dict[type, BareEvent]] = {
-    TextStart: TextEnd(),
-    ReasoningStart: ReasoningEnd(),
+    TextStart: TextEnd(complete=False),
+    ReasoningStart: ReasoningEnd(complete=False),
     ToolCallStart: ToolCallEnd(complete=False),
 }
 

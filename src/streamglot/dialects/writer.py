@@ -2,6 +2,9 @@
 
 A dialect's writer fills ``rules`` with a method for each event that its wire can say; the others count as lost. It appends
 bytes to ``self.pieces``; the events of one ``feed`` leave as one piece of bytes.
+
+Clients act on what says "done" or "stop": they run a call, or give up a retry. What the end of a block that broke off
+(``complete`` is False) says is therefore kept until the stream ends properly, and never written before an error.
 """
 
 from __future__ import annotations
@@ -13,10 +16,22 @@ from typing import Any, ClassVar
 import msgspec
 
 from ..errors import UpstreamTruncated
-from ..events import Choice, Event, StreamEnd, StreamError, StreamStart, Usage
+from ..events import (
+    Choice,
+    Event,
+    ReasoningEnd,
+    StreamEnd,
+    StreamError,
+    StreamStart,
+    TextEnd,
+    ToolCallEnd,
+    Usage,
+)
 
 encode = msgspec.json.Encoder().encode
 """Any value to JSON: the one encoder of all writers."""
+
+_Rules = Mapping[type, Callable[[Any], None]]
 
 
 class Writer:
@@ -42,7 +57,8 @@ class Writer:
         self.pieces: list[bytes] = []
         self.started = False
         self.done = False
-        self._rules = self.rules()
+        self._ends_of_broken_blocks: list[bytes] = []
+        self._rules = self._with_broken_ends_kept(self.rules())
 
     # --- the box
 
@@ -96,6 +112,7 @@ class Writer:
         self.done = True
         if isinstance(event, StreamEnd):
             self.ensure_started()
+            self.pieces += self._ends_of_broken_blocks
             self.write_end(event)
         else:
             self.write_error(event)
@@ -106,6 +123,18 @@ class Writer:
     def lose(self, event: Event) -> None:
         name = type(event.event if isinstance(event, Choice) else event).__name__
         self.lost[name] += 1
+
+    def _with_broken_ends_kept(self, rules: _Rules) -> _Rules:
+        ends = {kind: rules[kind] for kind in (TextEnd, ReasoningEnd, ToolCallEnd) if kind in rules}
+
+        def end(event: TextEnd | ReasoningEnd | ToolCallEnd) -> None:
+            before = len(self.pieces)
+            ends[type(event)](event)
+            if not event.complete:
+                self._ends_of_broken_blocks += self.pieces[before:]
+                del self.pieces[before:]
+
+        return {**rules, **dict.fromkeys(ends, end)}
 
     def _taken(self) -> bytes:
         taken = b"".join(self.pieces)

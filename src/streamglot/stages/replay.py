@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from ..events import (
     BareEvent,
     Choice,
@@ -38,12 +40,17 @@ from ..messages import (
 
 
 def replay(response: Response) -> list[Event]:
-    """The events of a stream that would add up to this response."""
+    """The events of a stream that would add up to this response. Before an error, the last part of a choice that was not
+    finished counts as broken off: nothing says that it was whole."""
     events: list[Event] = [StreamStart(response.id, response.model, response.created), *response.extras]
     for choice in sorted(response.choices, key=lambda choice: choice.index):
+        broken = response.error is not None and choice.stop_reason is None
         said: list[BareEvent] = [event for part in choice.parts for event in replay_part(part)]
+        if broken and said and isinstance(said[-1], (TextEnd, ReasoningEnd)):
+            said[-1] = structs.replace(said[-1], complete=False)
         if choice.index:
-            said.append(StreamEnd(choice.stop_reason or "other", choice.raw_stop_reason, choice.stop_sequence))
+            if not broken:
+                said.append(StreamEnd(choice.stop_reason or "other", choice.raw_stop_reason, choice.stop_sequence))
             events += [Choice(choice.index, event) for event in (*choice.extras, *said)]
         else:
             events += said
