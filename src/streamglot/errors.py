@@ -10,6 +10,7 @@
     └── UpstreamError        502
         ├── UpstreamRefused        the upstream answered with an error status or an error object
         ├── UpstreamProtocolError  it broke the rules of its dialect
+        │   └── ToolCallParseError ... the model called a tool in a way that cannot be read
         ├── UpstreamTruncated      the stream ended before its own end
         └── UpstreamTimeout  504
 
@@ -110,6 +111,13 @@ class UpstreamRefused(UpstreamError):
 class UpstreamProtocolError(UpstreamError):
     code = "upstream_protocol_error"
     retryable = False
+
+
+class ToolCallParseError(UpstreamProtocolError):
+    """Asking the model again may help, so a client may retry."""
+
+    code = "tool_call_parse_error"
+    retryable = True
 
 
 class UpstreamTruncated(UpstreamError):

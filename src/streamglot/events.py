@@ -51,7 +51,10 @@ class TextDelta(_Event, frozen=True, gc=False, tag="text_delta"):
 
 
 class TextEnd(_Event, frozen=True, tag="text_end"):
+    """``complete`` is False where the stream broke off inside the text."""
+
     echo: Echo | None = None
+    complete: bool = True
 
 
 class ReasoningStart(_Event, frozen=True, tag="reasoning_start"):
@@ -65,10 +68,12 @@ class ReasoningDelta(_Event, frozen=True, gc=False, tag="reasoning_delta"):
 
 
 class ReasoningEnd(_Event, frozen=True, tag="reasoning_end"):
-    """``redacted`` where the provider hid the text and sent opaque state in its place."""
+    """``redacted`` where the provider hid the text and sent opaque state in its place. ``complete`` is False where the
+    stream broke off inside the reasoning."""
 
     echo: Echo | None = None
     redacted: bool = False
+    complete: bool = True
 
 
 class ToolCallStart(_Event, frozen=True, tag="tool_call_start"):
@@ -88,7 +93,7 @@ class ToolCallDelta(_Event, frozen=True, gc=False, tag="tool_call_delta"):
 
 
 class ToolCallEnd(_Event, frozen=True, tag="tool_call_end"):
-    """``complete`` is False where the stream broke off inside the arguments: such a call is never run."""
+    """``complete`` is False where the stream broke off inside the arguments, or they are not JSON: such a call is never run."""
 
     echo: Echo | None = None
     complete: bool = True

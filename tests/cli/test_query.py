@@ -172,7 +172,7 @@ def test_ctrl_c_and_json(shell: Shell) -> None:
         interrupt(process)
         lines += process.communicate(timeout=PATIENCE)[0].splitlines()
     assert json.loads(lines[-1]) == {"type": "stream_end", "reason": "cancelled"}
-    assert json.loads(lines[-2]) == {"type": "text_end"}
+    assert json.loads(lines[-2]) == {"type": "text_end", "complete": False}
     assert process.returncode == 130
 
 

@@ -289,11 +289,8 @@ class TestErrorHandling:
         [
             ([], []),
             ([START], ["RUN_STARTED"]),
-            (
-                [START, TextStart(), TextDelta("a")],
-                ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"],
-            ),
-            ([START, ReasoningStart()], ["RUN_STARTED", "REASONING_START", "REASONING_END"]),
+            ([START, TextStart(), TextDelta("a")], ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]),
+            ([START, ReasoningStart()], ["RUN_STARTED", "REASONING_START"]),
             ([START, ToolCallStart("a", "f")], ["RUN_STARTED", "TOOL_CALL_START"]),
         ],
     )

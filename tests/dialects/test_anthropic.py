@@ -151,7 +151,15 @@ def test_calls_and_what_their_arguments_may_look_like() -> None:
 
 def test_a_call_that_the_limit_cut_is_not_complete() -> None:
     assert inside(*call_block(0, '{"a": "b'), end=ending("max_tokens"))[-1] == ToolCallEnd(complete=False)
-    assert inside(*call_block(0, "{not json}"))[-1] == ToolCallEnd()
+
+
+@pytest.mark.parametrize("arguments", ["{not json}", '{"a": "b', '{"a": 1}{"a": 1}'])
+def test_a_call_that_is_not_json_is_an_error_although_the_stop_reason_says_tool_use(arguments: str) -> None:
+    given = read(wire(START, *call_block(0, arguments), ending("tool_use"), STOP))
+    assert given[-2] == ToolCallEnd(complete=False)
+    assert isinstance(given[-1], StreamError)
+    assert (given[-1].code, given[-1].retryable) == ("tool_call_parse_error", True)
+    assert "'look'" in given[-1].message
 
 
 @pytest.mark.parametrize(
@@ -314,7 +322,7 @@ def test_a_mark_of_another_dialect_at_the_end() -> None:
 def test_errors() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}, "request_id": "req_1"}
     given = read(wire(START, *text_block(0, "a")[:2], error))
-    assert given[-2] == TextEnd()
+    assert given[-2] == TextEnd(complete=False)
     assert isinstance(given[-1], StreamError)
     assert (given[-1].code, given[-1].status, given[-1].retryable) == ("overloaded_error", 529, True)
     assert fault(wire({"error": {"type": "api_error", "message": "x"}})).status == 500

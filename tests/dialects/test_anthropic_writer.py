@@ -209,13 +209,13 @@ def test_a_call_that_broke_off_is_left_open_before_an_error() -> None:
     assert [frame["type"] for frame in payloads(write(START, *half[:-1])[0])][-2:] == ["content_block_delta", "error"]
 
 
-def test_a_call_that_broke_off_is_closed_where_the_stream_goes_on() -> None:
+def test_a_call_that_broke_off_is_closed_when_the_stream_ends_properly() -> None:
     half = call('{"a":"b', end=ToolCallEnd(complete=False))
     stops = [frame["type"] for frame in frames(*half)]
     assert stops == ["content_block_start", "content_block_delta", "content_block_stop"]
-    assert [frame["index"] for frame in frames(*half, *text("a")) if frame["type"] == "content_block_stop"] == [0, 1]
+    assert [frame["index"] for frame in frames(*half, *text("a")) if frame["type"] == "content_block_stop"] == [1, 0]
     thought = (ReasoningStart(), ReasoningDelta("a"), ReasoningEnd())
-    assert [frame["index"] for frame in frames(*half, *thought) if frame["type"] == "content_block_stop"] == [0, 1]
+    assert [frame["index"] for frame in frames(*half, *thought) if frame["type"] == "content_block_stop"] == [1, 0]
 
 
 # --- reasoning and state
@@ -362,7 +362,7 @@ def test_usage_leaves_the_cache_out_of_the_input() -> None:
 
 def test_errors() -> None:
     given = payloads(write(START, TextStart(), TextDelta("a"), BROKEN)[0])
-    assert [frame["type"] for frame in given][-2:] == ["content_block_stop", "error"]
+    assert [frame["type"] for frame in given][-2:] == ["content_block_delta", "error"]
     details = {"error_code": "upstream_truncated"}
     assert given[-1] == {"type": "error", "error": {"type": "api_error", "message": "cut", "details": details}}
     assert [frame["type"] for frame in payloads(write(BROKEN)[0])] == ["error"]

@@ -318,10 +318,12 @@ def test_stop_reasons(raw: str, reason: str) -> None:
 
 
 def test_what_the_model_wrote_wrongly_is_an_error() -> None:
-    said = read(START, delta(0, {"text": "a"}), stop(0), ("messageStop", {"stopReason": "malformed_tool_use"}), META)
-    assert said[-2] == LAST[-1]
-    assert isinstance(said[-1], StreamError)
-    assert said[-1].code == "malformed_tool_use"
+    words = {"malformed_tool_use": "tool_call_parse_error", "malformed_model_output": "malformed_model_output"}
+    for word, code in words.items():
+        said = read(START, delta(0, {"text": "a"}), stop(0), ("messageStop", {"stopReason": word}), META)
+        assert said[-2] == LAST[-1]
+        assert isinstance(said[-1], StreamError)
+        assert said[-1].code == code
 
 
 def test_the_stop_sequence_is_told_where_the_model_gives_it() -> None:
@@ -339,7 +341,7 @@ def test_the_answer_is_whole_without_metadata_and_in_either_order() -> None:
 
 def test_the_end_of_the_input_before_the_stop_is_a_truncation() -> None:
     said = read(START, delta(0, {"text": "Half"}))
-    assert said[1:4] == [TextStart(), TextDelta("Half"), TextEnd()]
+    assert said[1:4] == [TextStart(), TextDelta("Half"), TextEnd(complete=False)]
     assert isinstance(said[-1], StreamError)
     assert said[-1].code == "upstream_truncated"
     cut = wire(START, delta(0, {"text": "a"}), stop(0), STOP, META)[:-9]
@@ -361,7 +363,7 @@ def test_the_end_of_the_input_before_the_stop_is_a_truncation() -> None:
 def test_exceptions_are_errors_with_the_partial_answer_kept(name: str, status: int, retryable: bool) -> None:
     headers = {":exception-type": name, ":message-type": "exception"}
     said = read(START, delta(0, {"text": "Half"}), more=frame(b'{"message": "no"}', headers))
-    assert said[1:4] == [TextStart(), TextDelta("Half"), TextEnd()]
+    assert said[1:4] == [TextStart(), TextDelta("Half"), TextEnd(complete=False)]
     assert said[-1] == StreamError(name, "no", "upstream", retryable, status, {"type": name, "message": "no"})
 
 
@@ -376,7 +378,7 @@ def test_a_broken_frame_keeps_the_partial_answer() -> None:
     data = bytearray(wire(START, delta(0, {"text": "Half"}), delta(0, {"text": " more"})))
     data[-6] ^= 1
     said = body_of(bytes(data))
-    assert said[1:4] == [TextStart(), TextDelta("Half"), TextEnd()]
+    assert said[1:4] == [TextStart(), TextDelta("Half"), TextEnd(complete=False)]
     assert isinstance(said[-1], StreamError)
     assert said[-1].code == "bad_checksum"
 

@@ -295,7 +295,7 @@ def test_when_the_stream_broke_everything_is_closed_and_open_calls_are_marked() 
         ToolCallEnd(),
         TextStart(),
         TextDelta("held"),
-        TextEnd(),
+        TextEnd(complete=False),
     ]
 
 
@@ -306,7 +306,7 @@ def test_a_broken_stream_with_a_nameless_call_in_front() -> None:
         blocks.abort()
         blocks.abort()
 
-    assert run(use) == [TextStart(), TextDelta("held"), TextEnd()]
+    assert run(use) == [TextStart(), TextDelta("held"), TextEnd(complete=False)]
 
     def ended(blocks: Blocks) -> None:
         blocks.call(0, "a", "", "{")
@@ -314,7 +314,7 @@ def test_a_broken_stream_with_a_nameless_call_in_front() -> None:
         blocks.text("open")
         blocks.abort()
 
-    assert run(ended) == [TextStart(), TextEnd(), TextStart(), TextDelta("open"), TextEnd()]
+    assert run(ended) == [TextStart(), TextEnd(), TextStart(), TextDelta("open"), TextEnd(complete=False)]
 
 
 def test_citations_and_media_stand_in_the_newest_text_or_alone() -> None:
@@ -344,7 +344,7 @@ def test_citations_and_media_stand_in_the_newest_text_or_alone() -> None:
         cite,
         ToolCallStart("b", "f"),
         ToolCallDelta("{"),
-        ToolCallEnd(),
+        ToolCallEnd(complete=False),
         TextStart(),
         media,
         TextEnd(),

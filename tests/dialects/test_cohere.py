@@ -277,7 +277,7 @@ def test_errors_in_the_stream() -> None:
 def test_the_end_of_the_input_before_the_end_is_a_truncation() -> None:
     for events in ((START, content(0, text="Half")), (START, content(0, text="Half"), "[DONE]")):
         said = read(*events)
-        assert said[1:4] == [TextStart(), TextDelta("Half"), TextEnd()]
+        assert said[1:4] == [TextStart(), TextDelta("Half"), TextEnd(complete=False)]
         assert failure(said).code == "upstream_truncated"
     assert failure(every_cut(CohereReader, wire(START)[:-12])).code == "upstream_truncated"
 

@@ -110,7 +110,7 @@ def test_a_finish_on_every_chunk_does_not_cut_the_text() -> None:
 
 def test_input_that_ends_before_the_finish_was_cut() -> None:
     events = read(chunk({"text": "half"}))
-    assert events[:-1] == [START, *text("half")]
+    assert events[:-1] == [START, TextStart(), TextDelta("half"), TextEnd(complete=False)]
     assert isinstance(events[-1], StreamError)
     assert events[-1].code == "upstream_truncated"
 
@@ -134,7 +134,6 @@ def test_an_unspecified_finish_is_none(finish: Any) -> None:
         ("SAFETY", "content_filter"),
         ("RECITATION", "content_filter"),
         ("CONTINUATION", "pause"),
-        ("MALFORMED_FUNCTION_CALL", "other"),
         ("NEW_WORD", "other"),
         (1, "end"),
         (2, "length"),
@@ -144,6 +143,12 @@ def test_an_unspecified_finish_is_none(finish: Any) -> None:
 )
 def test_reasons(finish: Any, reason: Any) -> None:
     assert read(chunk({"text": "a"}, finish=finish))[-1] == StreamEnd(reason, str(finish))
+
+
+def test_a_call_that_the_provider_cannot_read_is_an_error() -> None:
+    last = read(chunk({"text": "a"}, finish="MALFORMED_FUNCTION_CALL"))[-1]
+    assert isinstance(last, StreamError)
+    assert last.code == "tool_call_parse_error"
 
 
 def test_a_blocked_prompt_is_a_proper_end() -> None:
@@ -303,7 +308,7 @@ def test_arguments_by_path_flow_as_json() -> None:
 
 
 def test_fragments_that_name_their_call_continue_it() -> None:
-    events = body(
+    events = read(
         chunk(partial(("$.a", "x", True), name="f", id="c")),
         chunk(partial(("$.a", "y", True), name="f", id="c")),
         chunk(partial(("$.a", "z"), name="f")),
@@ -312,6 +317,8 @@ def test_fragments_that_name_their_call_continue_it() -> None:
     )
     assert "".join(event.args for event in events if isinstance(event, ToolCallDelta)) == '{"a":"xyz{"b":1}'
     assert events.count(ToolCallEnd(complete=False)) == 1
+    assert isinstance(events[-1], StreamError)
+    assert events[-1].code == "tool_call_parse_error"
 
 
 def test_a_whole_object_may_end_a_call_that_was_announced() -> None:
@@ -622,7 +629,7 @@ def test_the_streamed_array() -> None:
     broken = every_cut(
         GeminiReader, array(chunks[0], {"error": {"code": 429, "message": "slow", "status": "RESOURCE_EXHAUSTED"}})
     )
-    assert broken[1:-1] == text("a{[")
+    assert broken[1:-1] == [TextStart(), TextDelta("a{["), TextEnd(complete=False)]
     assert broken[-1].code == "RESOURCE_EXHAUSTED"
     assert (broken[-1].status, broken[-1].retryable) == (429, True)
 
@@ -650,7 +657,7 @@ def test_whole_answers() -> None:
 
 def test_errors_in_the_stream() -> None:
     events = read(chunk({"text": "a"}), {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}})
-    assert events[1:-1] == text("a")
+    assert events[1:-1] == [TextStart(), TextDelta("a"), TextEnd(complete=False)]
     assert isinstance(events[-1], StreamError)
     assert (events[-1].code, events[-1].status) == ("UNAVAILABLE", 503)
 

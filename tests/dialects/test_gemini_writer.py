@@ -161,6 +161,21 @@ def test_a_malformed_call_is_not_run(arguments: str) -> None:
     assert response.build(collect(events))["candidates"][0]["finishReason"] == "MALFORMED_FUNCTION_CALL"
 
 
+@pytest.mark.parametrize("array", [False, True])
+def test_a_call_that_cannot_be_read_is_told_by_the_word_of_this_dialect(array: bool) -> None:
+    error = StreamError("tool_call_parse_error", "no JSON")
+    box = GeminiWriter(array=array)
+    written = box.feed([START, ToolCallStart("c", "f"), ToolCallDelta("{"), ToolCallEnd(complete=False), error]) + box.close()
+    (chunk,) = json.loads(written) if array else [json.loads(written[6:])]
+    candidate = chunk["candidates"][0]
+    assert (candidate["finishReason"], candidate["finishMessage"]) == ("MALFORMED_FUNCTION_CALL", "no JSON")
+    read = reader("gemini")
+    last = [*read.feed(written), *read.close()][-1]
+    assert isinstance(last, StreamError)
+    assert last.code == "tool_call_parse_error"
+    assert b'"error"' in GeminiWriter().feed([error]), "before the answer has begun it is an error like any other"
+
+
 def test_a_call_that_was_cut_off_ends_with_the_limit() -> None:
     events: list[Event] = [
         START,

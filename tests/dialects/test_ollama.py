@@ -213,7 +213,7 @@ def test_images_and_their_progress() -> None:
 
 def test_an_error_line_keeps_the_partial_answer() -> None:
     events = read(lines(said("Hel")) + b'{"error":"the runner died"}\n')
-    assert events[:4] == [START, TextStart(), TextDelta("Hel"), TextEnd()]
+    assert events[:4] == [START, TextStart(), TextDelta("Hel"), TextEnd(complete=False)]
     assert isinstance(events[-1], StreamError)
     assert (events[-1].code, events[-1].message, events[-1].status) == ("upstream", "the runner died", 502)
 

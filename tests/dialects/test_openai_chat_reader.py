@@ -182,7 +182,7 @@ def test_a_call_that_the_token_limit_cut_is_marked() -> None:
 )
 def test_errors_in_the_stream(frames: list[bytes]) -> None:
     events = read(chunk({"content": "partial"}), *frames, DONE)
-    assert events[1:-1] == [TextStart(), TextDelta("partial"), TextEnd()]
+    assert events[1:-1] == [TextStart(), TextDelta("partial"), TextEnd(complete=False)]
     error = events[-1]
     assert isinstance(error, StreamError)
     assert (error.code, error.message, error.status) == ("server_error", "boom", 500)

@@ -371,7 +371,7 @@ class TestErrors:
         error = {"code": "upstream_truncated", "origin": "upstream", "retryable": True, "status": 502}
         metadata = {"finishReason": "error", "error": error, "usage": {"inputTokens": 1}}
         assert said[-3:] == [
-            {"type": "finish-step"},
+            {"type": "text-end", "id": "text-1"},
             {"type": "error", "errorText": "it broke off"},
             {"type": "finish", "finishReason": "error", "messageMetadata": metadata},
         ]
@@ -383,21 +383,28 @@ class TestErrors:
         assert [part["type"] for part in write([START, self.ERROR])] == ["start", "error", "finish"]
 
     def test_a_call_that_broke_off_is_not_run(self) -> None:
-        said = write([START, ToolCallStart("a", "f"), ToolCallDelta('{"x'), ToolCallEnd(complete=False), self.ERROR])
+        broken = [START, ToolCallStart("a", "f"), ToolCallDelta('{"x'), ToolCallEnd(complete=False)]
+        said = write([*broken, StreamEnd("length")])
         assert (said[4]["type"], said[4]["input"]) == ("tool-input-error", '{"x')
         assert "broke off" in said[4]["errorText"]
+        assert [part["type"] for part in write([*broken, self.ERROR])[3:]] == ["tool-input-delta", "error", "finish"]
+
+    def test_pieces_of_a_medium_that_never_ended_are_lost(self) -> None:
+        box = make()
+        box.feed([START, Media("audio/wav", "aaaa", id="m"), self.ERROR])
+        assert box.lost == {"Media": 1}
 
     @pytest.mark.parametrize(
         ("events", "kinds"),
         [
-            ([TextStart(), TextDelta("a")], ["text-start", "text-delta", "text-end"]),
-            ([ReasoningStart()], ["reasoning-start", "reasoning-end"]),
-            ([ToolCallStart("a", "f")], ["tool-input-start", "tool-input-error"]),
+            ([TextStart(), TextDelta("a")], ["text-start", "text-delta"]),
+            ([ReasoningStart()], ["reasoning-start"]),
+            ([ToolCallStart("a", "f")], ["tool-input-start"]),
         ],
     )
     def test_events_that_stop_are_an_error(self, events: list[Event], kinds: list[str]) -> None:
         said = [part["type"] for part in write([START, *events])]
-        assert said == ["start", "start-step", *kinds, "finish-step", "error", "finish"]
+        assert said == ["start", "start-step", *kinds, "error", "finish"]
 
     def test_http_error(self) -> None:
         assert error_body(self.ERROR) == {"error": {"message": "it broke off", "code": "upstream_truncated"}}

@@ -31,8 +31,8 @@ from ..messages import Request
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 _ENDINGS: Final[dict[type, BareEvent]] = {
-    TextStart: TextEnd(),
-    ReasoningStart: ReasoningEnd(),
+    TextStart: TextEnd(complete=False),
+    ReasoningStart: ReasoningEnd(complete=False),
     ToolCallStart: ToolCallEnd(complete=False),
 }
 

@@ -34,6 +34,7 @@ from ..events import (
 from ..framing.json_depth import JsonDepth
 from ..framing.utf8 import Surrogates
 from ..limits import DEFAULT_LIMITS, Limits
+from .lenient import is_json
 
 BlockStart = TextStart | ReasoningStart | ToolCallStart
 
@@ -75,14 +76,13 @@ class Block:
         self.surrogates: Surrogates | None = None
 
     def whole(self) -> bool:
-        """Are the arguments whole JSON by now? A custom tool takes free text, which may stop anywhere."""
+        """Are all brackets and strings of the arguments closed? A custom tool takes free text, which may stop anywhere."""
         if self.kind == "custom":
             return True
         if self.depth is None:
             self.depth = JsonDepth()
             for piece in self.pieces:
                 self.depth.feed(piece)
-            self.pieces.clear()
         return self.depth.complete
 
     def blank(self) -> bool:
@@ -97,6 +97,8 @@ class Blocks:
         """Set by the reader once the wire has cut a surrogate pair: then halves are held and joined."""
         self.calls = 0
         """Calls that the client has to run, so far: they decide the stop reason, whatever word the provider uses."""
+        self.unreadable: list[str] = []
+        """The names of calls that ended and cannot be run: their arguments are cut off or are not JSON."""
         self.count = 0
         self._emit = emit
         self._limits = limits
@@ -141,9 +143,8 @@ class Blocks:
             event: BareEvent = TextDelta(piece) if type(block.start) is TextStart else ReasoningDelta(piece)
         else:
             event = ToolCallDelta(piece)
-            if block.depth is None:
-                block.pieces.append(piece)
-            else:
+            block.pieces.append(piece)
+            if block.depth is not None:
                 block.depth.feed(piece)
         if block is self._queue[0] and block.start is not None:
             self._emit(event)
@@ -174,8 +175,11 @@ class Blocks:
             self.lone_surrogates, before = False, self.lone_surrogates
             self.add(block, block.surrogates.close())
             self.lone_surrogates = before
-        if block.kind not in (None, "custom") and block.complete and block.blank():
-            self.add(block, "{}")
+        if block.kind not in (None, "custom") and block.complete:
+            if block.blank():
+                self.add(block, "{}")
+            else:
+                block.complete = is_json("".join(block.pieces))
         block.ended = True
         block.pieces.clear()
         if echo is not None:
@@ -224,26 +228,27 @@ class Blocks:
     # --- the end of it all
 
     def finish(self, cut: bool = False) -> None:
-        """Ends what is open. ``cut``: the model was stopped, so a call that is not whole was cut off."""
+        """Ends what is open. ``cut``: the model was stopped. A custom call that is open then was cut off; whether the
+        arguments of a function are whole, they say themselves."""
         for block in list(self._queue):
             if block.start is None:
                 raise UpstreamProtocolError(
                     f"a tool call came without a name (id {excerpt(block.call_id)}, {block.size} characters of arguments)",
                     code="tool_call_without_name",
                 )
-            if cut and block.kind is not None and not block.ended:
-                block.complete = block.whole()
+            if cut and not block.ended and (block.kind == "custom" or (block.kind == "function" and block.blank())):
+                block.complete = False
             self.end(block)
 
     def abort(self) -> None:
-        """The stream broke: blocks that nobody ended are closed, their calls marked as incomplete."""
+        """The stream broke: blocks that nobody ended are closed and marked as incomplete."""
         head = self._queue[0] if self._queue else None
         self._queue = deque(block for block in self._queue if block.start is not None)
         if self._queue and self._queue[0] is not head:
             self._begin(self._queue[0])
             self._let_go()
         for block in list(self._queue):
-            block.complete = block.complete and (block.ended or block.kind is None)
+            block.complete = block.complete and block.ended
             block.surrogates = None
             self.end(block)
 
@@ -316,7 +321,9 @@ class Blocks:
     def _end_event(self, block: Block) -> BareEvent:
         echo = block.echo() if callable(block.echo) else block.echo
         if block.kind is not None:
+            if not block.complete and block.kind != "server":
+                self.unreadable.append(block.name)
             return ToolCallEnd(echo, block.complete)
         if type(block.start) is TextStart:
-            return TextEnd(echo)
-        return ReasoningEnd(echo, block.redacted)
+            return TextEnd(echo, block.complete)
+        return ReasoningEnd(echo, block.redacted, block.complete)

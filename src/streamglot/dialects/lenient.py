@@ -32,6 +32,25 @@ def loads(data: bytes) -> tuple[Any, bool]:
     return value, "\\ud" in text.lower()
 
 
+def is_json(text: str) -> bool:
+    """Is this one JSON value, with nothing but white space around it?"""
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return True
+    try:
+        json.loads(text, parse_constant=_refuse)  # takes lone surrogates, which a cut in the wire may leave
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
 def _finite(number: str) -> float | None:
     """A number that fits into a float; one that does not (and NaN, which is no JSON) counts nothing."""
     value = float(number)

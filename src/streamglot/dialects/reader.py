@@ -7,11 +7,11 @@ body means (``whole``). It emits through ``self.emit`` and opens blocks through 
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from ..errors import StreamglotError, UpstreamProtocolError, UpstreamTruncated, excerpt
+from ..errors import StreamglotError, ToolCallParseError, UpstreamProtocolError, UpstreamTruncated, excerpt
 from ..events import BareEvent, Choice, Event, KeepAlive, StopReason, StreamEnd, StreamStart
 from ..framing import Frame, Framing, Sse
 from ..limits import DEFAULT_LIMITS, Limits
@@ -25,6 +25,8 @@ _BOM = b"\xef\xbb\xbf"
 _SNIFFED_BYTES = 1024
 """White space before the first sign of what the body is; no upstream sends more."""
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
+_STOPPED: Final[frozenset[StopReason]] = frozenset(("length", "content_filter", "refusal", "cancelled"))
+"""Reasons that say that the model was stopped, so that its last call may be half a call."""
 
 
 class Reader:
@@ -199,7 +201,14 @@ class Reader:
         return fitted
 
     def end(self, reason: StopReason, raw_reason: str | None = None, sequence: str | None = None) -> None:
-        """The stream is over, properly."""
+        """The stream is over, properly. Where nothing stopped the model, a call that cannot be read is an error: the reason
+        alone would present it as one to run."""
+        unreadable = [name for blocks in self._blocks.values() for name in blocks.unreadable]
+        if unreadable and reason not in _STOPPED:
+            raise ToolCallParseError(
+                f"the arguments of the tool call {excerpt(unreadable[0])} are not valid JSON; the call was not passed on as one "
+                "to run. Ask the model again"
+            )
         self._done = True
         self.emit(StreamEnd(reason, raw_reason, sequence))
         self._blocks = {}  # they point back to here: a ring that only the garbage collector would find

@@ -5,6 +5,9 @@ bytes to ``self.pieces``; the events of one ``feed`` leave as one piece of bytes
 
 Events that begin without a ``StreamStart`` get one. A delta outside of its block is refused with a ``GrammarError``: what a
 writer would write for it is no valid stream.
+
+Clients act on what says "done" or "stop": they run a call, or give up a retry. What the end of a block that broke off
+(``complete`` is False) says is therefore kept until the stream ends properly, and never written before an error.
 """
 
 from __future__ import annotations
@@ -61,6 +64,9 @@ class StepBreak:
         return due
 
 
+_Rules = Mapping[type, Callable[[Any], None]]
+
+
 class Writer:
     """The mirror of a reader: events in, bytes out.
 
@@ -88,7 +94,8 @@ class Writer:
         self.pieces: list[bytes] = []
         self.started = False
         self.done = False
-        self._rules = self.rules()
+        self._ends_of_broken_blocks: list[bytes] = []
+        self._rules = self._with_broken_ends_kept(self.rules())
 
     # --- the box
 
@@ -146,6 +153,7 @@ class Writer:
         self.done = True
         if isinstance(event, StreamEnd):
             self.ensure_started()
+            self.pieces += self._ends_of_broken_blocks
             self.write_end(event)
         else:
             self.write_error(event)
@@ -175,6 +183,18 @@ class Writer:
             if kind is not StreamStart:
                 self._rules[StreamStart](StreamStart())
         return self._open_delta
+
+    def _with_broken_ends_kept(self, rules: _Rules) -> _Rules:
+        ends = {kind: rules[kind] for kind in (TextEnd, ReasoningEnd, ToolCallEnd) if kind in rules}
+
+        def end(event: TextEnd | ReasoningEnd | ToolCallEnd) -> None:
+            before = len(self.pieces)
+            ends[type(event)](event)
+            if not event.complete:
+                self._ends_of_broken_blocks += self.pieces[before:]
+                del self.pieces[before:]
+
+        return {**rules, **dict.fromkeys(ends, end)}
 
     def _taken(self) -> bytes:
         taken = b"".join(self.pieces)

@@ -75,6 +75,7 @@ class InBand:
         self._direct = buffering.text == "piece" and buffering.reasoning == "piece"
         self._parser: TextParser | None = None
         self._echo: Echo | None = None
+        self._broken = False
         self._native = False
         self._refusal = False
         self._ended = False
@@ -101,6 +102,7 @@ class InBand:
             return []
         if isinstance(event, TextEnd):
             self._echo = event.echo or self._echo
+            self._broken = not event.complete
             return []
         if isinstance(event, StreamStart):
             return [event]
@@ -179,7 +181,8 @@ class InBand:
             except _Failed as failure:
                 return self._error(failure)
         echo, self._echo = self._echo, None
-        self._emitter.finish(echo)
+        self._emitter.finish(echo, not self._broken)
+        self._broken = False
         return self._take()
 
     def _judge(self, reason: Malformed, trail: str) -> None:
@@ -188,7 +191,7 @@ class InBand:
 
     def _error(self, failure: _Failed) -> list[BareEvent]:
         self._ended = True
-        self._emitter.finish()
+        self._emitter.finish(complete=False)
         return [*self._take(), StreamError("tool_call_parse_error", str(failure), origin="upstream", status=502)]
 
     def _end(self, event: StreamEnd) -> StreamEnd:

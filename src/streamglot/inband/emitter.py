@@ -112,19 +112,19 @@ class Emitter:
         self._put("reasoning", self.space + kept if self.space else kept)
         self.space = piece[len(kept) :]
 
-    def end_reasoning(self) -> None:
+    def end_reasoning(self, complete: bool = True) -> None:
         if self.open == "reasoning":
             self._flush()
-            self.out.append(ReasoningEnd())
+            self.out.append(ReasoningEnd(complete=complete))
             self.open = ""
         self.space = ""
         self.after_reasoning = True
         self._release()
 
-    def end_text(self, echo: Echo | None = None) -> None:
+    def end_text(self, echo: Echo | None = None, complete: bool = True) -> None:
         if self.open == "text":
             self._flush()
-            self.out.append(TextEnd(echo))
+            self.out.append(TextEnd(echo, complete))
             self.open = ""
             self._release()
 
@@ -155,10 +155,10 @@ class Emitter:
 
     # --- the end
 
-    def finish(self, echo: Echo | None = None) -> None:
+    def finish(self, echo: Echo | None = None, complete: bool = True) -> None:
         """No more text: closes the open block. White space that waits is kept only where no call was found."""
         if self.open == "reasoning":
-            self.end_reasoning()
+            self.end_reasoning(complete)
         if self.space and not self.found and not self.after_reasoning:
             space, self.space = self.space, ""
             if self.open != "text":
@@ -169,7 +169,7 @@ class Emitter:
         if echo is not None and self.open != "text":
             self.out.append(TextStart())
             self.open = "text"
-        self.end_text(echo)
+        self.end_text(echo, complete)
 
     # --- inside
 

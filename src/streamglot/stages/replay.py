@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from ..events import (
     BareEvent,
     Choice,
@@ -41,16 +43,21 @@ from ..messages import (
 
 
 def replay(response: Response) -> list[Event]:
-    """The events of a stream that would add up to this response."""
+    """The events of a stream that would add up to this response. Before an error, the last part of a choice that was not
+    finished counts as broken off: nothing says that it was whole."""
     events: list[Event] = [StreamStart(response.id, response.model, response.created), *response.extras]
     first = ResponseChoice(0)
     for choice in sorted(response.choices, key=lambda choice: choice.index):
+        broken = response.error is not None and choice.stop_reason is None
+        said = list(_replay_steps(choice))
+        if broken and said and isinstance(said[-1], (TextEnd, ReasoningEnd)):
+            said[-1] = structs.replace(said[-1], complete=False)
         if choice.index:
-            said = [*choice.extras, *_replay_steps(choice), _end_of(choice)]
-            events += [Choice(choice.index, event) for event in said]
+            ended = [] if broken else [_end_of(choice)]
+            events += [Choice(choice.index, event) for event in (*choice.extras, *said, *ended)]
         else:
             first = choice
-            events += _replay_steps(choice)
+            events += said
     last = _usage_of(_last_usage(response, first))
     if last is not None:
         events.append(last)

@@ -89,7 +89,6 @@ class AguiWriter(Writer):
         self._call_ids: dict[str, str] = {}
         self._said_ids: set[str] = set()
         self._arguments_said = False
-        self._broken_call = ""
         self._pending: dict[str, None] = {}
         self._interrupts: list[dict[str, Any]] = []
         super().__init__(**more)
@@ -141,13 +140,8 @@ class AguiWriter(Writer):
         self._write("RUN_FINISHED", **fields, metadata=metadata)
 
     def write_error(self, event: StreamError) -> None:
-        """A call that broke off stays open before RUN_ERROR, which the protocol allows: an end of it would have the
-        client complete its arguments and run it."""
-        if self._span:
-            self._reasoning_end(ReasoningEnd())
-        elif self._message_open:
-            self._text_end(TextEnd())
-        self._broken_call = ""
+        """What is open stays open before RUN_ERROR, which the protocol allows: an end would tell the client that the text,
+        the reasoning or the arguments are complete, and it would run the call."""
         self._settle({})
         fields: dict[str, Any] = {"message": event.message or event.code, "code": error_code(event)}
         if self.usage is not None:
@@ -213,18 +207,16 @@ class AguiWriter(Writer):
             self._open_message()
         self._message_open = False
         self._end_unsaid = True
-        if event.echo is not None:
+        if event.echo is not None or not event.complete:
             self._settle({})
+        if event.echo is not None and event.complete:
             self._seal("message", self._message, event.echo)
 
     def _settle(self, metadata: dict[str, Any]) -> None:
-        """Says the ends that were held back."""
+        """Says the end of a text that was held back."""
         if self._end_unsaid:
             self._end_unsaid = False
             self._write("TEXT_MESSAGE_END", messageId=self._message, metadata=metadata)
-        if self._broken_call:
-            call_id, self._broken_call = self._broken_call, ""
-            self._write("TOOL_CALL_END", toolCallId=call_id, metadata={"complete": False})
 
     # --- reasoning: a span for each block, with one message in it
 
@@ -283,7 +275,7 @@ class AguiWriter(Writer):
         if event.complete and not self._arguments_said and call.kind != "custom":
             self._delta("{}")
         if not event.complete:
-            self._broken_call = self._call_id
+            self._write("TOOL_CALL_END", toolCallId=self._call_id, metadata={"complete": False})
             return
         self._write("TOOL_CALL_END", toolCallId=self._call_id)
         if event.echo is not None:

@@ -219,7 +219,6 @@ class AnthropicReader(Reader):
                 given = body.get("input")
                 if given and not block.size:
                     self.blocks().add(block, msgspec.json.encode(given).decode())
-                block.complete = _is_whole(block)
             self.blocks().end(block)
         self._let_go()
 
@@ -258,14 +257,3 @@ def _word(body: dict[str, Any], name: str) -> str:
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
-def _is_whole(block: Block) -> bool:
-    """Are the arguments whole? The model may be stopped inside them, and the wire ends the block all the same."""
-    if not block.size:
-        return True
-    try:
-        msgspec.json.decode("".join(block.pieces), type=msgspec.Raw)
-    except (ValueError, RecursionError):
-        return block.whole()
-    return True

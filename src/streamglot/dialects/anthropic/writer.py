@@ -9,7 +9,7 @@ Three things that a client may not get, because its next request would be refuse
   puts calls last in all it builds. Where such text must stay text, the calls have to be held back before this writer.
 * ``stop_reason: tool_use`` without a ``tool_use`` block.
 
-A call that broke off is left open when an error follows: a client that runs calls when their block stops never runs it.
+A block that broke off is left open when an error follows: clients run a call, and no longer retry, once its block stops.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ class AnthropicWriter(Writer):
         self._call: ToolCallStart | None = None
         self._odd: list[str] | None = None
         self._said = False
-        self._half = False
         self._waiting: list[dict[str, Any]] = []
         self._message_delta: dict[str, Any] = {}
         self._context: dict[str, Any] = {}
@@ -83,9 +82,9 @@ class AnthropicWriter(Writer):
             ReasoningDelta: self._reasoning,
             ToolCallDelta: self._arguments,
             StreamStart: self._begin,
-            TextStart: self._settle,
+            TextStart: lambda event: None,
             TextEnd: self._text_end,
-            ReasoningStart: self._settle,
+            ReasoningStart: lambda event: None,
             ReasoningEnd: self._reasoning_end,
             ToolCallStart: self._call_start,
             ToolCallEnd: self._call_end,
@@ -144,8 +143,6 @@ class AnthropicWriter(Writer):
     def write_error(self, event: StreamError) -> None:
         if self._begun:
             self.ensure_started()
-        if not self._half and self._call is None:
-            self._close()
         self.pieces.append(sse.event(encode(error_body(event)), b"error"))
 
     def _event(self, kind: bytes, body: dict[str, Any]) -> None:
@@ -167,18 +164,16 @@ class AnthropicWriter(Writer):
     def _delta(self, kind: str, field: str, value: Any) -> None:
         self._event(b"content_block_delta", {"index": self._index, "delta": {"type": kind, field: value}})
 
-    def _close(self) -> None:
+    def _stop(self) -> None:
         if self._open:
             self._open = b""
-            self._half = False
             self._event(b"content_block_stop", {"index": self._index})
+
+    def _close(self) -> None:
+        """Ends the open block, and writes the blocks that waited for its end."""
+        self._stop()
         while self._waiting:
             self._whole(self._waiting.pop(0))
-
-    def _settle(self, _: TextStart | ReasoningStart) -> None:
-        """The stream goes on after a call that broke off: its block is closed as the API itself does it."""
-        if self._half:
-            self._close()
 
     def _whole(self, body: dict[str, Any]) -> None:
         """A block that has no deltas."""
@@ -208,11 +203,13 @@ class AnthropicWriter(Writer):
     def _text_end(self, event: TextEnd) -> None:
         if self._open == b"thinking_delta":
             self._delta("signature_delta", "signature", packed(LATE_TEXT))
-        self._close()
+        self._stop()
         for citation in self._citations:
             self.lose(citation)
         self._citations.clear()
-        self._beside(event.echo)
+        if event.complete:
+            self._close()
+            self._beside(event.echo)
 
     def _citation(self, event: Citation) -> None:
         if self._open == b"text_delta":
@@ -238,6 +235,9 @@ class AnthropicWriter(Writer):
         self.pieces.append(self._head + encode(event.text) + _END_OF_DELTA)
 
     def _reasoning_end(self, event: ReasoningEnd) -> None:
+        if not event.complete:
+            self._stop()
+            return
         echo = event.echo
         if echo is None:
             if event.redacted and not self._open:
@@ -313,14 +313,14 @@ class AnthropicWriter(Writer):
         if call is None:
             return
         if not event.complete:
-            self._half = True
-        elif call.kind == "custom":
+            self._stop()  # if the model was stopped inside the arguments; the API itself closes such a block
+            return
+        if call.kind == "custom":
             self.pieces.append(self._head + (b'"\\"}"' if said else b'"{\\"input\\":\\"\\"}"') + _END_OF_DELTA)
         elif not said and (call.kind != "server" or self._odd):  # a server tool given nothing said so in its start
             self.pieces.append(self._head + encode(encode(arguments_object("".join(self._odd or ()))).decode()) + _END_OF_DELTA)
-        if event.complete:
-            self._close()
-            self._beside(event.echo)
+        self._close()
+        self._beside(event.echo)
 
     def _result(self, event: ToolResult) -> None:
         if event.native is not None and event.native.provider == self.dialect:

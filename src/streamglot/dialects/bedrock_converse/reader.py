@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...errors import UpstreamError, UpstreamProtocolError, excerpt
+from ...errors import ToolCallParseError, UpstreamError, UpstreamProtocolError, excerpt
 from ...events import Citation, Echo, Extra, Media, ReasoningStart, TextStart, ToolResult
 from ...framing import AwsEventStream, Frame
 from .. import faults
@@ -16,7 +16,8 @@ from ..reader import Reader
 from .wire import (
     DIALECT,
     EXTRAS,
-    MALFORMED,
+    MALFORMED_CALL,
+    MALFORMED_OUTPUT,
     REASONS,
     BlockStart,
     Delta,
@@ -198,11 +199,8 @@ class BedrockConverseReader(Reader):
         self._release()
 
     def _end(self, opened: _Open, block: Block) -> None:
-        """A call that stops inside its arguments was cut off, though the word for it comes later."""
         echo = self._echo(opened)
         block.redacted = echo is not None and "redactedContent" in echo.data and not block.size
-        if block.kind is not None:
-            block.complete = block.blank() or block.whole()
         self.blocks().end(block, echo)
 
     def _release(self) -> None:
@@ -288,7 +286,9 @@ class BedrockConverseReader(Reader):
     def _finish(self) -> None:
         self._stop_all()
         raw = self._stop
-        if raw in MALFORMED:
+        if raw == MALFORMED_CALL:
+            raise ToolCallParseError(f"the service that runs the model could not read its tool call ({raw}); ask the model again")
+        if raw == MALFORMED_OUTPUT:
             raise UpstreamError(f"the model's output could not be read by the service that runs it ({raw})", code=raw)
         reason = REASONS.get(raw or "", "other")
         if reason in ("end", "other") and self.blocks().calls:

@@ -88,7 +88,8 @@ REASONS: Final[dict[str, StopReason]] = {
     "refusal": "refusal",
     "pause_turn": "pause",
 }
-MALFORMED: Final = ("malformed_model_output", "malformed_tool_use")
+MALFORMED_OUTPUT: Final = "malformed_model_output"
+MALFORMED_CALL: Final = "malformed_tool_use"
 """The model wrote what the service could not read: an error, not an end."""
 
 REASON_OF: Final[dict[StopReason, str]] = {

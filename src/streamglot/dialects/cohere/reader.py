@@ -152,10 +152,8 @@ class CohereReader(Reader):
             raise UpstreamProtocolError(f"arguments came for the tool call {index}, which had not begun: {excerpt(piece)}")
 
     def _end_call(self, index: int) -> None:
-        """A call that ends inside its arguments was cut off, though the word for it comes later."""
         block = self._calls.pop(index, None)
         if block is not None:
-            block.complete = block.blank() or block.whole()
             self.blocks().end(block)
 
     def _cite(self, citation: Any) -> None:

@@ -98,6 +98,11 @@ class CandidateWriter:
         last = {"finishReason": finish, **fields}
         self._writer.write_chunk(self._head + b'{"text":""}]},' + encode(last)[1:] + b"]" + more)
 
+    def end_malformed(self, message: str) -> None:
+        """The last chunk of an answer whose call cannot be read."""
+        last = {"finishReason": MALFORMED_CALL, **self._fields, "finishMessage": message}
+        self._writer.write_chunk(self._head + b'{"text":""}]},' + encode(last)[1:] + b"]")
+
     def keep(self, fields: dict[str, Any]) -> None:
         _join(self._fields, named_enums(fields))
 

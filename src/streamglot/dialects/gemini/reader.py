@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...errors import UpstreamProtocolError, excerpt
+from ...errors import ToolCallParseError, UpstreamProtocolError, excerpt
 from ...events import Extra, StopReason, StreamEnd, Usage
 from ...framing import Frame, Framing, JsonArray, JsonDepth
 from .. import faults
@@ -17,6 +17,7 @@ from ..lenient import loads
 from ..reader import Reader
 from .answer import Answer
 from .wire import (
+    MALFORMED_CALL,
     UNSPECIFIED,
     Candidate,
     Chunk,
@@ -164,6 +165,8 @@ class GeminiReader(Reader):
         for index in sorted(self._answers, reverse=True):
             self._answers[index].close()
             self._blocks[index].finish()
+            if (self._answers[index].finish or "").upper() == MALFORMED_CALL:
+                raise ToolCallParseError(f"the model called a tool in a way that its provider cannot read ({MALFORMED_CALL})")
             if index:
                 self.emit(StreamEnd(*self._reason(index)), index)
         self.end(*self._reason(0))

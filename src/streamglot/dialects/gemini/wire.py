@@ -164,7 +164,6 @@ REASONS: Final[dict[str, StopReason]] = {
     "NO_IMAGE": "other",
     "CONTINUATION": "pause",
     "OTHER": "other",
-    "MALFORMED_FUNCTION_CALL": "other",
     "UNEXPECTED_TOOL_CALL": "other",
     "TOO_MANY_TOOL_CALLS": "other",
     "MALFORMED_RESPONSE": "other",
@@ -199,6 +198,7 @@ FINISH_OF: Final[dict[StopReason, str]] = {
     "other": "OTHER",
 }
 MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
+"""The model wrote a call that cannot be read. It is no ending but an error."""
 
 
 def read_reason(raw: str, calls: int) -> StopReason:

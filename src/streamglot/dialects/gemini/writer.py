@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from ...errors import ToolCallParseError
 from ...events import (
     Choice,
     Citation,
@@ -128,6 +129,11 @@ class GeminiWriter(Writer):
         self._close_array()
 
     def write_error(self, event: StreamError) -> None:
+        """This dialect has a word of its own for a call that cannot be read; clients ask again when they get it."""
+        if event.code == ToolCallParseError.code and self.started:
+            self._candidates[0].end_malformed(event.message)
+            self._close_array()
+            return
         self._after = b"}" if self._array else b"}\n\n"
         self.write_chunk(encode(error_body(event))[1:-1])
         self._close_array()

@@ -20,6 +20,7 @@ def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
 
 
 def build(response: Response, *, strict: bool = False, functions: bool = False) -> dict[str, Any]:
+    """A call that broke off is left out, so that nobody runs it."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     body: dict[str, Any] = {
@@ -62,7 +63,7 @@ def _build_choice(choice: ResponseChoice, extras: list[Extra], strict: bool, fun
                 message["refusal"] = (message["refusal"] or "") + part.text
             case ReasoningPart():
                 thoughts.append(part)
-            case ToolCallPart(kind="function" | "custom"):
+            case ToolCallPart(kind="function" | "custom", complete=True):
                 calls.append(_build_call(part, strict))
             case MediaPart() if part.mime.startswith("audio/"):
                 message["audio"] = {"id": part.id, "data": part.data, "transcript": part.transcript, "expires_at": 0}

@@ -189,7 +189,7 @@ class Items:
                 f"a tool call came without a name: {excerpt(slot.item or slot.said)}", code="tool_call_without_name"
             )
         if not block.ended:
-            block.complete = block.whole() or (not cut and block.blank())
+            block.complete = not cut or (block.kind == "function" and not block.blank())
             self._end_block(block)
 
     # --- items

@@ -8,6 +8,8 @@ from ...framing import sse
 from ..writer import encode
 from .wire import mint, word
 
+OPEN: Final = {"status": "in_progress"}
+"""What an item says of itself while it is written."""
 _ITEM_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "message": {"role": "assistant", "content": []},
     "reasoning": {"summary": []},
@@ -29,7 +31,8 @@ _CALL_EVENT: Final = {
 
 
 class Output:
-    """Writes items into ``pieces``. ``done`` are the finished ones, ``item`` the open one, ``part`` the open text in it.
+    """Writes items into ``pieces``. ``done`` are those behind us, ``item`` is the open one, ``part`` the open text in it.
+    ``abandoned``: one of them broke off, and no event said that it was done.
 
     The pieces of a text are kept and joined once, when it ends, because the end of the stream repeats them all.
     """
@@ -37,6 +40,7 @@ class Output:
     def __init__(self, pieces: list[bytes], sequence: int = 0) -> None:
         self.response_id = ""
         self.done: list[dict[str, Any]] = []
+        self.abandoned = False
         self.ids: set[str] = set()
         self.item: dict[str, Any] | None = None
         self.part: dict[str, Any] | None = None
@@ -84,8 +88,7 @@ class Output:
         item = self.item
         if item["type"] in _CALL_EVENT:
             event, field = _CALL_EVENT[item["type"]]
-            item[field] = "".join(self._said) or item.get(field) or ""
-            self._said.clear()
+            self._join_call(item, field)
             if item["type"] == "function_call" and not item[field].strip() and status == "completed":
                 item[field] = "{}"
             named = {"name": item["name"]} if item["type"] == "function_call" else {}
@@ -95,6 +98,22 @@ class Output:
         self.event("response.output_item.done", {"output_index": len(self.done), "item": item})
         self.done.append(item)
         self.item = None
+
+    def abandon(self) -> None:
+        """The open item broke off: it is kept as it is, and no event says that it is done. Clients run a call at its
+        ``output_item.done``, whatever its status says."""
+        if self.item is None:
+            return
+        if self.part is not None:
+            self._join_part(self.item, self.part)
+        kind = self.item["type"]
+        if kind in _CALL_EVENT:
+            self._join_call(self.item, _CALL_EVENT[kind][1])
+        if kind in _ITEM_FIELDS or "status" in self.item:
+            self.item["status"] = "incomplete"
+        self.done.append(self.item)
+        self.item = self.part = None
+        self.abandoned = True
 
     def whole(self, item: dict[str, Any]) -> None:
         """An item that comes complete."""
@@ -133,13 +152,21 @@ class Output:
             return
         kind = self.part["type"]
         event, field, tail = _TEXT_EVENT[kind]
-        self.part[field] = "".join(self._said)
-        self._said.clear()
+        self._join_part(self.item, self.part)
         more = {"logprobs": self.part["logprobs"]} if tail else {}
         self.event(f"{event.decode()}.done", {**self.place(), **self._place, field: self.part[field], **more})
         self.event(f"response.{_part_event(kind)}.done", {**self.place(), **self._place, "part": self.part})
-        self.item["summary" if kind == "summary_text" else "content"].append(self.part)
         self.part = None
+
+    def _join_part(self, item: dict[str, Any], part: dict[str, Any]) -> None:
+        kind = part["type"]
+        part[_TEXT_EVENT[kind][1]] = "".join(self._said)
+        self._said.clear()
+        item["summary" if kind == "summary_text" else "content"].append(part)
+
+    def _join_call(self, item: dict[str, Any], field: str) -> None:
+        item[field] = "".join(self._said) or item.get(field) or ""
+        self._said.clear()
 
     def delta(self, text: str, logprobs: list[Any] | None = None) -> None:
         """The next piece of the open text or call."""

@@ -128,12 +128,9 @@ class VercelUiWriter(Writer):
         self.pieces.append(b"data: [DONE]\n\n")
 
     def write_error(self, event: StreamError) -> None:
-        if self._call is not None:
-            self._call_end(ToolCallEnd(complete=False))
-        elif self._block:
-            self._close_block({})
-        if self._step_open:
-            self._finish_step()
+        """What is open stays open: the client keeps an unfinished part and never runs a call without its input."""
+        for medium, _, _ in self._media.values():
+            self.lose(medium)
         self._write("error", errorText=event.message or event.code)
         if self.started:
             error = {"code": event.code, "origin": event.origin, "retryable": event.retryable, "status": event.status}
