@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import cast
+from typing import Any
 
 from ..dialects import dialect
 from ..errors import Unsupported
@@ -66,7 +66,10 @@ class Pipeline:
         calls = bool(request.tools) or not guessed
         ids = UniqueCallIds(call_prefix)
         ids.request(request)
-        self._stages: list[Stage] = [ids, *stages] if calls or ids.taken else [*stages]
+        # Any: a list of events that may hold questions, too; these stages ask none.
+        self._stages: list[Callable[[list[Event]], list[Any]]] = [stage.feed for stage in stages]
+        if calls or ids.taken:
+            self._stages.insert(0, ids.feed)
         if found is not None:
             self._box = PerChoice(
                 lambda: inband(
@@ -100,9 +103,9 @@ class Pipeline:
         return [given for event in events for given in box.feed(event)]
 
     def _staged(self, events: list[Event]) -> list[Event]:
-        for stage in self._stages:
+        for feed in self._stages:
             if events:
-                events = cast("list[Event]", stage.feed(events))  # these stages ask no questions
+                events = feed(events)
         return events
 
 
