@@ -114,8 +114,28 @@ def understood(answer: dict[str, Any]) -> tuple[Any, ...]:
     return answer["error"], answer["text"], answer["reasoning"], calls
 
 
+LOOP: list[Event] = [
+    START,
+    *(TextStart(), TextDelta("I look."), TextEnd()),
+    *(ToolCallStart("call_1", "get_weather", "server"), ToolCallDelta('{"city": "Bern"}'), ToolCallEnd()),
+    *(Usage(10, 5), StepEnd(1), ToolResult("call_1", "sunny")),
+    *(TextStart(), TextDelta("It is "), TextDelta("sunny."), TextEnd()),
+    *(Usage(20, 6), StreamEnd()),
+]
+"""An answer of two model turns, between which a tool was run for the client."""
+
+
 @pytest.mark.parametrize(("dialect", "client"), [*UI_CLIENTS, *CHAT_CLIENTS])
 class TestEveryClient:
+    def test_steps(self, judge: Judge, dialect: str, client: str) -> None:
+        answer = judge(dialect, client, LOOP)
+        assert answer["error"] is None
+        assert (answer["text"].startswith("I look."), answer["text"].endswith("It is sunny.")) == (True, True)
+        if dialect in ("openai_chat", "gemini"):
+            assert answer["text"] == "I look.\n\nIt is sunny."
+        if (dialect, client) not in UI_CLIENTS:
+            assert answer["toolCalls"] == []
+
     def test_text(self, judge: Judge, dialect: str, client: str) -> None:
         answer = judge(dialect, client, [START, *TEXT, USAGE, StreamEnd()])
         assert understood(answer) == (None, "Héllo \u2028 😀", "", [])

@@ -175,7 +175,8 @@ def test_a_citation_outside_of_text() -> None:
 
 
 def test_what_says_nothing_makes_no_choice() -> None:
-    assert collect([StreamStart(), Choice(1, StepEnd(1)), StreamEnd("end")]).choices == [ResponseChoice(0, [], "end")]
+    silent: list[Event] = [Choice(1, StepEnd(1)), Choice(1, Usage(1)), Choice(1, KeepAlive())]
+    assert collect([StreamStart(), *silent, StreamEnd("end")]).choices == [ResponseChoice(0, [], "end")]
 
 
 def test_a_response_replayed_adds_up_to_itself() -> None:

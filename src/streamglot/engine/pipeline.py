@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import cast
+from typing import Any
 
 from ..dialects import dialect
 from ..errors import Unsupported
 from ..events import Event
 from ..inband import Format, as_prompt, find_format, inband
 from ..messages import Request
-from ..stages import PerChoice, Stage, UniqueCallIds
+from ..stages import PerChoice, UniqueCallIds
 from ..upstream import Upstream
 
 MODELS = 1024
@@ -63,7 +64,8 @@ class Pipeline:
         calls = bool(request.tools) or not guessed
         ids = UniqueCallIds(call_prefix)
         ids.request(request)
-        self._stages: list[Stage] = [ids] if calls or ids.taken else []
+        # Any: a stage may put questions among its events; this one asks none.
+        self._stages: list[Callable[[list[Event]], list[Any]]] = [ids.feed] if calls or ids.taken else []
         if found is not None:
             self._box = PerChoice(
                 lambda: inband(
@@ -97,9 +99,9 @@ class Pipeline:
         return [given for event in events for given in box.feed(event)]
 
     def _staged(self, events: list[Event]) -> list[Event]:
-        for stage in self._stages:
+        for feed in self._stages:
             if events:
-                events = cast("list[Event]", stage.feed(events))  # these stages ask no questions
+                events = feed(events)
         return events
 
 

@@ -1,0 +1,35 @@
+"""The interface of stages: what a stage does that overrides nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamglot.events import Event, StreamEnd, StreamStart
+from streamglot.messages import Request
+from streamglot.stages.stage import ExchangeContext, NextRequest, Question, Stage
+
+
+def test_a_stage_forwards_what_it_does_not_override() -> None:
+    stage, request = Stage(), Request("m")
+    events: list[Event] = [StreamStart(), StreamEnd()]
+    assert stage.request(request) is request
+    given = stage.feed(events)
+    assert given == events
+    assert given is not events
+    assert stage.close() == []
+
+
+def test_a_stage_that_asks_must_handle_the_reply() -> None:
+    request = Request("m")
+    question = NextRequest(request)
+    assert (question.request, question.seconds) == (request, None)
+    assert isinstance(question, Question)
+    with pytest.raises(AssertionError, match="Stage asked NextRequest and does not handle its reply"):
+        Stage().answer(question, None)
+
+
+def test_facts_about_an_exchange_are_kept_by_subject() -> None:
+    context = ExchangeContext("r")
+    context.annotate("verdict", {"ok": True})
+    context.annotate("verdict", {"ok": False})
+    assert context.annotations == {"verdict": [{"ok": True}, {"ok": False}]}
