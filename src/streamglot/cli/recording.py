@@ -53,7 +53,7 @@ def open_reader(source: str) -> Reader:
     return EventLineReader() if source == EVENTS else reader(source)
 
 
-def recognise(line: bytes) -> str:
+def recognise(line: bytes | bytearray) -> str:
     """The dialect of a stream in which this line stands; empty if it does not give it away."""
     written = line.replace(b": ", b":")
     return next((name for mark, name in _MARKS if mark in written), "")
