@@ -78,10 +78,15 @@ def kept(environment: Mapping[str, str] = os.environ) -> list[Path]:
     return sorted(found, key=lambda path: (path.stem != DEFAULT.name, path.name))
 
 
+def switched_off(environment: Mapping[str, str] = os.environ) -> bool:
+    """Does the user want no local model?"""
+    return environment.get(CHOICE, "").lower() in ("off", "no", "0")
+
+
 def chosen(environment: Mapping[str, str] = os.environ) -> Path | None:
     """The weights to run: those that a variable names, else the first in the cache. None if there are none."""
     wanted = environment.get(CHOICE, "")
-    if wanted.lower() in ("off", "no", "0"):
+    if switched_off(environment):
         return None
     if not wanted or wanted.lower() in ("on", "yes", "1"):
         return next(iter(kept(environment)), None)
