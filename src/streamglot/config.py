@@ -21,6 +21,8 @@ from .upstream.secrets import HIDDEN
 from .upstream.settings import Upstream, is_secret
 
 FILE_NAME = "streamglot.toml"
+FILE_BYTES = 4 * 2**20
+"""The largest configuration file: a device without an end does not fill the memory."""
 PREFIX = "STREAMGLOT_"
 NOTHING = "none"
 """The ``store.url`` of who wants nothing kept."""
@@ -170,10 +172,15 @@ def _usual_place(environment: Mapping[str, str]) -> Path | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    if len(data) > FILE_BYTES:
+        raise ConfigError(f"{path} is larger than {FILE_BYTES // 2**20} MiB: it is no configuration file")
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 

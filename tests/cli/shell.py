@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -82,6 +83,20 @@ class Shell:
             cwd=self.home,
             timeout=2 * PATIENCE,
         )
+
+    def completions(self, *words: str) -> list[str]:
+        """What bash offers for the last of these words, by the script that the program gives it."""
+        script = self.run("--show-completion", "bash").stdout.decode()
+        line = f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _streamglot_completion streamglot"
+        done = subprocess.run(
+            ["bash", "--norc", "-c", f'{script}\n{line}; printf "%s\\n" "${{COMPREPLY[@]}}"'],
+            capture_output=True,
+            check=True,
+            env={**self.environment, "PATH": f"{Path(PROGRAM).parent}:{self.environment['PATH']}"},
+            cwd=self.home,
+            timeout=2 * PATIENCE,
+        )
+        return done.stdout.decode().split()
 
     @contextmanager
     def started(self, *arguments: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -186,3 +201,8 @@ def heed_interrupts() -> None:
 
 def interrupt(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGINT)
+
+
+def prompt(model: str) -> bytes:
+    """The prompt of a chat with this model."""
+    return f"\x1b[0m{model}>".encode()

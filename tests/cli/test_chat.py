@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 
 from cli.past import turns
-from cli.shell import DONE, Shell, chunk, said
+from cli.shell import DONE, Shell, chunk, prompt, said
 from streamglot.cli.reply import with_results
 from streamglot.messages import MediaPart, Message, TextPart, ToolCallPart, ToolResultPart
-
-PROMPT = b"\x1b[0m>"
 
 
 def test_lines_of_a_pipe(shell: Shell) -> None:
@@ -104,7 +102,7 @@ def test_an_error_does_not_end_the_conversation(shell: Shell) -> None:
 def test_at_a_terminal(shell: Shell) -> None:
     shell.tape("slow", said("first ", *("more " for _ in range(200))), gap=0.1)
     with shell.terminal("chat", "-m", "replay") as terminal:
-        terminal.until(PROMPT)
+        terminal.until(prompt("replay"))
         terminal.type("hello **you**\r")
         terminal.until(b"\x1b[1myou\x1b[0m")
         terminal.type("/model slow\r")
@@ -113,7 +111,7 @@ def test_at_a_terminal(shell: Shell) -> None:
         terminal.until(b"first")
         terminal.type("\x03")
         terminal.seen = b""
-        terminal.until(PROMPT)
+        terminal.until(prompt("slow"))
         terminal.type("/exit\r")
         assert terminal.end() == 0
     assert b"Traceback" not in terminal.seen

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from cli.past import database, in_store, texts, turns
-from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, said
+from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, prompt, said
 from served import served
 from store.turns import answer as reply
 from store.turns import ask, assistant, take, thought, user
 from streamglot.messages import ReasoningPart
 from streamglot.store import Store
 
-PROMPT = b"\x1b[0m>"
 CORPUS = Path(__file__).parents[1] / "corpus"
 
 
@@ -72,7 +71,8 @@ def test_what_an_answer_cost_is_a_number(shell: Shell) -> None:
 
 def test_a_chat_is_one_session_until_it_is_reset(shell: Shell) -> None:
     done = shell.run("chat", "-m", "replay", stdin=b"one\ntwo\n/reset\nthree\n")
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr.count(b"\n")) == (0, 1)
+    assert b"4 messages are forgotten" in done.stderr
     third, second, first = turns(shell)
     assert first.session_id == second.session_id != third.session_id
     assert texts(second) == ["user: one", "assistant: You said: one", "user: two", "answer: You said: two"]
@@ -116,7 +116,7 @@ def test_who_is_ended_keeps_what_came(shell: Shell, number: signal.Signals, stat
 def test_a_chat_that_is_ended_does_not_go_on(shell: Shell) -> None:
     shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal("chat", "-m", "slow") as terminal:
-        terminal.until(PROMPT)
+        terminal.until(prompt("slow"))
         terminal.type("go\r")
         terminal.until(b"first")
         terminal.process.terminate()
@@ -124,7 +124,7 @@ def test_a_chat_that_is_ended_does_not_go_on(shell: Shell) -> None:
     (turn,) = turns(shell)
     assert (turn.ending, texts(turn)[-1].startswith("answer: first ")) == ("cancelled", True)
     with shell.terminal("chat", "-m", "slow") as terminal:
-        terminal.until(PROMPT)
+        terminal.until(prompt("slow"))
         terminal.process.terminate()
         assert terminal.end() == 143
     assert b"Traceback" not in terminal.seen

@@ -416,12 +416,9 @@ def test_limits_that_mean_nothing_are_refused(shell: Shell, limits: tuple[str, .
 
 def test_completion_offers_what_was_kept(shell: Shell) -> None:
     first, _, _ = fill(shell)
-    words = {"COMP_WORDS": "streamglot logs show turn_", "COMP_CWORD": "3", "_STREAMGLOT_COMPLETE": "complete_bash"}
-    assert first.encode() in shell.run(environment=words).stdout
-    words = {**words, "COMP_WORDS": "streamglot logs ", "COMP_CWORD": "2"}
-    assert set(shell.run(environment=words).stdout.split()) == {b"list", b"search", b"show", b"export", b"prune"}
-    words = {**words, "COMP_WORDS": "streamglot logs list --ending tr", "COMP_CWORD": "4"}
-    assert shell.run(environment=words).stdout.split() == [b"truncated"]
+    assert first in shell.completions("streamglot", "logs", "show", "turn_")
+    assert set(shell.completions("streamglot", "logs", "")) == {"list", "search", "show", "export", "prune"}
+    assert shell.completions("streamglot", "logs", "list", "--ending", "tr") == ["truncated"]
 
 
 def test_amounts_as_people_write_them() -> None:

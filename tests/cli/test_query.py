@@ -238,11 +238,9 @@ def test_help_is_quick_because_it_imports_little() -> None:
     assert not imported & {"aiohttp", "httptools", "rich", "prompt_toolkit", "genai_prices", "uvicorn", "pydantic", "xllamacpp"}
 
 
-def test_completion(shell: Shell) -> None:
-    words = {"COMP_WORDS": "streamglot qu", "COMP_CWORD": "1", "_STREAMGLOT_COMPLETE": "complete_bash"}
-    assert shell.run(environment=words).stdout.split() == [b"query"]
-    words = {**words, "COMP_WORDS": "streamglot translate --to open", "COMP_CWORD": "3"}
-    assert b"openai_responses" in shell.run(environment=words).stdout
+def test_bash_completes_commands_and_values(shell: Shell) -> None:
+    assert shell.completions("streamglot", "qu") == ["query"]
+    assert "openai_responses" in shell.completions("streamglot", "translate", "--to", "open")
 
 
 def test_a_newcomer_talks_to_a_real_model(shell: Shell) -> None:

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cli.shell import Shell
 from streamglot.cli.changes import NotMerged
+from streamglot.cli.files import SETTINGS_BYTES
 from streamglot.cli.merge import merged
 from streamglot.cli.recipes import RECIPES, recipe
 
@@ -271,3 +274,108 @@ def test_tables_that_hide_in_arrays() -> None:
     assert tomllib.loads(merged("toml", there, ours)[0]) == {**tomllib.loads(there), **tomllib.loads(ours)}
     with pytest.raises(NotMerged, match="cannot be added"):
         merged("toml", there.replace("  ", ""), ours)
+
+
+# --- what JSON files may hold
+
+
+OURS = {"env": {"URL": "http://x", "KEY": "k"}, "model": "m", "deep": {"er": {"a.b": True}}}
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+tables = st.dictionaries(st.sampled_from(("URL", "er", "x")), json_values.filter(lambda value: not isinstance(value, dict)))
+files = st.dictionaries(st.text() | st.sampled_from(("model", "x")), json_values, max_size=4)
+
+
+@given(files, st.dictionaries(st.sampled_from(("env",)), tables), st.sampled_from((None, 1, 2, "\t")), st.booleans())
+def test_merging_json_means_what_it_should(file: Any, known: Any, indent: Any, ascii: bool) -> None:
+    there = {**file, **known}
+    text = json.dumps(there, indent=indent, ensure_ascii=ascii)
+    try:
+        result, changes = merged("json", text, json.dumps(OURS))
+    except NotMerged:
+        assert any(not isinstance(there.get(name, {}), dict) for name in ("env", "deep"))
+        return
+    assert json.loads(result) == merged_tree(there, OURS)
+    assert merged("json", result, json.dumps(OURS)) == (result, [])
+    assert bool(changes) == (result != text)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        '"limit": 1e999',
+        '"limit": -1E+400, "small": 1.10',
+        '"half": "\\ud800", "escaped": "\\u00e9\\/"',
+        '"twice": 1, "twice": {"a": [1, 2]}',
+        '"big": 123456789012345678901234567890.000',
+        '"not": NaN',
+    ],
+)
+def test_json_that_is_not_ours_stays_as_it_is_written(kept: str) -> None:
+    for text in (f"{{{kept}}}", f'{{\n  {kept},\n  "env": {{}}\n}}\n', f'{{"env": {{"URL": "old"}}, {kept}}}'):
+        result, changes = merged("json", text, json.dumps({"env": {"URL": "new"}}))
+        assert kept in result
+        assert [change.name for change in changes] == ["env.URL"]
+        assert json.loads(result)["env"] == {"URL": "new"}
+
+
+def test_a_setting_that_stands_twice_is_left_alone(shell: Shell) -> None:
+    for text in ('{"env": {}, "env": {"x": 1}}', '{"env": {"ANTHROPIC_MODEL": "a", "ANTHROPIC_MODEL": "b"}}'):
+        place = shell.home / ".claude" / "settings.json"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text)
+        status, words = write(shell, "claude-code")
+        assert (status, "stands there twice" in words, place.read_text()) == (2, True, text)
+
+
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [
+        ("claude-code", '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"),
+        ("claude-code", '{"x": ' * 100_000 + "1" + "}" * 100_000),
+        ("codex", "x = " + "[" * 100_000 + "]" * 100_000 + "\n"),
+        ("codex", "x = " + "{x = " * 100_000 + "1" + "}" * 100_000 + "\n"),
+    ],
+    ids=["json lists", "json objects", "toml lists", "toml tables"],
+)
+def test_a_file_that_is_nested_deeply_is_left_alone(shell: Shell, client: str, text: str) -> None:
+    place = shell.home / FILES[client][0]
+    place.parent.mkdir()
+    place.write_text(text)
+    status, words = write(shell, client)
+    assert (status, "Traceback" in words, "nested too deeply" in words) == (2, False, True)
+    assert place.read_text() == text
+
+
+def test_a_half_of_a_surrogate_pair_stays(shell: Shell) -> None:
+    place = shell.home / ".claude" / "settings.json"
+    place.parent.mkdir()
+    place.write_text('{"env": {"ANTHROPIC_MODEL": "\\ud800"}, "x": "\\udfff"}')
+    status, words = write(shell, "claude-code")
+    assert status == 0, words
+    assert '"x": "\\udfff"' in place.read_text()
+    assert "\\ud800 →" in words
+
+
+@pytest.mark.parametrize("client", ["codex", "claude-code", "aider", "openai"])
+def test_a_device_is_no_settings_file(shell: Shell, client: str) -> None:
+    place = shell.home / FILES[client][0]
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to("/dev/zero")
+    status, words = write(shell, client)
+    assert (status, "no regular file" in words) == (2, True)
+    place.unlink()
+    place.write_bytes(b"#" * (SETTINGS_BYTES + 1))
+    status, words = write(shell, client)
+    assert (status, "larger than" in words) == (2, True)
+
+
+@pytest.mark.parametrize(("form", "line"), [("yaml", "a:{}x"), ("env", "A={}x"), ("env", "A=b{}x #"), ("toml", "[{}x]")])
+def test_long_runs_of_spaces_are_read_in_linear_time(form: Any, line: str) -> None:
+    """A pattern that tries every cut of the run would take hours."""
+    text = f"{line.format(' ' * 1_000_000)}\n"
+    new = {"yaml": "b: 1\n", "env": "B=1\n", "toml": "b = 1\n"}[form]
+    assert merged(form, text, new)[0] != text

@@ -98,7 +98,7 @@ def test_bad_names_and_files_for_the_parser(tmp_path: Path) -> None:
     assert b"no in-band format" in run("translate", "--from", "text", "--inband", "klingon").stderr
     broken = tmp_path / "tools.json"
     broken.write_text("{")
-    assert b"cannot be read as JSON" in run("translate", "--from", "text", "--inband", "hermes", "--tools", str(broken)).stderr
+    assert b"is not valid JSON" in run("translate", "--from", "text", "--inband", "hermes", "--tools", str(broken)).stderr
     broken.write_text("{}")
     assert b"list of tool definitions" in run("translate", "--from", "text", "--inband", "hermes", "--tools", str(broken)).stderr
 

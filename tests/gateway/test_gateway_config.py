@@ -9,7 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from gateway.asking import asked, body_of, path_of, understood
 from gateway.conftest import upstreams_at
@@ -17,7 +16,8 @@ from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import HostileUpstream, Until, sse, streamed
 from streamglot import ConfigError
-from streamglot.cli.app import app
+from streamglot.cli.app import run
+from streamglot.cli.guard import exit_status
 from streamglot.cli.serve import table
 from streamglot.config import load, shown
 from streamglot.gateway.app import Gateway
@@ -86,13 +86,14 @@ def test_file_variables_and_command_line(file: Path) -> None:
     assert "123456" not in str(rows)
 
 
-def test_the_command_shows_it(file: Path) -> None:
-    result = CliRunner().invoke(app, ["config", "show", "--config", str(file)], env={"MINE_API_KEY": SECRET})
-    assert result.exit_code == 0
-    assert f'upstreams.mine.inband = "hermes"  # {file}' in result.output
-    assert SECRET not in result.output
-    assert CliRunner().invoke(app, ["config", "show", "--config", "/nowhere.toml"]).exit_code == 2
-    assert CliRunner().invoke(app, ["config", "hide"]).exit_code == 2
+def test_the_command_shows_it(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("MINE_API_KEY", SECRET)
+    assert exit_status(lambda: run(["config", "show", "--config", str(file)])) == 0
+    shown = capsys.readouterr().out
+    assert f'upstreams.mine.inband = "hermes"  # {file}' in shown
+    assert SECRET not in shown
+    assert exit_status(lambda: run(["config", "show", "--config", "/nowhere.toml"])) == 2
+    assert exit_status(lambda: run(["config", "hide"])) == 2
 
 
 @pytest.mark.parametrize(

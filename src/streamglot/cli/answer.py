@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from msgspec import Struct
 
@@ -14,10 +14,13 @@ from ..events import Event, StreamEnd, StreamError
 from ..messages import Request, Response
 from ..stages import Collect
 from .cost import usage_line
-from .guard import Ended
+from .guard import INTERRUPTED, Ended
 from .plain import PlainPrinter
-from .recording import INTERRUPTED
 from .terminal import complain, is_terminal, neutral
+
+Form = Literal["text", "raw", "json", "events"]
+FORMS: Final[tuple[Form, ...]] = ("raw", "json", "events")
+"""The forms of an answer that an option names."""
 
 
 class Printer(Protocol):
@@ -32,7 +35,7 @@ class Look(Struct, kw_only=True):
 
     markdown: Literal["auto", "always", "never"] = "auto"
     reasoning: bool = True
-    form: Literal["text", "raw", "json", "events"] = "text"
+    form: Form = "text"
     usage: bool = False
 
     def printer(self) -> Printer:
@@ -49,10 +52,11 @@ class Look(Struct, kw_only=True):
 
 
 class Answered(Struct):
-    """What came, and the status to exit with: 0, 1 after an error, 130 after Ctrl-C, more if the program was ended."""
+    """What came, from which upstream, and the exit status: 0, 1 after an error, 130 after Ctrl-C, more after other signals."""
 
     response: Response
     status: int
+    upstream: str
 
 
 def answer(client: Client, request: Request, look: Look, recorder: BackgroundRecorder) -> Answered:
@@ -78,7 +82,7 @@ def answer(client: Client, request: Request, look: Look, recorder: BackgroundRec
         print(neutral(usage_line(response.usage, model, stream.upstream)), file=sys.stderr, flush=True)
     if stream.dropped:
         complain(f"upstream {stream.upstream!r} has no word for: {', '.join(stream.dropped)}")
-    return Answered(response, status)
+    return Answered(response, status, stream.upstream)
 
 
 def _show(stream: Stream, printer: Printer, box: Collect) -> int:
@@ -92,11 +96,12 @@ def _show(stream: Stream, printer: Printer, box: Collect) -> int:
     except KeyboardInterrupt as stop:
         events = stream.ending(StreamEnd("cancelled"))
         stream.close()
+        status = stop.status if isinstance(stop, Ended) else INTERRUPTED
         for event in events:
             box.feed(event)
-            if not isinstance(event, StreamEnd) or not isinstance(printer, PlainPrinter):
-                printer.feed(event)
-        return stop.status if isinstance(stop, Ended) else INTERRUPTED
+            if status == INTERRUPTED or not isinstance(event, StreamEnd) or not isinstance(printer, PlainPrinter):
+                printer.feed(event)  # a person hears that the answer was stopped, if there still is one
+        return status
     except StreamglotError as error:
         for event in stream.ending(error.as_event()):
             take(event)

@@ -1,29 +1,40 @@
-"""The command line as a whole. Each command imports what it needs when it runs, so that ``--help`` is quick."""
+"""The command line as a whole. Each command imports what it needs when it runs, so that all of them start quickly."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
 
-import typer
+import click
 
-from . import conversation, house, kept, streams
-
-app = typer.Typer(
-    name="streamglot",
-    help="Every LLM stream, one language.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: it is twice as quick
-)
-for part in (conversation.app, streams.app, kept.app, house.app):
-    app.add_typer(part)
+from . import completion, conversation, house, kept, streams
+from .help import SETTINGS, Group
 
 
-@app.callback(invoke_without_command=True)
-def about(version: Annotated[bool, typer.Option("--version", help="Show the version and stop.")] = False) -> None:
-    if version:
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
         from .. import __version__
 
-        typer.echo(f"streamglot {__version__}")
-        raise typer.Exit
+        print(f"{completion.PROGRAM} {__version__}")
+        context.exit()
+
+
+@click.group(cls=Group, name=completion.PROGRAM, no_args_is_help=True, context_settings=SETTINGS)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@completion.options
+def app() -> None:
+    """Ask models, run the gateway, and work with their streams. Every LLM stream, one language."""
+
+
+for command in (*conversation.COMMANDS, *house.COMMANDS, *streams.COMMANDS):
+    app.add_command(command)
+for name, commands in {**kept.GROUPS, **house.GROUPS}.items():
+    app.add_command(commands, name)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs one command line. The exit status; what goes wrong is raised."""
+    status = completion.requested(app, arguments)
+    if status is None:
+        with app.make_context(completion.PROGRAM, list(arguments)) as context:
+            status = app.invoke(context)
+    return status or 0

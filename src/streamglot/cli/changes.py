@@ -22,4 +22,4 @@ class NotMerged(Exception):
 def unquoted(written: str) -> str:
     """A value on one line, without its quotes and without the comment behind it."""
     found = re.match(r"""(["'])(.*?)\1""", written)
-    return found[2] if found else re.sub(r"(^|\s+)#.*", "", written).strip()
+    return found[2] if found else re.sub(r"(?:^|(?<=\s))#.*", "", written).strip()

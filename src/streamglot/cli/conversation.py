@@ -2,179 +2,176 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from .guard import guarded
-from .offers import sessions
+from . import offers
+from .help import Command, together
+from .values import FILE, completed, text
 
 if TYPE_CHECKING:
     from .answer import Look
+    from .question import Question
 
-app = typer.Typer()
-
-
-class Markdown(StrEnum):
-    auto = "auto"
-    always = "always"
-    never = "never"
-
-
-def _models(incomplete: str) -> list[str]:
-    """Names for the shell to offer: those that need no question to anybody."""
-    from ..config import load
-    from ..upstream.local import ALIAS, NAME
-
-    named = [model for upstream in load().config.upstreams.values() for model in upstream.listed]
-    return [name for name in (NAME, ALIAS, "replay", *named) if name.startswith(incomplete)]
-
-
-Model = Annotated[
-    str, typer.Option("--model", "-m", help="The model, or upstream/model.", autocompletion=_models, show_default=False)
-]
-System = Annotated[str, typer.Option("--system", "-s", help="The system message.", show_default=False)]
-Schema = Annotated[str, typer.Option(help="A JSON schema for the answer: a file, or the schema itself.", show_default=False)]
-Attach = Annotated[
-    list[str] | None, typer.Option("--attach", "-a", help="A file or address to send along; may be repeated.", show_default=False)
-]
-ToolsFile = Annotated[Path | None, typer.Option(help="A JSON list of tools that the model may call; calls are shown, not run.")]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="The longest answer, in tokens.")]
-Temperature = Annotated[float | None, typer.Option("--temperature", "-t", help="How freely it chooses its words.")]
-Effort = Annotated[str, typer.Option(help="How much to think: none, low, medium, high …", show_default=False)]
-Rendered = Annotated[Markdown, typer.Option(help="Render markdown: `auto` at a terminal only.")]
-HideReasoning = Annotated[bool, typer.Option("--hide-reasoning", help="Do not show what the model thinks.")]
-Raw = Annotated[bool, typer.Option("--raw", help="The text exactly as it came (a terminal still gets no control characters).")]
-Json = Annotated[bool, typer.Option("--json", help="The whole answer as one JSON object, at its end.")]
-Events = Annotated[bool, typer.Option("--events", help="Our events, one JSON object a line, as they come.")]
-Usage = Annotated[bool, typer.Option("--usage", "-u", help="Tokens and cost, on standard error.")]
-NoLog = Annotated[bool, typer.Option("--no-log", help="Keep nothing of this.")]
-
-
-@app.command()
-def query(
-    words: Annotated[list[str] | None, typer.Argument(help="The question; standard input is added to it.")] = None,
-    model: Model = "",
-    system: System = "",
-    schema: Schema = "",
-    attach: Attach = None,
-    tools_file: ToolsFile = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    effort: Effort = "",
-    markdown: Rendered = Markdown.auto,
-    hide_reasoning: HideReasoning = False,
-    raw: Raw = False,
-    json: Json = False,
-    events: Events = False,
-    usage: Usage = False,
-    no_log: NoLog = False,
-) -> None:
-    """Asks one question and shows the answer as it comes. Ctrl-C stops it and keeps what came."""
-    look = _look(markdown, hide_reasoning, raw, json, events, usage)
-    with guarded():
-        from .query import run
-        from .question import Question
-
-        question = Question(
-            model=model,
-            system=system,
-            schema=schema,
-            attachments=attach or [],
-            tools_file=tools_file,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            effort=effort,
-        )
-        raise typer.Exit(run(words or [], question, look, not no_log))
+MODEL = click.option(
+    "-m", "--model", type=text, default="", help="The model, or upstream/model.", shell_complete=completed(offers.models)
+)
+SYSTEM = click.option("-s", "--system", type=text, default="", help="The system message.")
+TOOLS_FILE = click.option(
+    "--tools-file", type=FILE, help="A JSON list of tools that the model may call. Calls are shown, not run."
+)
+MAX_TOKENS = click.option("--max-tokens", type=click.IntRange(min=1), help="The longest answer, in tokens.")
+SCHEMA = click.option("--schema", type=text, default="", help="A JSON schema for the answer: a file, or the schema itself.")
+QUESTION = together(
+    MODEL,
+    SYSTEM,
+    click.option("-a", "--attach", multiple=True, help="A file or an address to send along. May be repeated."),
+    TOOLS_FILE,
+    MAX_TOKENS,
+    click.option("-t", "--temperature", type=float, help="The sampling temperature."),
+    click.option("--effort", type=text, default="", help="How much the model thinks: none, low, medium, high …"),
+)
+RAW = click.option("--raw", is_flag=True, help="The text exactly as it came. A terminal still gets no control characters.")
+MACHINE = together(
+    click.option("--json", is_flag=True, help="The whole answer as one JSON object, when it is complete."),
+    click.option("--events", is_flag=True, help="The events, one JSON object a line, as they come."),
+)
+OUTPUT = together(
+    click.option(
+        "--markdown",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Render markdown. `auto` does so at a terminal only.",
+    ),
+    click.option("--hide-reasoning", is_flag=True, help="Do not show the model's reasoning."),
+    RAW,
+    click.option("-u", "--usage", is_flag=True, help="Print tokens and cost on standard error."),
+    click.option("--no-log", is_flag=True, help="Store nothing of this conversation."),
+)
+WORDS = click.argument("words", nargs=-1, type=text)
+HERE = click.option("--here", is_flag=True, help="The last conversation of this directory.")
 
 
-@app.command()
-def chat(
-    model: Model = "",
-    system: System = "",
-    attach: Attach = None,
-    tools_file: ToolsFile = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    effort: Effort = "",
-    markdown: Rendered = Markdown.auto,
-    hide_reasoning: HideReasoning = False,
-    raw: Raw = False,
-    usage: Usage = False,
-    no_log: NoLog = False,
-) -> None:
-    """A conversation: several lines with Alt-Enter, former lines with the arrow keys, /help for commands."""
-    look = _look(markdown, hide_reasoning, raw, False, False, usage)
-    with guarded():
-        from .chat import run
-        from .question import Question
+@click.command(
+    cls=Command,
+    examples=(
+        'streamglot query "Why is the sky blue?"',
+        'cat notes.md | streamglot query -m claude-sonnet-4-5 "Summarise this" -u',
+        'streamglot query -m gemini-2.5-flash -a photo.png "What is this?"',
+        'streamglot query --json "Hello" | jq .usage',
+    ),
+)
+@WORDS
+@QUESTION
+@SCHEMA
+@OUTPUT
+@MACHINE
+def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the options by their names
+    """Ask one question and print the answer as it comes.
 
-        question = Question(
-            model=model,
-            system=system,
-            attachments=attach or [],
-            tools_file=tools_file,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            effort=effort,
-        )
-        raise typer.Exit(run(question, look, not no_log))
+    Standard input is added to the words of the command line. Ctrl-C stops the answer; what came of it is kept.
+    """
+    from .query import run
+
+    return run(list(words), _question(given), _look(given), not given["no_log"])
 
 
-@app.command()
-def reply(
-    words: Annotated[list[str] | None, typer.Argument(help="What to say; standard input is added to it.")] = None,
-    session: Annotated[
-        str,
-        typer.Option(help="The session to go on with, or the beginning of its id.", autocompletion=sessions, show_default=False),
-    ] = "",
-    here: Annotated[bool, typer.Option("--here", help="The last conversation of this directory.")] = False,
-    model: Model = "",
-    system: System = "",
-    schema: Schema = "",
-    attach: Attach = None,
-    tools_file: ToolsFile = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    effort: Effort = "",
-    markdown: Rendered = Markdown.auto,
-    hide_reasoning: HideReasoning = False,
-    raw: Raw = False,
-    json: Json = False,
-    events: Events = False,
-    usage: Usage = False,
-    no_log: NoLog = False,
-) -> None:
-    """Goes on with the last conversation, with its model and its system message unless others are named."""
-    look = _look(markdown, hide_reasoning, raw, json, events, usage)
-    with guarded():
-        from .question import Question
-        from .reply import run
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot chat -m local",
+        "streamglot chat --continue            # resume the last conversation",
+        "streamglot chat --continue 06605008c9 # resume a conversation of `sessions list`",
+    ),
+)
+@click.option(
+    "-c",
+    "--continue",
+    "resume",
+    type=text,
+    is_flag=False,
+    flag_value="",
+    default=None,
+    metavar="[SESSION]",
+    help="Resume the last conversation, or the one with this id or the beginning of it.",
+    shell_complete=completed(offers.sessions),
+)
+@HERE
+@QUESTION
+@OUTPUT
+def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes the options by their names
+    """Hold a conversation.
 
-        question = Question(
-            model=model,
-            system=system,
-            schema=schema,
-            attachments=attach or [],
-            tools_file=tools_file,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            effort=effort,
-        )
-        raise typer.Exit(run(words or [], question, look, session, here, not no_log))
+    Alt-Enter starts a new line, the arrow keys bring former lines back, Tab completes commands, and /help lists them.
+    """
+    if resume and here:
+        raise click.UsageError("--continue SESSION names one conversation, and --here another: use one of them")
+    from .chat import run
+
+    return run(_question(given), _look(given), not given["no_log"], "" if here else resume, here)
 
 
-def _look(markdown: Markdown, hide_reasoning: bool, raw: bool, json: bool, events: bool, usage: bool) -> Look:
-    if raw + json + events > 1:
-        raise typer.BadParameter("--raw, --json and --events are three different things")
-    from .answer import Look
+@click.command(
+    cls=Command,
+    examples=(
+        'streamglot reply "And at night?"',
+        'streamglot reply --here -m claude-sonnet-4-5 "Say it shorter"',
+        'streamglot reply --session 06605008c9 "Go on"',
+    ),
+)
+@WORDS
+@click.option(
+    "--session",
+    type=text,
+    default="",
+    help="The session to continue, or the beginning of its id.",
+    shell_complete=completed(offers.sessions),
+)
+@HERE
+@QUESTION
+@SCHEMA
+@OUTPUT
+@MACHINE
+def reply(words: tuple[str, ...], session: str, here: bool, **given: Any) -> int:  # Click passes the options by their names
+    """Continue the last conversation with one more question.
+
+    Its model and its system message stay as they are unless others are named.
+    """
+    from .reply import run
+
+    return run(list(words), _question(given), _look(given), session, here, not given["no_log"])
+
+
+def _question(given: dict[str, Any]) -> Question:
+    from .question import Question
+
+    return Question(
+        model=given["model"],
+        system=given["system"],
+        schema=given.get("schema", ""),
+        attachments=list(given["attach"]),
+        tools_file=given["tools_file"],
+        max_tokens=given["max_tokens"],
+        temperature=given["temperature"],
+        effort=given["effort"],
+    )
+
+
+def _look(given: dict[str, Any]) -> Look:
+    from .answer import FORMS, Look
+
+    forms = [form for form in FORMS if given.get(form)]
+    if len(forms) > 1:
+        raise click.UsageError(f"--{forms[0]} and --{forms[1]} cannot be used together")
 
     return Look(
-        markdown=markdown.value,
-        reasoning=not hide_reasoning,
-        form="raw" if raw else "json" if json else "events" if events else "text",
-        usage=usage,
+        markdown=given["markdown"],
+        reasoning=not given["hide_reasoning"],
+        form=forms[0] if forms else "text",
+        usage=given["usage"],
     )
+
+
+COMMANDS = (query, chat, reply)

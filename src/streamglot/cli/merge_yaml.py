@@ -10,7 +10,7 @@ from typing import Final
 
 from .changes import Change, NotMerged, unquoted
 
-_NAMED: Final = re.compile(r"([A-Za-z_][\w.-]*)\s*:(?:\s+(.*?))?\s*$")
+_NAMED: Final = re.compile(r"([A-Za-z_][\w.-]*)\s*:(?:\s(.*))?$")
 _OF_THE_FILE: Final = frozenset(("name", "version", "schema"))
 """What a file says about itself: said by us only where it says nothing."""
 _BEYOND_ONE_LINE: Final = tuple("|>&*!{[")
@@ -28,7 +28,7 @@ class _Setting:
     @property
     def value(self) -> str:
         found = _NAMED.match(self.lines[0])
-        return (found and found[2]) or ""
+        return ((found and found[2]) or "").strip()
 
     @property
     def below(self) -> bool:

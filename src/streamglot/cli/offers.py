@@ -9,6 +9,20 @@ if TYPE_CHECKING:
     from .library import Library
 
 MOST: Final = 50
+"""Conversations and turns that are offered: more do not fit on a screen."""
+
+
+def models(incomplete: str) -> list[str]:
+    """The models that are known without asking any upstream."""
+    from ..config import load
+    from ..errors import StreamglotError
+    from ..upstream.local import ALIAS, NAME
+
+    try:
+        named = [model for upstream in load().config.upstreams.values() for model in upstream.listed]
+    except StreamglotError:
+        named = []
+    return [name for name in (NAME, ALIAS, "replay", *named) if name.startswith(incomplete)]
 
 
 def sessions(incomplete: str) -> list[tuple[str, str]]:

@@ -59,6 +59,9 @@ class PlainPrinter:
                 self.remark(f"source: {event.title} {event.url}".strip())
             case Media():
                 self.remark(f"{event.mime} {event.url or f'of {len(event.data) * 3 // 4} bytes, kept with --json'}")
+            case StreamEnd() if event.reason == "cancelled":
+                if is_terminal(self.err):
+                    self.remark("stopped")
             case StreamEnd() if event.reason not in ("end", "tool_calls", "stop_sequence"):
                 self.remark(f"it ended early: {event.reason}")
             case StreamError():
@@ -70,9 +73,6 @@ class PlainPrinter:
         """What was said last ends its line."""
         self.thought()
         self.line_start()
-
-    def cancelled(self) -> None:
-        self.close()
 
     # --- pieces
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import typer
+import click
 
 from ..errors import ConfigError
 from ..store import prune_turns
@@ -52,7 +52,7 @@ def _ask(older_than: str, larger_than: str, archive: Path | None) -> None:
     wanted = [f"those older than {older_than}"] if older_than else []
     wanted += [f"the oldest until the rest is at most {larger_than}"] if larger_than else []
     kept = f"archived in {archive} and then removed" if archive is not None else "removed for good"
-    if not typer.confirm(
+    if not click.confirm(
         f"{count} turns are kept, {shown_size(taken)}; {', then '.join(wanted)}, will be {kept}. Go on?", err=True
     ):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)

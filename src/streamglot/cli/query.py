@@ -7,7 +7,7 @@ from ..errors import ConfigError
 from .answer import Look, answer
 from .guard import stoppable
 from .question import Question, spoken
-from .recording import turn_recorder
+from .turn_recorder import turn_recorder
 
 
 @stoppable()

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from msgspec import Struct, field
 
 from ..dialects import dialect
 from ..errors import ConfigError, RequestError
 from ..messages import MediaPart, Message, OutputFormat, Part, Reasoning, Request, TextPart
+from .amounts import shown_size
+from .files import SETTINGS_BYTES, read_file, read_json, shown
 from .translate import declared_tools
 
 ATTACHMENT_BYTES: Final = 20 * 2**20
 """One file: more than the providers take in one request."""
+INPUT_BYTES: Final = 2**24
+"""Standard input: some ten times the context of any model. A pipe may have no end."""
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -62,49 +64,41 @@ class Question(Struct, kw_only=True):
 
 
 def spoken(words: list[str]) -> str:
-    """The words of the command line and what stands on standard input, joined."""
+    """The words of the command line and the text of standard input, joined."""
     parts = [" ".join(words)] if words else []
     if sys.stdin is not None and not sys.stdin.isatty():
-        given = sys.stdin.buffer.read().decode("utf-8", "replace").strip("\n")
-        if given:
-            parts.append(given)
+        given = sys.stdin.buffer.read(INPUT_BYTES + 1)
+        if len(given) > INPUT_BYTES:
+            raise ConfigError(f"standard input is larger than {shown_size(INPUT_BYTES)}, which is the most that is read")
+        text = given.decode("utf-8", "replace").strip("\n")
+        if text:
+            parts.append(text)
     return "\n\n".join(parts)
 
 
 def attached(name: str) -> Part:
-    """A file or an address as a part of the message: text as text, everything else as a medium."""
+    """A file or an address as a part of the message: text as text, everything else as media."""
     if name.startswith(("https://", "http://", "data:")):
+        name = shown(name)
         return MediaPart(mimetypes.guess_type(name.split("?", 1)[0])[0] or "", url=name)
     path = Path(name).expanduser()
-    try:
-        if os.path.getsize(path) > ATTACHMENT_BYTES:
-            raise ConfigError(f"{name} is larger than {ATTACHMENT_BYTES // 2**20} MiB")
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{name} cannot be read: {error.strerror or error}") from None
+    data = read_file(path, ATTACHMENT_BYTES, "the attachment")
+    filename = shown(Path(path.name))
     mime = mimetypes.guess_type(path.name)[0] or ""
     if not mime.startswith(("image/", "audio/", "video/")) and mime != "application/pdf":
         try:
-            return TextPart(f"{path.name}:\n\n{data.decode()}\n\n")
+            return TextPart(f"{filename}:\n\n{data.decode()}\n\n")
         except UnicodeDecodeError:
             mime = mime or "application/octet-stream"
-    return MediaPart(mime, data=base64.b64encode(data).decode(), filename=path.name)
+    return MediaPart(mime, data=base64.b64encode(data).decode(), filename=filename)
 
 
 def _output(schema: str) -> OutputFormat | None:
     """A JSON schema, as a file or as it is."""
     if not schema:
         return None
-    text = schema
-    if not schema.lstrip().startswith("{"):
-        try:
-            text = Path(schema).read_text()
-        except OSError as error:
-            raise ConfigError(f"the schema {schema} cannot be read: {error.strerror or error}") from None
-    try:
-        value: Any = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"the schema is not valid JSON: {error}") from None
+    inline = schema.lstrip().startswith("{")
+    value = read_json(schema.encode() if inline else read_file(Path(schema), SETTINGS_BYTES, "the schema"), "the schema")
     if not isinstance(value, dict):
         raise ConfigError("the schema must be a JSON object")
     return OutputFormat("json_schema", name="answer", schema=value)

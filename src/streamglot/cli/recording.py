@@ -1,38 +1,123 @@
-"""The recorder of the command line's own turns."""
+"""Reading recorded streams whose dialect the user may leave out: it is recognised by the first lines."""
 
 from __future__ import annotations
 
-import getpass
-import os
-import sys
-from typing import Final
+from typing import Final, Protocol
 
-from ..callers import COMMAND_LINE
-from ..config import NOTHING, Loaded
-from ..engine.background_recorder import BackgroundRecorder
-from .terminal import complain
+from .. import Event, reader
+from ..errors import ConfigError
+from ..events import decode
+from ..framing.lines import Lines
+from ..limits import DEFAULT_LIMITS
 
-DIALECT: Final = "cli"
-INTERRUPTED: Final = 130
-"""The exit status of a program that Ctrl-C ended, as shells report it."""
+EVENTS: Final = "events"
+"""The name of our own events, one JSON object a line, where a dialect may be named."""
+LOOKED_AT_BYTES: Final = 8192
+"""The first bytes of a stream: longer than the first event of any dialect, short enough to wait for."""
+_ANY: Final = "openai_chat"
+"""The dialect of an empty stream. Every reader reports the same error for it."""
+_MARKS: Final = (
+    (b'"type":"stream_start"', EVENTS),
+    (b'"response.created":{', "qwen_web"),
+    (b"event:message_start", "anthropic"),
+    (b'"type":"message_start"', "anthropic"),
+    (b'"type":"message"', "anthropic"),
+    (b"event:response.", "openai_responses"),
+    (b'"type":"response.', "openai_responses"),
+    (b'"object":"response"', "openai_responses"),
+    (b"chat.completion", "openai_chat"),
+    (b"text_completion", "openai_completions"),
+    (b'"candidates":', "gemini"),
+    (b'"promptFeedback":', "gemini"),
+    (b'"usageMetadata":', "gemini"),
+    (b'"type":"message-start"', "cohere"),
+    (b'"type":"content-', "cohere"),
+    (b":event-type\x07\x00\x05chunk", "bedrock_invoke"),
+    (b":event-type", "bedrock_converse"),
+    (b":exception-type", "bedrock_converse"),
+    (b'"done":', "ollama"),
+    (b'"choices":', "openai_chat"),
+)
+"""Pieces that give a dialect away, the more telling first. Spaces behind colons are left out before they are looked for."""
 
 
-def this_user() -> str:
-    """The caller of this user's turns: several users may share a database."""
-    try:
-        return f"{COMMAND_LINE}{getpass.getuser()}"
-    except (OSError, KeyError):  # the system has no name for this user id
-        return f"{COMMAND_LINE}{os.getuid()}"
+class Reader(Protocol):
+    def feed(self, chunk: bytes, /) -> list[Event]: ...
+    def close(self) -> list[Event]: ...
 
 
-class _CommandLineRecorder(BackgroundRecorder):
-    def _abandon(self) -> None:
-        sys.stdout.flush()
-        os._exit(INTERRUPTED)  # a normal exit would wait for the threads of a database that does not answer
+def open_reader(source: str) -> Reader:
+    """The reader for a dialect, for ``events``, or for whatever comes if ``source`` is empty."""
+    if not source:
+        return RecognisingReader()
+    return EventLineReader() if source == EVENTS else reader(source)
 
 
-def turn_recorder(loaded: Loaded, *, enabled: bool) -> BackgroundRecorder:
-    def warn(failure: str) -> None:
-        complain(f"this turn was not stored: {failure} (--no-log stores nothing, and so does store.url = {NOTHING!r})")
+def recognise(line: bytes | bytearray) -> str:
+    """The dialect of a stream in which this line stands; empty if it does not give it away."""
+    written = line.replace(b": ", b":")
+    return next((name for mark, name in _MARKS if mark in written), "")
 
-    return _CommandLineRecorder(loaded, caller=this_user(), dialect=DIALECT, warn=warn, enabled=enabled)
+
+class RecognisingReader:
+    """Holds the first bytes until a whole line of them (or of binary data, a whole frame) gives the dialect away. Only whole
+    lines are looked at, so the result does not depend on how the input is cut."""
+
+    def __init__(self) -> None:
+        self._reader: Reader | None = None
+        self._held = bytearray()
+        self._looked = 0
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._reader is not None:
+            return self._reader.feed(chunk)
+        self._held += chunk
+        name = ""
+        while not name and (end := self._line_end()):
+            name = recognise(self._held[self._looked : end])
+            self._looked = end
+        if not name and len(self._held) < LOOKED_AT_BYTES:
+            return []
+        return self._begin(name or recognise(self._held[self._looked : LOOKED_AT_BYTES]))
+
+    def close(self) -> list[Event]:
+        if self._reader is not None:
+            return self._reader.close()
+        events = self._begin(recognise(self._held[self._looked :]) if self._held.strip() else _ANY)
+        assert self._reader is not None
+        return [*events, *self._reader.close()]
+
+    def _line_end(self) -> int:
+        """Where the next line ends; 0 if it has not ended. A binary frame begins with its length."""
+        if self._held[:1] == b"\0":
+            size = int.from_bytes(self._held[:4], "big")
+            return size if self._looked < size <= min(len(self._held), LOOKED_AT_BYTES) and len(self._held) >= 4 else 0
+        return self._held.find(b"\n", self._looked, LOOKED_AT_BYTES) + 1
+
+    def _begin(self, name: str) -> list[Event]:
+        if not name:
+            raise ConfigError("the dialect of this stream cannot be recognised by its first bytes: name it with --from")
+        self._reader = open_reader(name)
+        return self._reader.feed(bytes(self._held))
+
+
+class EventLineReader:
+    """Reads our own events, one JSON object a line."""
+
+    def __init__(self) -> None:
+        self._lines = Lines(DEFAULT_LIMITS)
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        return self._events(self._lines.feed(chunk))
+
+    def close(self) -> list[Event]:
+        return self._events(self._lines.close())
+
+    def _events(self, lines: list[bytes]) -> list[Event]:
+        try:
+            events = [decode(line) for line in lines if line.strip()]
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"this is no recording of events: {error}") from None
+        if self._lines.error is not None:
+            raise self._lines.error
+        return events

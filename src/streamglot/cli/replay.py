@@ -4,62 +4,35 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from .. import Event, reader, writer
+from .. import Event, writer
 from ..errors import ConfigError
-from ..events import StreamError, decode, encode
+from ..events import StreamError, encode
 from .answer import Look
+from .files import read_file, shown
+from .recording import Reader, open_reader
 from .terminal import complain
 
-_MARKS: Final = (
-    (b'"type":"stream_start"', "events"),
-    (b"event: message_start", "anthropic"),
-    (b"event:message_start", "anthropic"),
-    (b"response.created", "openai_responses"),
-    (b"chat.completion.chunk", "openai_chat"),
-    (b"text_completion", "openai_completions"),
-    (b'"candidates"', "gemini"),
-    (b"content-delta", "cohere"),
-    (b"message-start", "cohere"),
-    (b":event-type", "bedrock_converse"),
-    (b'"done":', "ollama"),
-    (b'"choices"', "openai_chat"),
-)
-"""What the beginning of a stream gives away."""
-LOOKED_AT: Final = 8192
-
-
-class _Box(Protocol):
-    def feed(self, chunk: bytes, /) -> list[Event]: ...
-    def close(self) -> list[Event]: ...
-
-
-def guess(data: bytes) -> str:
-    """The dialect of a recording, by its first bytes."""
-    start = data[:LOOKED_AT].replace(b'": ', b'":')
-    for mark, name in _MARKS:
-        if mark in start:
-            return name
-    raise ConfigError("the dialect of this recording cannot be guessed: say it with --from")
+READ_BYTES: Final = 2**16
+"""One read of a recording without times."""
+TIMES_BYTES: Final = 2**26
+"""The list of times: a million lines and more."""
+LONGEST_SECONDS: Final = 7 * 86_400.0
+"""A recording may last a week."""
 
 
 def run(file: Path, source: str, target: str, speed: str) -> int:
     pace = _pace(speed)
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
-    source = source or guess(data)
-    box: _Box = _EventLines() if source == "events" else reader(source)
+    box = open_reader(source)
     failure: StreamError | None = None
     printer = Look().printer() if target == "text" else None
     sink = None if target in ("text", "events") else writer(target)
     out = sys.stdout.buffer
     try:
-        for events in _events(box, _paced(pieces(file, data), pace)):
+        for events in _events(box, _paced(pieces(file), pace)):
             failure = next((event for event in events if isinstance(event, StreamError)), failure)
             if printer is not None:
                 for event in events:
@@ -80,26 +53,39 @@ def run(file: Path, source: str, target: str, speed: str) -> int:
     return 1 if failure is not None else 0
 
 
-def pieces(file: Path, data: bytes) -> list[tuple[float, bytes]]:
-    """The recording as it came: by the times beside it, or line by line if there are none."""
-    times = file.with_name(f"{file.name}.times")
-    if not times.is_file():
-        return [(0.0, line) for line in data.splitlines(keepends=True)]
-    found: list[tuple[float, bytes]] = []
-    position = 0
+def pieces(file: Path) -> Iterator[tuple[float, bytes]]:
+    """The recording as it came, each piece with its time: by the list of times beside it, or all at once if there is none."""
     try:
-        for line in times.read_text().splitlines():
+        with file.open("rb") as recording:
+            when = 0.0
+            for when, size in _times(file.with_name(f"{file.name}.times")):
+                yield when, recording.read(size)
+            while rest := recording.read(READ_BYTES):
+                yield when, rest
+    except (OSError, ValueError) as error:  # a ValueError is a NUL in the name
+        raise ConfigError(f"{shown(file)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _times(path: Path) -> list[tuple[float, int]]:
+    if not path.is_file():
+        return []
+    found = []
+    try:
+        for line in read_file(path, TIMES_BYTES, "the list of times").decode().splitlines():
             when, size = line.split()
-            found.append((float(when), data[position : position + int(size)]))
-            position += int(size)
+            found.append((_finite(float(when)), max(0, int(size))))
     except ValueError:
-        raise ConfigError(f"{times} is not a list of `SECONDS BYTES` lines") from None
-    if position < len(data):
-        found.append((found[-1][0] if found else 0.0, data[position:]))
+        raise ConfigError(f"{shown(path)} is not a list of `SECONDS BYTES` lines") from None
     return found
 
 
-def _paced(given: list[tuple[float, bytes]], pace: float) -> Iterator[bytes]:
+def _finite(seconds: float) -> float:
+    if not 0 <= seconds < LONGEST_SECONDS:
+        raise ValueError(f"{seconds} is no time of a recording")
+    return seconds
+
+
+def _paced(given: Iterable[tuple[float, bytes]], pace: float) -> Iterator[bytes]:
     began = time.monotonic()
     for when, piece in given:
         wait = began + when / pace - time.monotonic() if pace else 0.0
@@ -108,11 +94,14 @@ def _paced(given: list[tuple[float, bytes]], pace: float) -> Iterator[bytes]:
         yield piece
 
 
-def _events(box: _Box, given: Iterator[bytes]) -> Iterator[list[Event]]:
+def _events(box: Reader, given: Iterator[bytes]) -> Iterator[list[Event]]:
+    """The events of each piece, up to an error: what stands behind it is not read."""
     for piece in given:
         events = box.feed(piece)
         if events:
             yield events
+        if events and isinstance(events[-1], StreamError):
+            return
     yield box.close()
 
 
@@ -124,20 +113,3 @@ def _pace(speed: str) -> float:
     if not 0 <= pace < float("inf"):
         raise ConfigError(f"the speed {speed!r} is no number of times, such as 2x, 0.5x or 0")
     return pace
-
-
-class _EventLines:
-    """A recording of our own events."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> list[Event]:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        try:
-            return [decode(line) for line in lines if line.strip()]
-        except ValueError as error:
-            raise ConfigError(f"this is no recording of events: {error}") from None
-
-    def close(self) -> list[Event]:
-        return self.feed(b"\n")

@@ -12,7 +12,7 @@ from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, Tool
 from .answer import Look, answer
 from .guard import stoppable
 from .question import Question, spoken
-from .recording import this_user, turn_recorder
+from .turn_recorder import this_user, turn_recorder
 
 if TYPE_CHECKING:
     from ..store import Session, Store, TurnDetail
@@ -29,7 +29,7 @@ def run(words: list[str], question: Question, look: Look, session: str, here: bo
         raise ConfigError("nothing was said: give words, standard input or an attachment")
     client = Client()
     with turn_recorder(client.pool.loaded, enabled=keeps) as recorder:
-        turn, found, answers = recorder.ask(lambda store: _last(store, session, here))
+        turn, found, answers = recorder.ask(lambda store: last_turn(store, session, here))
         recorder.resume(found, turn.upstream, answers)
         with client:
             return answer(client, continued(turn, question, text), look, recorder).status
@@ -76,9 +76,9 @@ def _result(call: ToolCallPart, content: list[TextPart | MediaPart]) -> ToolResu
     return ToolResultPart(call.call_id, [*content], name=call.name, kind=call.kind)
 
 
-async def _last(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
-    """The turn to go on from, its session, and the answers of that which carry state of upstreams. Unless a session is named
-    it is one of this user, or of a client of the gateway that came without a key."""
+async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
+    """The turn to continue from, its session, and those answers of the session that carry state of upstreams. Unless a session
+    is named, the turn is one of this user, or of a client of the gateway that came without a key."""
     from ..store import Wanted
     from .library import Library
 
@@ -92,8 +92,8 @@ async def _last(store: Store, session: str, here: bool) -> tuple[TurnDetail, Ses
     if turn is None or turn.request is None:
         which = f"in the session {session!r}" if session else "of this directory" if here else "yet"
         raise RequestError(
-            f"there is no answer {which} that could be replied to; `streamglot sessions list` has what was kept, "
-            "and what was said is kept unless store.content is false"
+            f"there is no answer {which} that could be continued; `streamglot sessions list` lists what is stored, "
+            "and what was said is stored unless store.content is false"
         )
     owned = await store.find_session(Wanted(caller=turn.caller, name=turn.session_id), turn.request)
     owned.previous = turn.id

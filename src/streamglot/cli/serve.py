@@ -45,14 +45,15 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
     known = set(loaded.config.upstreams)
     discovered = asyncio.run(discover(os.environ)) if loaded.config.server.discover else []
     alone = not known and not any(found.there for found in discovered)
-    wanted = loaded.config.server.discover and NAME not in known and (alone or CHOICE in os.environ)
-    local = local_server(log=True) if wanted else None
+    wanted = loaded.config.server.discover and NAME not in known
+    lazy = not alone and CHOICE not in os.environ  # beside other upstreams it may never be asked
+    local = local_server(log=True, lazy=lazy) if wanted else None
     try:
         if local is not None:
-            rows.append(_started(local, overrides))
+            rows.append(_started(local, overrides, "on demand" if lazy else "started"))
             loaded = load(path, overrides=overrides)
         elif NAME not in known:
-            rows.append((NAME, "not started", "openai_chat", missing() if wanted else _unwanted(loaded.config.server.discover)))
+            rows.append((NAME, "not started", "openai_chat", missing() if wanted else "server.discover is off"))
         for found in discovered:
             if found.provider.name not in known:
                 state = "found" if found.there else "not found"
@@ -72,18 +73,14 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
             local.stop()
 
 
-def _unwanted(discovers: bool) -> str:
-    return f"other upstreams are there; {CHOICE}=on starts it beside them" if discovers else "server.discover is off"
-
-
-def _started(local: LocalServer, overrides: dict[str, Any]) -> tuple[str, ...]:
-    """The local model as an upstream among the settings, so that it is still there after they were read again."""
+def _started(local: LocalServer, overrides: dict[str, Any], state: str) -> tuple[str, ...]:
+    """Adds the local model to the upstreams of the settings, so that it is still there after they were read again."""
     try:
         upstream = local.start()
     except StreamglotError as error:
         return (NAME, "failed", "openai_chat", error.message)
     overrides[f"upstreams.{NAME}"] = msgspec.to_builtins(upstream)
-    return (NAME, "started", upstream.dialect, f"{local.weights.name} at {upstream.place}")
+    return (NAME, state, upstream.dialect, f"{local.weights.name} at {upstream.place}")
 
 
 def _greet(rows: list[tuple[str, ...]], address: str, model: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..errors import ConfigError
 from ..upstream.settings import is_secret
 from .changes import Change, NotMerged
+from .files import SETTINGS_BYTES, read_file
 from .merge import merged
 from .recipes import RECIPES, Recipe, recipe
 from .terminal import neutral
@@ -33,8 +34,10 @@ def _write(client: str, made: Recipe) -> int:
     if not made.file:
         raise ConfigError(f"{client} has no settings file of its own: paste what `streamglot setup {client}` shows {made.how}")
     path = Path(made.file).expanduser()
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} cannot be written: {'Is a directory' if path.is_dir() else 'it is no regular file'}")
     try:
-        old = path.read_bytes().decode() if path.exists() else ""
+        old = read_file(path, SETTINGS_BYTES, "the settings file").decode() if path.exists() else ""
         lines_end = "\r\n" if "\r\n" in old else "\n"
         text, changes = merged(made.form, old.replace("\r\n", "\n"), made.text)
         if not changes:

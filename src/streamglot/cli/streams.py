@@ -3,98 +3,159 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from .conversation import MaxTokens, Model, System
-from .guard import guarded
-from .offers import dialects as known_dialects
+from . import offers
+from .conversation import MAX_TOKENS, MODEL, SYSTEM, WORDS
+from .help import Command
+from .values import FILE, completed, text
 
-app = typer.Typer()
-
-
-@app.command()
-def translate(
-    file: Annotated[Path | None, typer.Argument(help="The recorded stream; standard input if left out.")] = None,
-    source: Annotated[
-        str, typer.Option("--from", help="The dialect of the input, or `text`.", autocompletion=known_dialects)
-    ] = "openai_chat",
-    target: Annotated[
-        str,
-        typer.Option(
-            "--to", help="A dialect; `events`, one a line; `response`, the whole answer.", autocompletion=known_dialects
-        ),
-    ] = "events",
-    strict: Annotated[bool, typer.Option(help="Write the fields of the dialect's specification only.")] = False,
-    inband: Annotated[
-        str | None, typer.Option(help="The format of calls and thinking inside the text (`streamglot formats`).")
-    ] = None,
-    tools: Annotated[Path | None, typer.Option(help="A JSON list of the tools that were declared, for --inband.")] = None,
-) -> None:
-    """Reads a stream in one dialect and writes it in another, as it comes. Exits with 1 if it ended in an error."""
-    with guarded():
-        from .translate import run
-
-        raise typer.Exit(run(file, source, target, strict, inband, tools))
+DIALECTS = completed(offers.dialects)
 
 
-@app.command()
-def replay(
-    file: Annotated[Path, typer.Argument(help="A recording: the bytes of a stream, its times beside it in FILE.times.")],
-    target: Annotated[
-        str,
-        typer.Option("--as", help="A dialect, `events`, or `text`: the answer as query shows it.", autocompletion=known_dialects),
-    ] = "text",
-    source: Annotated[
-        str, typer.Option("--from", help="The dialect of the recording; guessed if left out.", autocompletion=known_dialects)
-    ] = "",
-    speed: Annotated[str, typer.Option(help="1x as it came, 2x twice as fast, 0 without any pause.")] = "1x",
-) -> None:
-    """Plays a recorded stream again with its timing, in any dialect."""
-    with guarded():
-        from .replay import run
-
-        raise typer.Exit(run(file, source, target, speed))
-
-
-@app.command()
-def record(
-    words: Annotated[list[str] | None, typer.Argument(help="The question; standard input is added to it.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the bytes go; their times go to FILE.times.")] = Path(
-        "recording"
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot translate --to openai_chat recording.sse",
+        "streamglot translate --to response < recording.sse     # the whole answer",
+        "streamglot translate --from text --inband hermes out.txt",
     ),
-    model: Model = "",
-    system: System = "",
-    tools_file: Annotated[Path | None, typer.Option(help="A JSON list of tools that the model may call.")] = None,
-    max_tokens: MaxTokens = None,
-) -> None:
-    """Asks a question and saves what the upstream sends, byte for byte, with the times at which it came."""
-    with guarded():
-        from .question import Question
-        from .record import run
+)
+@click.argument("file", type=FILE, required=False)
+@click.option(
+    "--from",
+    "source",
+    type=text,
+    default="",
+    help="The dialect of the input, `events`, or `text`. Left out, it is recognised by the first bytes.",
+    shell_complete=DIALECTS,
+)
+@click.option(
+    "--to",
+    "target",
+    type=text,
+    default="events",
+    show_default=True,
+    help="A dialect; `events`, one a line; or `response`, the whole answer as one JSON object.",
+    shell_complete=DIALECTS,
+)
+@click.option("--strict/--no-strict", default=False, help="Write only the fields of the dialect's specification.")
+@click.option("--inband", type=text, help="The format of calls and reasoning inside the text (see `streamglot formats`).")
+@click.option("--tools", type=FILE, help="A JSON list of the tools that were declared, for --inband.")
+def translate(file: Path | None, source: str, target: str, strict: bool, inband: str | None, tools: Path | None) -> int:
+    """Read a stream in one dialect and write it in another, as it comes.
 
-        question = Question(model=model, system=system, tools_file=tools_file, max_tokens=max_tokens)
-        raise typer.Exit(run(words or [], question, output))
+    FILE is a recorded stream; standard input if left out. The status is 1 if the stream ended in an error.
+    """
+    from .translate import run
+
+    return run(file, source, target, strict, inband, tools)
 
 
-@app.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot replay recording.sse",
+        "streamglot replay recording.sse --as anthropic --speed 2x",
+    ),
+)
+@click.argument("file", type=FILE)
+@click.option(
+    "--as",
+    "target",
+    type=text,
+    default="text",
+    show_default=True,
+    help="A dialect; `events`; or `text`, the answer as `query` shows it.",
+    shell_complete=DIALECTS,
+)
+@click.option(
+    "--from",
+    "source",
+    type=text,
+    default="",
+    help="The dialect of the recording. Left out, it is recognised by the first bytes.",
+    shell_complete=DIALECTS,
+)
+@click.option("--speed", type=text, default="1x", show_default=True, help="1x as it came, 2x twice as fast, 0 without pauses.")
+def replay(file: Path, source: str, target: str, speed: str) -> int:
+    """Play a recorded stream again with its timing, in any dialect.
+
+    FILE holds the bytes of a stream; their times are read from FILE.times if that exists.
+    """
+    from .replay import run
+
+    return run(file, source, target, speed)
+
+
+@click.command(cls=Command, examples=('streamglot record -m local -o hello.sse "Hello"',))
+@WORDS
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    default=Path("recording"),
+    show_default=True,
+    help="The file for the bytes; their times go to FILE.times.",
+)
+@MODEL
+@SYSTEM
+@click.option("--tools-file", type=FILE, help="A JSON list of tools that the model may call.")
+@MAX_TOKENS
+def record(words: tuple[str, ...], output: Path, **given: Any) -> int:  # Click passes the options by their names
+    """Ask a question and save the bytes that the upstream sends, with the times at which they came.
+
+    Standard input is added to the words of the command line.
+    """
+    from .question import Question
+    from .record import run
+
+    return run(list(words), Question(**given), output)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot probe http://127.0.0.1:8080/v1 -m llama3",
+        "streamglot probe local -o recordings",
+    ),
+)
+@click.argument("target", type=text)
+@MODEL
+@click.option(
+    "-d",
+    "--dialect",
+    "dialects",
+    type=text,
+    multiple=True,
+    help="A dialect to try. May be repeated.",
+    shell_complete=DIALECTS,
+)
+@click.option(
+    "--key",
+    type=text,
+    default="",
+    envvar="STREAMGLOT_PROBE_KEY",
+    show_envvar=True,
+    help="The key, where the target is an address.",
+)
+@click.option("-o", "--output", type=FILE, help="The folder for the recordings.")
+@click.option("--max-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="The longest answer, in tokens.")
+@click.option("--body", type=text, default="", help="A JSON object of further fields for the body of each request.")
+@click.option("--json", is_flag=True, help="Print the findings as JSON.")
 def probe(
-    target: Annotated[str, typer.Argument(help="An address such as http://127.0.0.1:8080/v1, or the name of an upstream.")],
-    model: Model = "",
-    dialects: Annotated[
-        list[str] | None,
-        typer.Option("--dialect", "-d", help="The dialects to try; may be repeated.", autocompletion=known_dialects),
-    ] = None,
-    key: Annotated[str, typer.Option(envvar="STREAMGLOT_PROBE_KEY", help="The key, where the target is an address.")] = "",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The folder for the recordings.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="The longest answer, in tokens.")] = 64,
-    body: Annotated[str, typer.Option(help="A JSON object of further fields for the body of each request.")] = "",
-    json: Annotated[bool, typer.Option("--json", help="The findings as JSON.")] = False,
-) -> None:
-    """Finds out how an upstream really streams: plain, with reasoning, with tools, with both. Says in words where it departs
-    from its dialect, and keeps the recordings."""
-    with guarded():
-        from .probe.command import run
+    target: str, model: str, dialects: tuple[str, ...], key: str, output: Path | None, max_tokens: int, body: str, json: bool
+) -> int:
+    """Find out how an upstream really streams.
 
-        raise typer.Exit(run(target, model, dialects or [], key, output, max_tokens, body, json))
+    TARGET is an address such as http://127.0.0.1:8080/v1, or the name of an upstream. It is asked four times in each dialect:
+    plainly, with reasoning, with tools, and with both. Departures from the dialect are listed; the recordings are kept.
+    """
+    from .probe.command import run
+
+    return run(target, model, list(dialects), key, output, max_tokens, body, json)
+
+
+COMMANDS = (translate, replay, record, probe)

@@ -7,26 +7,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
-from .. import Event, PerChoice, collect, inband, reader, writer
+from .. import Event, PerChoice, collect, inband, writer
 from ..errors import ConfigError
 from ..events import StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart, encode
 from ..framing.utf8 import Utf8
+from .files import SETTINGS_BYTES, read_file, read_json, shown
+from .recording import Reader, open_reader
 
-_READ_BYTES = 65_536
+TEXT: Final = "text"
+"""Plain text, where a dialect may be named."""
+_READ_BYTES: Final = 65_536
 
 
 class _Sink(Protocol):
     def feed(self, events: list[Event]) -> bytes: ...
     def close(self) -> bytes: ...
-
-
-class _Reader(Protocol):
-    def feed(self, chunk: bytes) -> list[Event]: ...
-    def close(self) -> list[Event]: ...
 
 
 class _EventLines:
@@ -75,7 +74,7 @@ class _PlainText:
 class _InBand:
     """A reader with the in-band parser behind it."""
 
-    def __init__(self, box: _Reader, format: str, tools: list[Any] | None) -> None:
+    def __init__(self, box: Reader, format: str, tools: list[Any] | None) -> None:
         self._reader = box
         self._parser = PerChoice(lambda: inband(format, tools=tools))
 
@@ -93,19 +92,17 @@ def declared_tools(path: Path | None) -> list[Any] | None:
     """The tool definitions in this file: a JSON list, in the style of chat requests."""
     if path is None:
         return None
-    try:
-        tools = msgspec.json.decode(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as JSON: {error}") from None
+    tools = read_json(read_file(path, SETTINGS_BYTES, "the tools file"), f"the tools file {shown(path)}")
     if not isinstance(tools, list):
-        raise ConfigError(f"{path} must hold a list of tool definitions")
+        raise ConfigError(f"the tools file {shown(path)} must hold a JSON list of tool definitions")
     return tools
 
 
 def run(file: Path | None, source: str, target: str, strict: bool, format: str | None = None, tools: Path | None = None) -> int:
-    """``source`` may be ``text``: plain text, read by the in-band parser for ``format``."""
-    box: _Reader = _PlainText() if source == "text" else reader(source)
-    if format is not None or source == "text":
+    """``source`` is a dialect, ``events``, ``text`` (plain text, read by the in-band parser for ``format``), or empty: then the
+    dialect is recognised."""
+    box: Reader = _PlainText() if source == TEXT else open_reader(source)
+    if format is not None or source == TEXT:
         box = _InBand(box, format or "none", declared_tools(tools))
     sink: _Sink
     if target == "events":
@@ -117,7 +114,7 @@ def run(file: Path | None, source: str, target: str, strict: bool, format: str |
     failed = False
     out = sys.stdout.buffer
     with ExitStack() as stack:
-        stream = stack.enter_context(file.open("rb")) if file else sys.stdin.buffer
+        stream = stack.enter_context(_opened(file)) if file else sys.stdin.buffer
         for events in _read(stream, box):
             failed = failed or any(isinstance(event, StreamError) for event in events)
             out.write(sink.feed(events))
@@ -127,8 +124,18 @@ def run(file: Path | None, source: str, target: str, strict: bool, format: str |
     return 1 if failed else 0
 
 
-def _read(stream: BinaryIO, box: _Reader) -> Iterator[list[Event]]:
-    """What is there is read at once: a slow stream is translated as it comes."""
+def _opened(file: Path) -> BinaryIO:
+    try:
+        return file.open("rb")
+    except (OSError, ValueError) as error:  # a ValueError is a NUL in the name
+        raise ConfigError(f"{shown(file)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _read(stream: BinaryIO, box: Reader) -> Iterator[list[Event]]:
+    """The events of each read, as soon as it comes. Nothing is read behind an error: the input may have no end."""
     while chunk := os.read(stream.fileno(), _READ_BYTES):
-        yield box.feed(chunk)
+        events = box.feed(chunk)
+        yield events
+        if events and isinstance(events[-1], StreamError):
+            return
     yield box.close()

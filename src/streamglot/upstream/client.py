@@ -10,15 +10,18 @@ import ssl
 from collections.abc import Mapping
 from functools import lru_cache
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 from ..errors import ConfigError, UpstreamError, UpstreamTruncated
+from ..extras import missing_package
 from .answer import Answer
-from .connection import Connection
-from .http import HttpClient
 from .settings import Upstream
 from .writes import Writes
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .http import HttpClient
 
 IDLE_SECONDS: Final = 30.0
 """How long a connection waits for its next request: less than the servers' own patience."""
@@ -39,16 +42,22 @@ class Place(NamedTuple):
 
 
 class Client:
+    """The packages that it needs are an extra. They are imported with the first client, not with this module."""
+
     def __init__(self) -> None:
+        try:
+            from .connection import Connection
+        except ModuleNotFoundError as error:
+            raise missing_package(error) or error from None
+        self._connection_type = Connection
         self.writes = Writes()
-        self._general = HttpClient()
+        self._general: HttpClient | None = None
         self._idle: dict[tuple[str, int, bool, str], dict[Connection, None]] = {}
         self._all: set[Connection] = set()
         self._trust: dict[str, ssl.SSLContext] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
-        await self._general.__aenter__()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -56,14 +65,15 @@ class Client:
             self._sweeper.cancel()
         for connection in list(self._all):
             connection.abort()
-        await self._general.__aexit__(kind, value, trace)
+        if self._general is not None:
+            await self._general.__aexit__(kind, value, trace)
 
     async def post(self, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """The answer as soon as its headers are there. A redirect is not followed: it would carry the key elsewhere."""
         place = parts(url)
         names = set(map(str.lower, headers))
         if upstream.proxy or place is None or not _OURS.isdisjoint(names):
-            return await self._general.post(upstream, url, headers, body)
+            return await (await self._general_client()).post(upstream, url, headers, body)
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         if not lines.count("\n") == lines.count("\r") == len(headers):
             raise ConfigError(f"a header for upstream {upstream.name!r} has a line end in it")
@@ -79,6 +89,16 @@ class Client:
                     raise
         connection = await self._connect(key, place, upstream)
         return await connection.ask(head, body)
+
+    async def _general_client(self) -> HttpClient:
+        """The general client, opened on first use: importing its library takes a sixth of a second of CPU time."""
+        if self._general is None:
+            try:
+                from .http import HttpClient
+            except ModuleNotFoundError as error:
+                raise missing_package(error) or error from None
+            self._general = await HttpClient().__aenter__()
+        return self._general
 
     # --- connections
 
@@ -112,7 +132,7 @@ class Client:
         try:
             async with asyncio.timeout(seconds):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(keep, lost, self.writes), place.host, place.port, ssl=trust
+                    lambda: self._connection_type(keep, lost, self.writes), place.host, place.port, ssl=trust
                 )
         except TimeoutError:
             raise _unreachable(place, f"no connection within {seconds:g} s (timeouts.connect)") from None

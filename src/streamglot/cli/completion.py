@@ -1,0 +1,101 @@
+"""Completion of commands, options and names by the shell: the script that each shell needs, printed or installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PROGRAM: Final = "streamglot"
+VARIABLE: Final = "_STREAMGLOT_COMPLETE"
+"""The variable with which a shell's script asks for completions."""
+SHELLS: Final = ("bash", "zsh", "fish")
+AUTO: Final = "auto"
+"""The shell that the variable SHELL names."""
+_ZSH_START: Final = "autoload -Uz compinit\n(( $+functions[compdef] )) || compinit\n"
+"""zsh completes nothing before its completion is switched on."""
+
+
+def requested(commands: click.Command, arguments: Sequence[str]) -> int | None:
+    """Answers a shell that asks for completions. The exit status; None if no shell asked."""
+    instruction = os.environ.get(VARIABLE, "")
+    if not instruction or arguments:
+        return None
+    from click.shell_completion import shell_complete
+
+    return shell_complete(commands, {}, PROGRAM, VARIABLE, instruction)
+
+
+def script(shell: str) -> str:
+    from click.shell_completion import get_completion_class
+
+    completion = get_completion_class(shell)
+    assert completion is not None, shell
+    start = _ZSH_START if shell == "zsh" else ""
+    return start + completion(click.Command(PROGRAM), {}, PROGRAM, VARIABLE).source()
+
+
+def install(shell: str) -> Path:
+    """Writes the script where the shell finds it. The shell must be started anew."""
+    home = Path.home()
+    if shell == "fish":
+        target = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions" / f"{PROGRAM}.fish"
+    else:
+        target = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / PROGRAM / f"completion.{shell}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(script(shell))
+    if shell != "fish":
+        _source_from(home / f".{shell}rc", target)
+    return target
+
+
+def _source_from(startup: Path, target: Path) -> None:
+    """One line in the shell's own startup file, once."""
+    line = f"source '{target}'"
+    text = startup.read_text(errors="surrogateescape") if startup.exists() else ""
+    if line not in text.splitlines():
+        gap = "\n" if text and not text.endswith("\n") else ""
+        with startup.open("a") as file:
+            file.write(f"{gap}{line}\n")
+
+
+def _shell(name: str) -> str:
+    if name != AUTO:
+        return name
+    shell = Path(os.environ.get("SHELL", "")).name
+    if shell not in SHELLS:
+        raise click.UsageError(f"there is no completion for the shell {shell!r}; name one of: {', '.join(SHELLS)}")
+    return shell
+
+
+def _show(context: click.Context, _: click.Parameter, name: str | None) -> None:
+    if name is not None:
+        print(script(_shell(name)), end="")
+        context.exit()
+
+
+def _install(context: click.Context, _: click.Parameter, name: str | None) -> None:
+    if name is not None:
+        shell = _shell(name)
+        print(f"completion for {shell} is written to {install(shell)}; start a new shell to use it")
+        context.exit()
+
+
+def options(function: F) -> F:
+    """The two options of the program that concern completion."""
+    settings: dict[str, Any] = {  # those of click.option
+        "type": click.Choice([AUTO, *SHELLS]),
+        "is_flag": False,
+        "flag_value": AUTO,
+        "metavar": "[SHELL]",
+        "expose_value": False,
+        "is_eager": True,
+    }
+    install = click.option("--install-completion", callback=_install, help="Install completion for the shell.", **settings)
+    show = click.option("--show-completion", callback=_show, help="Print the completion script for the shell.", **settings)
+    return install(show(function))

@@ -1,0 +1,65 @@
+"""Commands and groups of commands with complete help: nothing is cut at 80 columns, and each command shows examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import click
+
+WIDTH: Final = 80
+"""Columns of the help texts: those of the smallest terminal that is still common."""
+SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
+
+
+class Command(click.Command):
+    """A command with ``examples``: whole command lines, each with what it does behind a ``#`` where that helps."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **settings: Any) -> None:  # those of click.Command
+        super().__init__(*arguments, **settings)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+        super().format_epilog(ctx, formatter)
+
+
+class Group(click.Group):
+    """A group that lists its commands with their whole first sentence."""
+
+    command_class = Command
+    group_class = type
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # Click's signature
+        rows = [(name, summary(command)) for name, command in self.commands.items() if not command.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # Click's signature
+        """In the order in which they were added: the most used first."""
+        return list(self.commands)
+
+
+def summary(command: click.Command) -> str:
+    """The first sentence of a command's help."""
+    paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
+    sentence, stop, _ = paragraph.partition(". ")
+    return f"{sentence}." if stop else paragraph
+
+
+def group(help: str) -> Group:
+    return Group(help=help, no_args_is_help=True, context_settings=SETTINGS)
+
+
+def together(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:  # what Click decorates: functions and commands
+    """Several options as one decorator, in the order in which the help shows them."""
+
+    def decorate(function: Any) -> Any:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate

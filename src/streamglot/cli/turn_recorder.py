@@ -1,0 +1,37 @@
+"""The recorder of the command line's own turns."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from typing import Final
+
+from ..callers import COMMAND_LINE
+from ..config import NOTHING, Loaded
+from ..engine.background_recorder import BackgroundRecorder
+from .guard import INTERRUPTED
+from .terminal import complain
+
+DIALECT: Final = "cli"
+
+
+def this_user() -> str:
+    """The caller of this user's turns: several users may share a database."""
+    try:
+        return f"{COMMAND_LINE}{getpass.getuser()}"
+    except (OSError, KeyError):  # the system has no name for this user id
+        return f"{COMMAND_LINE}{os.getuid()}"
+
+
+class _CommandLineRecorder(BackgroundRecorder):
+    def _abandon(self) -> None:
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)  # a normal exit would wait for the threads of a database that does not answer
+
+
+def turn_recorder(loaded: Loaded, *, enabled: bool) -> BackgroundRecorder:
+    def warn(failure: str) -> None:
+        complain(f"this turn was not stored: {failure} (--no-log stores nothing, and so does store.url = {NOTHING!r})")
+
+    return _CommandLineRecorder(loaded, caller=this_user(), dialect=DIALECT, warn=warn, enabled=enabled)
