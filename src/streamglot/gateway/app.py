@@ -21,17 +21,21 @@ from ..upstream.routes import Routes
 from ..upstream.secrets import hide
 from .admission import Turn, Turns
 from .cache import Cache
-from .call import Call, Receive, Scope, Send
 from .config import NOTHING, Loaded, load
 from .content import ContentLog
 from .deadlines import Deadlines
 from .exchange import Exchange
 from .faces import Face, face_for
-from .keys import Caller, Doorkeeper
+from .http.asgi import Application, ASGICall, Receive, Scope, Send, run_asgi
+from .http.call import Call
+from .http.cors import CORS
+from .http.hosts import AllowedHosts
+from .http.http_call import HTTPCall
+from .http.reply import Reply
+from .keys import LOOPBACK, Caller, Doorkeeper
 from .log import Log
 from .memory import Memory
 from .metrics import Metrics
-from .origins import Origins, origin_of
 from .record import Record
 from .stored_keys import StoredCallers
 from .telemetry import Telemetry
@@ -73,7 +77,7 @@ class Gateway:
         self._stored = StoredCallers()
         self.content_log: ContentLog | None = None
         self._telemetry: Telemetry | None = None
-        self._pages: Any = None
+        self._starlette: Application | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._memory = Memory()
         self._take(loaded)
@@ -97,7 +101,8 @@ class Gateway:
         default = server.default_model or ("" if not alone else LOCAL if LOCAL in names else REPLAY)
         routes = Routes(upstreams, loaded.config.routes, default)
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
-        self._origins = Origins(server.origins, lambda: doorkeeper.asks)
+        self._cors = CORS(server.origins, lambda: doorkeeper.asks)
+        self._hosts = AllowedHosts(server.allowed_hosts)
         self.content_log = ContentLog(server.redact) if server.log_content else None
         self.loaded, self.server, self.doorkeeper, self.routes, self._telemetry = loaded, server, doorkeeper, routes, telemetry
         self.cache.resize(server.cache_bytes)
@@ -202,24 +207,62 @@ class Gateway:
             return
         if scope["type"] != "http":
             raise ConfigError(f"the gateway speaks HTTP, not {scope['type']}")
-        origin = origin_of(scope)
-        if origin:
-            await self._origins.guard(origin, scope, receive, send, self._answer)
+        call = ASGICall(scope, receive, send)
+        refusal = self._screen(call)
+        found = None if refusal is not None else self._face(call)
+        if refusal is not None:
+            await call.send(refusal)
+        elif found is not None:
+            await self.exchange(found[0], call, found[1])
         else:
-            await self._answer(scope, receive, send)
+            await self._pages()(scope, receive, call.forward)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "POST":
-            alt = "sse" if b"alt=sse" in scope.get("query_string", b"") else ""
-            found = face_for(scope["path"], alt)
-            if found is not None:
-                await self.exchange(found[0], Call(scope, receive, send), found[1])
-                return
-        if self._pages is None:
+    def _pages(self) -> Application:
+        """Everything that is no face. It is loaded when it is first asked for."""
+        if self._starlette is None:
             from .pages import pages
 
-            self._pages = pages(self)
-        await self._pages(scope, receive, send)
+            self._starlette = pages(self)
+        return self._starlette
+
+    # --- our own server
+
+    @property
+    def stall_seconds(self) -> float:
+        return self.server.stall_seconds
+
+    def respond(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
+        """Answers a call: faces directly, everything else as ASGI."""
+        refusal = self._screen(call)
+        if refusal is not None:
+            return _send(call, refusal)
+        found = self._face(call)
+        if found is not None:
+            return self.exchange(found[0], call, found[1])
+        return run_asgi(self._pages(), call)
+
+    # --- before anything else of a call is looked at
+
+    def _screen(self, call: Call) -> Reply | None:
+        """What is answered without asking an endpoint: an origin or a host that is not allowed, a browser's preflight."""
+        headers = call.headers
+        host, origin = headers.get("host", ""), headers.get("origin", "")
+        if origin and not self._cors.allows(origin, host):
+            return self._cors.refuse(origin)
+        if not self.doorkeeper.asks and not self._hosts.allows(host):
+            return self._hosts.refuse(host)
+        if not origin:
+            return None
+        call.extra_headers.update(self._cors.response_headers(origin))
+        return self._cors.preflight(call.method, headers)
+
+    def _face(self, call: Call) -> tuple[Face, str] | None:
+        return face_for(call.path, call.query("alt")) if call.method == "POST" else None
+
+    def is_public(self, path: str) -> bool:
+        """May this page be read without a key?"""
+        listed = self.server.public_paths
+        return path in listed if listed is not None else self.server.host in LOOPBACK
 
     async def exchange(self, face: Face, call: Call, model_in_path: str) -> None:
         exchange = Exchange(self, face, call, model_in_path)
@@ -299,7 +342,7 @@ class Gateway:
         """An id that nobody else has: as good as a UUID, and without asking the system each time."""
         return f"{self._chance.getrandbits(128):032x}"
 
-    def say_fault(self, request_id: str, error: Exception) -> None:
+    def say_fault(self, request_id: str, error: BaseException) -> None:
         """A fault of our own, with the place in the code."""
         trace = "".join(traceback.format_exception(error))
         self.say({"event": "fault", "request_id": request_id, "trace": hide(trace, self.secrets())})
@@ -324,6 +367,10 @@ def _shutting_down() -> StreamglotError:
     return StreamglotError(
         "the gateway is shutting down; send the request again", code="shutting_down", status=503, retryable=True
     )
+
+
+async def _send(call: HTTPCall, reply: Reply) -> None:
+    await call.send(reply)
 
 
 def create(loaded: Loaded | None = None) -> Gateway:

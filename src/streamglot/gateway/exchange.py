@@ -22,8 +22,8 @@ from ..messages import Request, Response
 from ..stages import Collect
 from ..upstream import Upstream
 from .cache import key_of
-from .call import Call, ClientGone, json_object
 from .faces import Face
+from .http.call import Call, ClientGone, json_object
 from .keys import Caller, presented
 from .opening import Opening, retry_after_of
 from .outlet import Outlet
@@ -111,6 +111,7 @@ class Exchange:
             if self._source is not None:
                 self._source.close()
             self._gateway.finished(self.record, self._caller, self._outlet.call.headers)
+            self._outlet.release()
 
     async def _guarded(self) -> None:
         """The path; a cancellation of ours becomes what it meant."""

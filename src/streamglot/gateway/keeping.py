@@ -29,9 +29,9 @@ from ..store import (
 )
 from ..upstream import Upstream
 from ..upstream.prices import price
-from .call import Call
 from .config import Config
 from .faces import Face
+from .http.call import Call
 from .kept_stream import KeptStream
 from .keys import LOOPBACK, anonymous
 from .record import Record
