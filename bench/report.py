@@ -14,7 +14,7 @@ from .programs import BUILD, CORES, ROOT
 
 Figures = dict[str, float]
 PAGE = ROOT / "docs" / "benchmarks.md"
-PACKAGES = ("streamglot", "uvicorn", "httptools", "uvloop", "aiohttp", "msgspec")
+PACKAGES = ("streamglot", "httptools", "uvloop", "aiohttp", "msgspec")
 STREAMS = 1000
 
 CHAT = "streamglot, chat client"

@@ -26,6 +26,8 @@ FILE_BYTES = 4 * 2**20
 PREFIX = "STREAMGLOT_"
 NOTHING = "none"
 """The ``store.url`` of who wants nothing kept."""
+PUBLIC_PATHS = ("/", "/metrics", "/ready")
+"""Pages about the gateway itself that may be served without a key."""
 PLACES = ("http://", "https://", "file:")
 _USER_INFO = re.compile(r"//[^/@\s\"]+@")
 
@@ -45,7 +47,11 @@ class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
 class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     """``concurrent``: requests at once, and ``wait``: how many seconds one may wait for its turn. ``keep_alive_seconds``:
     the longest silence towards a client. ``stall_seconds``: how long a client may take nothing of what it is sent.
-    ``origins``: pages that browsers may use the gateway from, beside those of this machine. ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds.
+    ``max_connections``: client connections at once for each worker; 0: as many as there are open files for.
+    ``origins``: pages that browsers may use the gateway from, beside those of this machine. ``allowed_hosts``: names beside
+    those of this machine that a gateway without keys may be addressed by; ``"*"`` for any. ``public_paths``: which of ``/``,
+    ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, all on loopback and none
+    elsewhere. ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds.
     ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole."""
 
     host: str = "127.0.0.1"
@@ -60,7 +66,10 @@ class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     shutdown_seconds: float = 30.0
     default_model: str = ""
     discover: bool = True
+    max_connections: int = 0
     origins: list[str] = field(default_factory=list)
+    allowed_hosts: list[str] = field(default_factory=list)
+    public_paths: list[str] | None = None
     telemetry: bool = False
     log: bool = True
     log_content: bool = False
@@ -228,6 +237,9 @@ def _finish(config: Config, environment: Mapping[str, str], origins: dict[str, s
         if upstream.key_env and not upstream.key:
             upstream.key = environment.get(upstream.key_env, "")
             origins[f"upstreams.{name}.key"] = upstream.key_env if upstream.key else f"{upstream.key_env}, which is not set"
+    unknown = [path for path in config.server.public_paths or () if path not in PUBLIC_PATHS]
+    if unknown:
+        raise ConfigError(f"server.public_paths has {unknown[0]!r}; it can list {', '.join(PUBLIC_PATHS)}")
     for key in config.server.keys:
         fault = fault_of_key_name(key.name)
         if fault:

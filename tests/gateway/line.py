@@ -48,7 +48,7 @@ class Line:
     async def send(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> None:
         """Sends a request and reads the head of its answer."""
         data = b"" if body is None else msgspec.json.encode(body)
-        lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", "host: test", f"content-length: {len(data)}"]
+        lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", "host: localhost", f"content-length: {len(data)}"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         self._writer.write("\r\n".join([*lines, "", ""]).encode() + data)
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")

@@ -23,7 +23,7 @@ class RawClient:
 
     def post(self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None) -> None:
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        lines = [f"POST {path} HTTP/1.1", "host: test", f"content-length: {len(data)}", "content-type: application/json"]
+        lines = [f"POST {path} HTTP/1.1", "host: localhost", f"content-length: {len(data)}", "content-type: application/json"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         self.socket.sendall("\r\n".join([*lines, "", ""]).encode() + data)
 

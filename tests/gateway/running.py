@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from streamglot.config import Config, Loaded, load
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.serve import Worker, listen, worker
+from streamglot.gateway.http.server import Server
+from streamglot.gateway.serve import listen, worker
 from waiting import PATIENCE, until
 
 
@@ -30,7 +31,7 @@ class Answer(Struct):
 class Running:
     """``lines`` is what the gateway logged."""
 
-    def __init__(self, gateway: Gateway, server: Worker, port: int, lines: list[Mapping[str, Any]]) -> None:
+    def __init__(self, gateway: Gateway, server: Server, port: int, lines: list[Mapping[str, Any]]) -> None:
         self.gateway = gateway
         self.server = server
         self.port = port
@@ -80,12 +81,13 @@ def running(
     gateway = Gateway(loaded, environment, lines.append)
     listener = listen("127.0.0.1", 0)
     server = worker(gateway)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=[listener], daemon=True)
     thread.start()
     until(lambda: server.started, lambda: "the gateway did not start")
     try:
-        yield Running(gateway, server, listener.getsockname()[1], lines)
+        yield Running(gateway, server, port, lines)
     finally:
-        server.should_exit = True
+        server.stop()
         thread.join(PATIENCE)
         assert not thread.is_alive(), "the gateway did not stop"

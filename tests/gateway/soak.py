@@ -145,9 +145,7 @@ class Crowd:
         body = msgspec.json.encode(body_of(client, model))
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=2**16)
         try:
-            start = (
-                f"POST {path_of(client, model)} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-            )
+            start = f"POST {path_of(client, model)} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
             writer.write(start.encode() + body)
             if habit == "leaves_early":
                 await asyncio.sleep(chance.random() * 0.2)

@@ -20,13 +20,13 @@ from gateway.scenarios import PLAIN, said
 from gateway.upstream import HostileUpstream, Until, head, sse, streamed
 from streamglot.config import Config, Loaded
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.connection import Connection
+from streamglot.gateway.http.protocol import HTTPProtocol
 from streamglot.gateway.log import Log
 from streamglot.gateway.serve import listen
 
 CHAT = "/v1/chat/completions"
 BODY = msgspec.json.encode(body_of("openai_chat", "openai_chat/direct", False))
-HEADERS = b"host: x\r\ncontent-length: %d\r\n" % len(BODY)
+HEADERS = b"host: localhost\r\ncontent-length: %d\r\n" % len(BODY)
 
 
 @pytest.fixture(autouse=True)
@@ -78,17 +78,16 @@ def test_a_line_for_one_request(gateway: Running, line: bytes) -> None:
     assert b"Hello world" in answer
 
 
-def test_a_silent_line_is_closed(upstream: HostileUpstream) -> None:
+def test_a_silent_line_is_closed(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
     config = {"upstreams": {"openai_chat": {"base_url": f"{upstream.url}/v1"}}}
-    with running(config) as gateway:
-        gateway.server.config.timeout_keep_alive = 1
-        with raw(gateway.port) as one:
-            for _ in range(2):
-                one.send(b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS + b"\r\n" + BODY)
-                assert b"Hello world" in one.read_until(b"Hello world")
-            one.socket.settimeout(10)
-            while one.socket.recv(1000):  # the rest of the answer, then the end
-                pass
+    monkeypatch.setattr(HTTPProtocol, "keep_alive_seconds", 1.0)
+    with running(config) as gateway, raw(gateway.port) as one:
+        for _ in range(2):
+            one.send(b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS + b"\r\n" + BODY)
+            assert b"Hello world" in one.read_until(b"Hello world")
+        one.socket.settimeout(10)
+        while one.socket.recv(1000):  # the rest of the answer, then the end
+            pass
 
 
 def test_the_name_of_a_field_is_no_header(gateway: Running, upstream: HostileUpstream) -> None:
@@ -174,14 +173,14 @@ def test_the_time_and_the_size_of_headers_are_not_those_of_what_follows(
     upstream: HostileUpstream, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through ASGI as well: a body that is larger than headers may be, and an answer that takes longer than they may."""
-    monkeypatch.setattr(Connection, "header_seconds", 0.5)
+    monkeypatch.setattr(HTTPProtocol, "head_seconds", 0.5)
     upstream.scripts["long"] = [head(), sse(said("Hello")), Until(go_on := threading.Event()), sse(said(" world"), "[DONE]")]
     body = body_of("openai_chat", "openai_chat/long")
     body["messages"][0]["content"] = "x" * 300_000
     data = msgspec.json.encode(body)
     line, more = ROUNDABOUT[way]
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway, raw(gateway.port) as one:
-        one.send(line + b"host: x\r\ncontent-length: %d\r\n" % len(data) + more + b"\r\n")
+        one.send(line + b"host: localhost\r\ncontent-length: %d\r\n" % len(data) + more + b"\r\n")
         for begin in range(0, len(data), 50_000):
             one.send(data[begin : begin + 50_000])
         came = one.read_until(b"Hello")

@@ -16,7 +16,7 @@ from gateway.raw import RawClient, raw
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, Pause, head, sse, streamed
-from streamglot.gateway.connection import Connection
+from streamglot.gateway.http.protocol import HTTPProtocol
 from waiting import PATIENCE, until
 
 CHAT = "/v1/chat/completions"
@@ -129,7 +129,7 @@ def test_a_body_of_ten_megabytes(gateway: Running, upstream: HostileUpstream) ->
 def test_a_body_that_is_too_large(small: Running, client: str, length: str) -> None:
     data = b'{"x":"' + b"x" * 2_000_000 + b'"}'
     with raw(small.port) as one:
-        start = f"POST {path_of(client, 'replay')} HTTP/1.1\r\nhost: x\r\n".encode()
+        start = f"POST {path_of(client, 'replay')} HTTP/1.1\r\nhost: localhost\r\n".encode()
         if length == "said":
             one.send(start + b"content-length: %d\r\n\r\n" % len(data) + data)
         else:
@@ -149,7 +149,7 @@ def small() -> Any:
 
 def test_a_body_of_one_byte_a_second() -> None:
     with running({"server": {"body_seconds": 2.0}}) as gateway, raw(gateway.port) as one:
-        one.send(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        one.send(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
         fine(gateway)
         answer = one.read_until(b"body_seconds")
     assert b"408" in answer.split(b"\r\n")[0]
@@ -158,10 +158,10 @@ def test_a_body_of_one_byte_a_second() -> None:
 @contextmanager
 def hurried(gateway: Running, start: bytes) -> Iterator[RawClient]:
     """A connection that begins like this, and whose headers must come within a second: those of the others need not."""
-    there = gateway.server.server_state.connections
+    there = gateway.server.connections
     before = set(there)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Connection, "header_seconds", 1.0)
+        patch.setattr(HTTPProtocol, "head_seconds", 1.0)
         with raw(gateway.port) as one:
             one.send(start)
             until(lambda: set(there) - before)
@@ -200,7 +200,9 @@ def test_a_body_that_makes_no_sense(gateway: Running, client: str, body: bytes) 
 def test_ten_thousand_headers(gateway: Running) -> None:
     with raw(gateway.port) as one:
         one.send(
-            b"POST /v1/messages HTTP/1.1\r\nhost: x\r\n" + b"".join(b"x-%d: y\r\n" % number for number in range(10_000)) + b"\r\n"
+            b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\n"
+            + b"".join(b"x-%d: y\r\n" % number for number in range(10_000))
+            + b"\r\n"
         )
         answer = one.read_until(b"}}")
     assert b"431" in answer.split(b"\r\n")[0]
@@ -211,7 +213,7 @@ def test_ten_thousand_headers(gateway: Running) -> None:
 @pytest.mark.parametrize("size", [100_000, 1_000_000])
 def test_one_large_header(gateway: Running, size: int) -> None:
     with raw(gateway.port) as one:
-        one.send(b"GET /health HTTP/1.1\r\nhost: x\r\nx-large: " + b"y" * size)
+        one.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-large: " + b"y" * size)
         answer = one.read_until(b"}}")
     assert b"431" in answer.split(b"\r\n")[0]
     fine(gateway)
@@ -220,10 +222,10 @@ def test_one_large_header(gateway: Running, size: int) -> None:
 BROKEN = {
     "nonsense": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     "no_version": b"GET\r\n\r\n",
-    "bad_length": b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: many\r\n\r\n",
-    "two_lengths": b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
-    "both_framings": b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "bad_chunk": b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    "bad_length": b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: many\r\n\r\n",
+    "two_lengths": b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+    "both_framings": b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "bad_chunk": b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     "bad_header": b"GET /health HTTP/1.1\r\nbad header\x00: x\r\n\r\n",
 }
 
@@ -241,7 +243,7 @@ def test_broken_http(gateway: Running, name: str) -> None:
 
 def test_several_requests_on_one_line(gateway: Running) -> None:
     """Keep-alive, and requests that come before the answer to the one before."""
-    request = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+    request = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with raw(gateway.port) as one:
         one.send(request * 3)
         data = b""

@@ -6,8 +6,8 @@ import pytest
 
 from gateway.asking import body_of
 from gateway.running import Running, running
+from streamglot.gateway.http.cors import CORS
 from streamglot.gateway.keys import digest_of
-from streamglot.gateway.origins import Origins
 
 CHAT = "/v1/chat/completions"
 
@@ -74,4 +74,4 @@ def test_with_keys_the_gateways_own_pages_may() -> None:
         own = {"origin": "https://gateway.example", "host": "gateway.example"}
         assert gateway.ask(CHAT, body_of("openai_chat", "replay"), {**own, "x-api-key": "sesame"}).status == 200
         assert gateway.ask(CHAT, body_of("openai_chat", "replay"), own).status == 401
-    assert Origins(["*"], lambda: False).allows("https://anything.example", "")
+    assert CORS(["*"], lambda: False).allows("https://anything.example", "")

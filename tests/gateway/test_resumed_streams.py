@@ -339,7 +339,7 @@ def test_a_page_that_is_loaded_again_finds_its_answer(upstream: HostileUpstream,
         client.hang_up()
         kept(url, lambda found: found)
         page = RawClient(gateway.port)
-        page.send(b"GET /ui/chat-7/stream HTTP/1.1\r\nhost: page\r\n\r\n")
+        page.send(b"GET /ui/chat-7/stream HTTP/1.1\r\nhost: localhost\r\n\r\n")
         came = page.read_until(b"first")
         go_on.set()
         came += page.read_until(b"[DONE]")

@@ -39,7 +39,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def get(gateway: Running, path: str) -> RawClient:
     client = RawClient(gateway.port)
-    client.send(f"GET {path} HTTP/1.1\r\nhost: page\r\nconnection: close\r\n\r\n".encode())
+    client.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
     return client
 
 

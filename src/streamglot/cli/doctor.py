@@ -27,7 +27,7 @@ from .amounts import shown_size
 from .terminal import coloured, neutral
 
 CONNECT_SECONDS: Final = 3.0
-PACKAGES: Final = ("msgspec", "aiohttp", "httptools", "uvicorn", "click", "rich", "prompt-toolkit", "genai-prices", LIBRARY)
+PACKAGES: Final = ("msgspec", "aiohttp", "httptools", "uvloop", "click", "rich", "prompt-toolkit", "genai-prices", LIBRARY)
 _SIGNS: Final = {"good": "✓", "note": "·", "bad": "✗"}
 _COLOURS: Final = {"good": "\x1b[32m", "note": "\x1b[2m", "bad": "\x1b[31m"}
 

@@ -18,15 +18,19 @@ from ..engine.observer import Observer
 from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, RequestError, StreamglotError
 from ..upstream.secrets import hide
-from .call import Call, Receive, Scope, Send
 from .endpoints import Endpoint, endpoint_for
 from .handler import RequestHandler
-from .keys import Authenticator, Caller
+from .http.asgi import Application, ASGICall, Receive, Scope, Send, run_asgi
+from .http.call import Call
+from .http.cors import CORS
+from .http.hosts import AllowedHosts
+from .http.http_call import HTTPCall
+from .http.reply import Reply
+from .keys import LOOPBACK, Authenticator, Caller
 from .log import Log
 from .memory import Memory
 from .metrics import Metrics
 from .observers import AccessLog, ContentLogger, MetricsObserver, TracingObserver, UsageMeter
-from .origins import Origins, origin_of
 from .slot import Slot
 from .stored_keys import StoredCallers
 from .telemetry import Telemetry
@@ -64,7 +68,7 @@ class Gateway:
         self.recorders: TurnRecorders | None = None
         self._stored = StoredCallers()
         self._telemetry: Telemetry | None = None
-        self._pages: Any = None
+        self._starlette: Application | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._memory = Memory()
         self._take(loaded)
@@ -78,7 +82,8 @@ class Gateway:
         authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None))
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
         self.pool.configure(loaded)
-        self._origins = Origins(server.origins, lambda: authenticator.asks)
+        self._cors = CORS(server.origins, lambda: authenticator.asks)
+        self._hosts = AllowedHosts(server.allowed_hosts)
         self.loaded, self.server, self.authenticator, self._telemetry = loaded, server, authenticator, telemetry
         self.cache.resize(server.cache_bytes)
         self.caches = any(route.cache_seconds for route in loaded.config.routes)
@@ -184,24 +189,62 @@ class Gateway:
             return
         if scope["type"] != "http":
             raise ConfigError(f"the gateway speaks HTTP, not {scope['type']}")
-        origin = origin_of(scope)
-        if origin:
-            await self._origins.guard(origin, scope, receive, send, self._answer)
+        call = ASGICall(scope, receive, send)
+        refusal = self._screen(call)
+        found = None if refusal is not None else self._endpoint(call)
+        if refusal is not None:
+            await call.send(refusal)
+        elif found is not None:
+            await self.exchange(found[0], call, found[1])
         else:
-            await self._answer(scope, receive, send)
+            await self._pages()(scope, receive, call.forward)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "POST":
-            alt = "sse" if b"alt=sse" in scope.get("query_string", b"") else ""
-            found = endpoint_for(scope["path"], alt)
-            if found is not None:
-                await self.exchange(found[0], Call(scope, receive, send), found[1])
-                return
-        if self._pages is None:
+    def _pages(self) -> Application:
+        """Everything but the endpoints of dialects. It is imported when it is first asked for."""
+        if self._starlette is None:
             from .pages import pages
 
-            self._pages = pages(self)
-        await self._pages(scope, receive, send)
+            self._starlette = pages(self)
+        return self._starlette
+
+    # --- our own server
+
+    @property
+    def stall_seconds(self) -> float:
+        return self.server.stall_seconds
+
+    def respond(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
+        """Answers a call: the endpoints of dialects directly, everything else as ASGI."""
+        refusal = self._screen(call)
+        if refusal is not None:
+            return _send(call, refusal)
+        found = self._endpoint(call)
+        if found is not None:
+            return self.exchange(found[0], call, found[1])
+        return run_asgi(self._pages(), call)
+
+    # --- before anything else of a call is looked at
+
+    def _screen(self, call: Call) -> Reply | None:
+        """What is answered without asking an endpoint: an origin or a host that is not allowed, a browser's preflight."""
+        headers = call.headers
+        host, origin = headers.get("host", ""), headers.get("origin", "")
+        if origin and not self._cors.allows(origin, host):
+            return self._cors.refuse(origin)
+        if not self.authenticator.asks and not self._hosts.allows(host):
+            return self._hosts.refuse(host)
+        if not origin:
+            return None
+        call.extra_headers.update(self._cors.response_headers(origin))
+        return self._cors.preflight(call.method, headers)
+
+    def _endpoint(self, call: Call) -> tuple[Endpoint, str] | None:
+        return endpoint_for(call.path, call.query("alt")) if call.method == "POST" else None
+
+    def is_public(self, path: str) -> bool:
+        """May this page be read without a key?"""
+        listed = self.server.public_paths
+        return path in listed if listed is not None else self.server.host in LOOPBACK
 
     async def exchange(self, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
         handler = RequestHandler(self, endpoint, call, model_in_path)
@@ -251,7 +294,7 @@ class Gateway:
             own.append(UsageMeter(caller))
         return [*own, *self._observers]
 
-    def say_fault(self, request_id: str, error: Exception) -> None:
+    def say_fault(self, request_id: str, error: BaseException) -> None:
         """A fault of our own, with the place in the code."""
         trace = "".join(traceback.format_exception(error))
         self.say({"event": "fault", "request_id": request_id, "trace": hide(trace, self.pool.secrets())})
@@ -269,6 +312,10 @@ def _shutting_down() -> StreamglotError:
     return StreamglotError(
         "the gateway is shutting down; send the request again", code="shutting_down", status=503, retryable=True
     )
+
+
+async def _send(call: HTTPCall, reply: Reply) -> None:
+    await call.send(reply)
 
 
 def create(loaded: Loaded | None = None) -> Gateway:

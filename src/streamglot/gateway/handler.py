@@ -24,8 +24,8 @@ from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request
 from ..stages.stage import ExchangeContext
-from .call import Call, ClientGone, json_object
 from .endpoints import Endpoint
+from .http.call import Call, ClientGone, json_object
 from .keys import Caller, presented
 from .response_writer import ResponseWriter
 from .retention import RetentionOptions, retention_options
@@ -101,6 +101,7 @@ class RequestHandler:
             self._finish()
             if self._exchange is not None:
                 self._exchange.close()
+            self._response.release()
 
     async def _guarded(self) -> None:
         """The path; a cancellation of ours becomes what it meant."""

@@ -19,10 +19,12 @@ from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..errors import RequestError, StreamglotError
 from .archive import archive_routes
-from .call import Call, ClientGone, json_object
 from .endpoints import COUNTED_BY, dialect_of
 from .forward import count_tokens, forward_json
 from .handler import ID_CHARS
+from .http.asgi import DisconnectWatch, read_body
+from .http.call import ClientGone, json_object
+from .http.reply import retry_after
 from .keys import Caller
 from .listing import by_address, by_path, entry, listing, tags
 from .openapi import description, viewer
@@ -43,6 +45,11 @@ def pages(gateway: Gateway) -> Starlette:
 
     def admit(http: HttpRequest) -> Caller | None:
         return gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
+
+    def admit_to_page(http: HttpRequest) -> None:
+        """A page about the gateway itself: open to all, or to those who have a key."""
+        if not gateway.is_public(http.url.path):
+            admit(http)
 
     def allowed(http: HttpRequest) -> list[tuple[str, str]]:
         caller = admit(http)
@@ -74,7 +81,7 @@ def pages(gateway: Gateway) -> Starlette:
         caller = admit(http)
         server = gateway.server
         body = json_object(
-            await Call(http.scope, http.receive, http._send).body(server.max_body_bytes, gateway.within(server.body_seconds))
+            await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
         )
         if caller is not None:
             caller.check(gateway.pool.routes.named(str(body.get("model", ""))), gateway.clock())
@@ -95,14 +102,16 @@ def pages(gateway: Gateway) -> Starlette:
     async def health(_: HttpRequest) -> Response:
         return reply({"status": "ok"})
 
-    async def ready(_: HttpRequest) -> Response:
+    async def ready(http: HttpRequest) -> Response:
+        admit_to_page(http)
         states = gateway.pool.states()
         down = bool(states) and all(state == "open" for state in states.values())
         status = 503 if gateway.stopping or down else 200
         ready = "ready" if status == 200 else "not ready"
         return reply({"status": ready, "upstreams": states, "store": gateway.store_state()}, status)
 
-    async def metrics(_: HttpRequest) -> Response:
+    async def metrics(http: HttpRequest) -> Response:
+        admit_to_page(http)
         for name, state in gateway.pool.states().items():
             gateway.metrics.upstream_state.labels(name).set(state == "open")
         gateway.store_state()
@@ -115,6 +124,7 @@ def pages(gateway: Gateway) -> Starlette:
         return HTMLResponse(viewer())
 
     async def front(http: HttpRequest) -> Response:
+        admit_to_page(http)
         return HTMLResponse(front_page(gateway, f"{http.url.scheme}://{http.url.netloc}"))
 
     get = ["GET"]
@@ -162,15 +172,15 @@ def request_id(http: HttpRequest) -> str:
 async def while_there(http: HttpRequest, work: Coroutine[Any, Any, Answered]) -> Answered:
     """What the work gives, unless the client hangs up before: then the work is dropped, and the upstream with it."""
     task = asyncio.ensure_future(work)
-    call = Call(http.scope, http.receive, http._send)
-    call.watch(lambda: _drop(task))
+    watch = DisconnectWatch(http.scope, http.receive)
+    watch.start(lambda: _drop(task))
     try:
         return await task
     except asyncio.CancelledError:
         task.cancel()
         raise ClientGone from None
     finally:
-        call.unwatch()
+        watch.stop()
 
 
 def _drop(task: asyncio.Task[Any]) -> None:
@@ -187,7 +197,7 @@ async def refused(http: HttpRequest, error: Any) -> Response:
     headers = {"x-request-id": request_id(http)}
     after = retry_after_of(error)
     if after is not None:
-        headers["retry-after"] = str(max(1, round(after)))
+        headers["retry-after"] = retry_after(after)
     if not error.retryable:
         headers["x-should-retry"] = "false"
     return reply(dialect(dialect_of(http.url.path, http.headers)).error_body(error.as_event()), error.status, headers)

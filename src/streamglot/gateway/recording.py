@@ -24,8 +24,8 @@ from ..store import (
     is_probe,
     wanted,
 )
-from .call import Call
 from .endpoints import Endpoint
+from .http.call import Call
 from .keys import LOOPBACK, anonymous
 from .retention import RetentionOptions
 from .stream_recorder import StreamRecorder

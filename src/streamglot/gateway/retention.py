@@ -8,8 +8,8 @@ import msgspec
 
 from ..dialects.fields import Fields
 from ..errors import Unsupported
-from .call import Call
 from .endpoints import Endpoint
+from .http.call import Call
 
 if TYPE_CHECKING:
     from ..store import Store

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import os
 import signal
 import socket
 import sys
 import tempfile
 import time
+import traceback
 from contextlib import suppress
 from typing import Final
 
-import uvicorn
-
 from ..config import Loaded, load
-from ..errors import ConfigError
+from ..errors import ConfigError, StreamglotError
 from . import ledger, metrics
 from .app import Gateway
-from .direct import DirectConnection
+from .http.server import Server, block_signals, unblock_signals
 
-BACKLOG: Final = 2048
 SHORTEST_LIFE: Final = 1.0
-"""A child that dies sooner is replaced after a pause: something is wrong that another start does not mend."""
-GRACE_SECONDS: Final = 5.0
-"""After the deadline, for the last words of the streams that were ended."""
+"""Seconds. A worker that ends sooner is replaced after a pause: another start does not mend what is wrong."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-GC_OBJECTS: Final = 2000
-"""New objects between two collections. An exchange leaves a ring or two behind: far more than this lets memory grow."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -50,8 +40,10 @@ def serve(loaded: Loaded, listener: socket.socket | None = None) -> int:
     """Serves until it is told to stop. SIGHUP reads the configuration again, SIGTERM and SIGINT end it gracefully."""
     server = loaded.config.server
     listener = listener or listen(server.host, server.port)
+    raise_file_limit()
     if server.workers <= 1:
-        worker(Gateway(loaded)).run(sockets=[listener])
+        block_signals()
+        worker(Gateway(loaded)).run(listener)
         return 0
     with tempfile.TemporaryDirectory(prefix="streamglot-") as folder:
         metrics.share(folder)
@@ -59,51 +51,22 @@ def serve(loaded: Loaded, listener: socket.socket | None = None) -> int:
         return _Supervisor(loaded, listener).run(server.workers)
 
 
-def worker(gateway: Gateway, parent: int = 0) -> Worker:
+def worker(gateway: Gateway, parent: int = 0) -> Server:
     """A server for this gateway. ``parent``: the process whose end is ours too."""
-    seconds = gateway.server.shutdown_seconds
-    config = uvicorn.Config(
-        gateway,
-        http=DirectConnection,
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
-        lifespan="on",
-        log_level="error",
-        access_log=False,
-        backlog=BACKLOG,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(seconds + GRACE_SECONDS),
-        ws="none",
-        proxy_headers=False,
-    )
-    return Worker(config, gateway, seconds, parent)
+    settings = gateway.server
+    return Server(gateway, settings.shutdown_seconds, settings.max_connections, parent)
 
 
-class Worker(uvicorn.Server):
-    """The server, with a gateway that is told about the end before it comes."""
+def raise_file_limit() -> None:
+    """As many open files as the system allows: each stream takes two, and the usual limit is 1,024."""
+    if sys.platform == "win32":
+        return
+    import resource
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, seconds: float, parent: int) -> None:
-        super().__init__(config)
-        self._gateway = gateway
-        self._seconds = seconds
-        self._parent = parent
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        gc.collect()
-        gc.freeze()  # what is there now stays: it need not be looked at again
-        gc.set_threshold(GC_OBJECTS, 10, 10)
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGTERM) == self.handle_exit:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._gateway.reload)
-
-    async def on_tick(self, counter: int) -> bool:
-        orphaned = bool(self._parent) and os.getppid() != self._parent
-        return await super().on_tick(counter) or orphaned
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._gateway.stop(self._seconds)
-        await super().shutdown(sockets)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # macOS has a limit below the one that it names
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Supervisor:
@@ -134,23 +97,27 @@ class _Supervisor:
         return 0
 
     def _start(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a child forgets a signal that comes before it is on its feet
+        block_signals()  # a child that cannot handle a signal yet would end by it
         child = os.fork()
         if child:
             self._children[child] = time.monotonic()
             if self._stopping:  # it was told so before there was this child
                 os.kill(child, signal.SIGTERM)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            unblock_signals()
             return
         status = 1
         try:
             os.setpgrp()  # what a terminal sends to all of its group is passed on by us, and must not come twice
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-            worker(Gateway(self._loaded), self._process).run(sockets=[self._listener])
+            worker(Gateway(self._loaded), self._process).run(self._listener)  # which takes the signals that wait
             status = 0
+        except StreamglotError as error:
+            print(f"a worker could not start: {error.message}", file=sys.stderr)
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(status)
 
     def _pass_on(self, number: int, _: object) -> None:

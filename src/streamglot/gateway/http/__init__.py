@@ -1,0 +1,1 @@
+"""The HTTP server: parser, connections, responses, ASGI, CORS and host checks, processes."""

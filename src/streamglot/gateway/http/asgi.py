@@ -1,0 +1,185 @@
+"""ASGI, from both sides: our endpoints on any ASGI server, and any ASGI application on our server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any, Final
+
+from .call import ClientGone, Deadline, check_length, query_value, too_large, too_slow
+from .http_call import HTTPCall
+from .reply import Reply, header_value, sent_status
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+CALL: Final = "streamglot.call"
+"""The key of a scope under which our own server puts the call."""
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], most: int, deadline: Deadline) -> bytes:
+    """The whole body of a request, within a size and a time."""
+    check_length(headers, most)
+    body = bytearray()
+    try:
+        with deadline:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                body += message.get("body", b"")
+                if len(body) > most:
+                    raise too_large(most)
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise too_slow(deadline.seconds) from None
+
+
+class DisconnectWatch:
+    """Notices that the client hangs up: at once on our own server, by a task that waits for the message on any other."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._call: HTTPCall | None = scope.get(CALL)
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, gone: Callable[[], None]) -> None:
+        if self._call is not None:
+            self._call.watch(gone)
+        else:
+            self._task = asyncio.ensure_future(self._wait(gone))
+
+    def stop(self) -> None:
+        if self._call is not None:
+            self._call.unwatch()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _wait(self, gone: Callable[[], None]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        gone()
+
+
+class ASGICall:
+    """A call on any ASGI server."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[str, str] = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.extra_headers: dict[str, str] = {}
+        self.started = False
+        self.ended = False
+        self.bytes_sent = 0
+        self._query: bytes = scope.get("query_string", b"")
+        self._receive = receive
+        self._send = send
+        self._watch = DisconnectWatch(scope, receive)
+
+    def query(self, name: str) -> str:
+        return query_value(self._query, name)
+
+    # --- the request
+
+    async def body(self, most: int, deadline: Deadline) -> bytes:
+        return await read_body(self._receive, self.headers, most, deadline)
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        self._watch.start(lambda: None if self.ended else gone())
+
+    def unwatch(self) -> None:
+        self._watch.stop()
+
+    def task(self) -> asyncio.Task[Any] | None:
+        return asyncio.current_task()
+
+    # --- the response
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.started = True
+        fields = {**headers, **self.extra_headers}.items()
+        pairs = [(name.encode("latin-1"), header_value(value).encode("latin-1", "replace")) for name, value in fields]
+        await self._send({"type": "http.response.start", "status": sent_status(status), "headers": pairs})
+
+    async def write(self, data: bytes) -> None:
+        self.bytes_sent += len(data)
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        if not self.ended:
+            self.ended = True
+            self.bytes_sent += len(data)
+            await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> None:
+        await self.start(status, {"content-type": media_type, "content-length": str(len(body)), **headers})
+        await self.end(body)
+
+    async def send(self, reply: Reply) -> None:
+        """A response that no endpoint made."""
+        kind = {"content-type": reply.media_type, "content-length": str(len(reply.body))} if reply.body else {}
+        await self.start(reply.status, {**kind, **reply.headers})
+        await self.end(reply.body)
+
+    def cut(self) -> None:
+        """Another server's connection cannot be closed from here: it sees that the response is not complete."""
+        self.ended = True
+
+    async def forward(self, message: Message) -> None:
+        """A message of an application beside our endpoints, with the headers that every response gets."""
+        if self.extra_headers and message["type"] == "http.response.start":
+            more = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.extra_headers.items()]
+            message["headers"] = [*message["headers"], *more]
+        await self._send(message)
+
+
+async def run_asgi(application: Application, call: HTTPCall) -> None:
+    """Answers a call on our own server with an ASGI application."""
+
+    async def receive() -> Message:
+        if call.complete and received:
+            await call.closed()
+        elif not call.disconnected and not call.ended:
+            data = await call.read()
+            if call.complete:
+                received.append(True)
+            return {"type": "http.request", "body": data, "more_body": not call.complete}
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
+            await call.start(message["status"], headers)
+            call.send_head()
+        elif message.get("more_body", False):
+            await call.write(message.get("body", b""))
+        else:
+            await call.end(message.get("body", b""))
+
+    received: list[bool] = []
+    await application(_scope(call), receive, send)
+
+
+def _scope(call: HTTPCall) -> Scope:
+    head, (client, server) = call.head, call.addresses
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": head.version,
+        "server": server,
+        "client": client,
+        "scheme": "http",
+        "root_path": "",
+        "method": call.method,
+        "path": call.path,
+        "raw_path": head.target.partition(b"?")[0],
+        "query_string": call.query_string,
+        "headers": [(name.lower(), value) for name, value in head.raw_headers],
+        "state": {},
+        CALL: call,
+    }

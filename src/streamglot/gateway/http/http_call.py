@@ -1,0 +1,337 @@
+"""A call on a connection of our own server, from its head to the last byte of its response.
+
+Endpoints use it directly: between them and the socket there is no message, no event and no dictionary for each piece. The same
+class carries ASGI applications (``asgi.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import httptools
+
+from ...errors import RequestError, excerpt
+from .call import DONE, ClientGone, Deadline, check_length, query_value, too_large, too_slow
+from .parser import ProtocolError, RequestHead
+from .reply import STATUS_LINES, Reply, error_reply, header_lines, sent_status
+
+if TYPE_CHECKING:
+    from .protocol import Address, HTTPProtocol
+
+READ_AHEAD_BYTES: Final = 65_536
+"""Bytes of a body that may wait for an endpoint that has not asked for them."""
+_NO_BODY: Final = frozenset((204, 304))
+
+# How the end of the response's body is marked.
+CHUNKED, LENGTH, CLOSE, EMPTY = range(4)
+
+
+class HTTPCall:
+    __slots__ = (
+        "_asked",
+        "_body",
+        "_connection",
+        "_error",
+        "_expects",
+        "_framing",
+        "_gone",
+        "_head",
+        "_left",
+        "_limit",
+        "_query",
+        "_received",
+        "_task",
+        "_waiters",
+        "bytes_sent",
+        "complete",
+        "disconnected",
+        "ended",
+        "extra_headers",
+        "head",
+        "headers",
+        "keep_alive",
+        "method",
+        "path",
+        "started",
+    )
+
+    def __init__(self, connection: HTTPProtocol, head: RequestHead) -> None:
+        self.head = head
+        self.method = head.method
+        self.headers = head.fields
+        self.path, self._query = self._address(head.target)
+        self.extra_headers: dict[str, str] = {}
+        self.keep_alive = head.keep_alive
+        self.complete = False
+        """The whole request has come."""
+        self.disconnected = False
+        self.started = False
+        self.ended = False
+        self.bytes_sent = 0
+        self._connection = connection
+        self._task: asyncio.Task[Any] | None = None
+        self._gone: Callable[[], None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._body: bytes | bytearray = b""
+        self._received = 0
+        self._limit = READ_AHEAD_BYTES
+        self._asked = False
+        self._error: RequestError | None = None
+        self._expects = "expect" in head.fields and head.fields["expect"].lower() == "100-continue"
+        self._head = b""
+        self._framing = CHUNKED
+        self._left = 0
+
+    def _address(self, target: bytes) -> tuple[str, bytes]:
+        """The path, without its escapes, and the query string. A host in the target stands above the header (RFC 9112, 3.2.2)."""
+        if not target.startswith(b"/") and target != b"*":
+            try:
+                url = httptools.parse_url(target)
+            except httptools.HttpParserError:
+                raise ProtocolError(400, "bad_target", f"{excerpt(target)} is no address that can be served") from None
+            host = b"[%b]" % url.host if url.host and b":" in url.host else url.host or b""
+            self.headers["host"] = (b"%b:%d" % (host, url.port) if url.port else host).decode("latin-1")
+            target = (url.path or b"/") + (b"?" + url.query if url.query else b"")
+        elif b"#" in target:
+            target = target.partition(b"#")[0]
+        path, _, query = target.partition(b"?")
+        return unquote(path.decode("ascii")) if b"%" in path else path.decode("ascii"), query
+
+    @property
+    def query_string(self) -> bytes:
+        return self._query
+
+    @property
+    def addresses(self) -> tuple[Address | None, Address | None]:
+        """The client's end of the connection and ours."""
+        return self._connection.addresses
+
+    def query(self, name: str) -> str:
+        return query_value(self._query, name)
+
+    # --- for the connection
+
+    def runs_in(self, task: asyncio.Task[Any]) -> None:
+        self._task = task
+
+    def receive(self, data: bytes) -> bool:
+        """A piece of the body. False where no more is to be read until the endpoint asks for it."""
+        if not self._received:
+            self._body = data
+        elif type(self._body) is bytearray:
+            self._body += data
+        else:  # pieces may be as small as a byte: a list of them would take fifty times their size
+            self._body = bytearray(self._body) + data
+        self._received += len(data)
+        if self._received <= self._limit:
+            return True
+        self._wake()
+        return self._asked
+
+    def finish(self) -> None:
+        """The request is complete."""
+        self.complete = True
+        self._expects = False
+        self._wake()
+
+    def fail(self, error: ProtocolError) -> None:
+        """The body broke off in a way that HTTP does not allow. The endpoint is told when it reads on."""
+        self._error = RequestError(error.message, code=error.code, status=error.status)
+        self.keep_alive = False
+        self._wake()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self.disconnected = True
+        self._wake()
+        if self._gone is not None:
+            gone, self._gone = self._gone, None
+            gone()
+
+    @property
+    def unanswerable(self) -> bool:
+        """The client waits for ``100 Continue`` and did not get it: nobody knows whether it will still send the body."""
+        return self._expects
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- the request
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        if self.disconnected:
+            gone()
+        else:
+            self._gone = gone
+
+    def unwatch(self) -> None:
+        self._gone = None
+
+    def task(self) -> asyncio.Task[Any] | None:
+        return self._task
+
+    async def body(self, most: int, deadline: Deadline) -> bytes:
+        if not self.complete:
+            check_length(self.headers, most)
+            self._ask_for_more(most)
+            try:
+                with deadline:
+                    while not self.complete and self._received <= most:
+                        await self._more()
+            except TimeoutError:
+                raise too_slow(deadline.seconds) from None
+        if self._received > most:
+            raise too_large(most)
+        return self._take()
+
+    async def read(self) -> bytes:
+        """The next piece of the body, whatever its size; nothing at the end."""
+        if not self.complete:
+            self._ask_for_more(0)
+            while not self.complete and not self._received:
+                await self._more()
+        self._asked, self._limit, self._received = False, READ_AHEAD_BYTES, 0
+        return self._take()
+
+    async def closed(self) -> None:
+        """Waits until the client hangs up or has its response."""
+        while not self.disconnected and not self.ended:
+            await self._wait()
+
+    def _take(self) -> bytes:
+        data, self._body = self._body, b""
+        return data if type(data) is bytes else bytes(data)
+
+    def _ask_for_more(self, most: int) -> None:
+        self._asked, self._limit = True, most
+        self._connection.resume_reading()
+        if self._expects:
+            self._expects = False
+            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    async def _more(self) -> None:
+        if self.disconnected:
+            raise ClientGone
+        if self._error is not None:
+            raise self._error
+        await self._wait()
+
+    async def _wait(self) -> None:
+        waiter = self._connection.server.loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
+
+    # --- the response
+
+    def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:
+        """The head goes out with the first bytes behind it."""
+        self.started = True
+        framing = ""
+        if status in _NO_BODY or self.method == "HEAD":
+            self._framing = EMPTY
+        elif "content-length" in headers:
+            self._framing, self._left = LENGTH, int(headers["content-length"])
+        elif self.head.version == "1.1":
+            self._framing, framing = CHUNKED, "transfer-encoding: chunked\r\n"
+        else:
+            self._framing, self.keep_alive = CLOSE, False
+        self._head = self._encoded(status, headers, framing)
+        return DONE
+
+    def send_head(self) -> None:
+        """Sends the head although no bytes follow yet: a client may wait for it."""
+        self._connection.write_soon(self._head)
+        self._head = b""
+
+    def write(self, data: bytes) -> Awaitable[None]:
+        self.bytes_sent += len(data)
+        connection = self._connection
+        if self._framing == CHUNKED:
+            connection.write(b"%b%x\r\n%b\r\n" % (self._head, len(data), data))
+        else:
+            connection.write(self._head + self._counted(data))
+        self._head = b""
+        return connection.drained() if connection.paused else DONE
+
+    def end(self, data: bytes = b"") -> Awaitable[None]:
+        if self.ended:
+            return DONE
+        self.ended = True
+        self.bytes_sent += len(data)
+        if self._framing != CHUNKED:
+            data = self._head + self._counted(data)
+            if self._left:
+                raise RuntimeError(f"the response is {self._left} bytes shorter than its content-length")
+        elif data:
+            data = b"%b%x\r\n%b\r\n0\r\n\r\n" % (self._head, len(data), data)
+        else:
+            data = self._head + b"0\r\n\r\n"
+        self._head = b""
+        return self._last(data)
+
+    def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:
+        self.started = self.ended = True
+        head = self._encoded(status, headers, f"content-type: {media_type}\r\ncontent-length: {len(body)}\r\n")
+        if self.method != "HEAD":
+            self.bytes_sent += len(body)
+            head += body
+        return self._last(head)
+
+    def send(self, reply: Reply) -> Awaitable[None]:
+        """A response that no endpoint made."""
+        if reply.status not in _NO_BODY:
+            return self.reply(reply.status, reply.body, reply.media_type, reply.headers)
+        self.start(reply.status, reply.headers)
+        return self.end()
+
+    def cut(self) -> None:
+        self.ended = True
+        self._connection.abort()
+
+    def _counted(self, data: bytes) -> bytes:
+        if self._framing == EMPTY:
+            return b""
+        if self._framing == LENGTH:
+            self._left -= len(data)
+            if self._left < 0:
+                raise RuntimeError(f"the response is {-self._left} bytes longer than its content-length")
+        return data
+
+    def _last(self, data: bytes) -> Awaitable[None]:
+        connection = self._connection
+        connection.write(data)
+        connection.response_ended(self)
+        self._wake()
+        return connection.drained() if connection.paused else DONE
+
+    def _encoded(self, status: int, headers: Mapping[str, str], framing: str) -> bytes:
+        if "connection" in headers or self._expects:
+            self.keep_alive = False
+        if not self.keep_alive and "connection" not in headers:
+            framing += "connection: close\r\n"
+        if self.extra_headers:
+            headers = {**headers, **self.extra_headers}
+        return f"{STATUS_LINES[sent_status(status)]}{framing}{header_lines(headers)}\r\n".encode("latin-1", "replace")
+
+    def task_ended(self, task: asyncio.Task[Any]) -> None:
+        """Whatever happened in the task: the client gets an answer, or sees that the one it has is not whole."""
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if self.ended or self.disconnected:
+            if self._left and not self.disconnected:
+                self.cut()  # it ended with another length than it said
+        elif self.started:
+            self.cut()
+        elif isinstance(error, asyncio.CancelledError):
+            self.send(error_reply(503, "shutting_down", "the gateway is shutting down; send the request again", "server_error"))
+        else:
+            self.send(error_reply(500, "internal_error", "a fault of the gateway itself; its log has more", "server_error"))
+            error = error or RuntimeError(f"nothing answered {self.method} {self.path}")
+        self._connection.server.answered(task, error)

@@ -1,0 +1,381 @@
+"""One client connection: requests in, responses out, in order.
+
+Theory of operation. The parser names requests as they come; ``_receiving`` is the one whose body is still arriving and ``_call``
+the one that is being answered. Usually they are the same.
+
+- **Order.** A request that comes before the one in front of it is answered waits: parsed in ``_queue`` if it came in the same
+  read, else as bytes in ``_held``. Reading never stops for that, so a client that hangs up is noticed at once.
+- **Deadlines.** There is one, ``deadline``; the server looks at it a few times a second. It covers the wait for a request, a
+  head that comes slowly, the rest of a body that nobody wants, a client that does not read, and a close that does not happen.
+  While an endpoint works there is none: endpoints have limits of their own.
+- **Answers.** Whatever cannot be read is answered with an error and a close. Before the connection is closed on a client that
+  may still be sending, the rest of its bytes is read and dropped for a moment: a close with unread bytes resets the connection,
+  and the answer is lost with it.
+- **Writes** of several connections are sent together at the end of a turn of the event loop: every one wakes the process behind
+  it, and that costs more than the write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from .http_call import HTTPCall
+from .parser import ProtocolError, RequestHead, RequestParser
+from .reply import STATUS_LINES, error_reply, header_lines
+
+if TYPE_CHECKING:
+    from .server import Server
+
+HEAD_SECONDS: Final = 20.0
+"""Seconds for a request's head to come, from the connection or from its first byte on: a slow line needs one."""
+KEEP_ALIVE_SECONDS: Final = 75.0
+"""Seconds that a connection waits for its next request: longer than the pools of known clients keep one."""
+DISCARD_SECONDS: Final = 30.0
+"""Seconds for the rest of a body that came too late to matter: the response is already sent."""
+DISCARD_BYTES: Final = 2**26
+"""Bytes that are read and dropped, so that a client comes to read its response: twice the largest body that is allowed."""
+LINGER_SECONDS: Final = 2.0
+"""Seconds that a closed connection is still read: the response is on its way."""
+PIPELINED: Final = 32
+"""Parsed requests that may wait for their turn: twice what load generators send at once; other clients send none."""
+PIPELINED_BYTES: Final = 65_536
+"""Unparsed bytes that may wait for their turn."""
+FLUSH_BYTES: Final = 65_536
+"""Bytes that may wait for the end of a turn of the event loop: with more the transport's own limits must be asked."""
+NEVER: Final = inf
+Address = tuple[str, int]
+
+
+class _NoMore(ProtocolError):
+    """This request is not read: there are too many before it, or the one before it was the last on this connection."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "not_read", "the connection is closed before this request; send it again over another one")
+
+
+class HTTPProtocol(asyncio.Protocol):
+    __slots__ = (
+        "_call",
+        "_discarded",
+        "_discarding",
+        "_drained",
+        "_error",
+        "_head_timed",
+        "_held",
+        "_held_bytes",
+        "_out",
+        "_parser",
+        "_queue",
+        "_reading",
+        "_receiving",
+        "_transport",
+        "closing",
+        "deadline",
+        "paused",
+        "server",
+    )
+
+    head_seconds = HEAD_SECONDS
+    keep_alive_seconds = KEEP_ALIVE_SECONDS
+    discard_seconds = DISCARD_SECONDS
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.deadline = NEVER
+        self.paused = False
+        """The client takes less than it is sent: writers wait."""
+        self.closing = False
+        """No more is written: the connection is closed, or about to be."""
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # connection_made is called before all else
+        self._parser = RequestParser(self)
+        self._call: HTTPCall | None = None
+        self._receiving: HTTPCall | None = None
+        self._queue: list[HTTPCall] = []
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._error: ProtocolError | None = None
+        self._head_timed = True
+        self._reading = True
+        self._discarding = False
+        self._discarded = 0
+        self._drained: list[asyncio.Future[None]] = []
+        self._out = b""
+
+    @property
+    def reusable(self) -> bool:
+        """It has been used and waits for another request."""
+        return not self._head_timed and self._call is None and self._receiving is None and not self.closing
+
+    @property
+    def addresses(self) -> tuple[Address | None, Address | None]:
+        """The client's end and ours."""
+        client, server = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
+        return client and client[:2], server and server[:2]
+
+    # --- the transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of uvloop is no subclass
+        self._transport = transport
+        self.deadline = self.server.loop.time() + self.head_seconds
+        if not self.server.opened(self):
+            self._refuse(
+                ProtocolError(
+                    503, "too_many_connections", "all connections are taken; try again in a moment, and close unused ones"
+                )
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.closing = True
+        self.server.connections.discard(self)
+        self._wake_writers()
+        calls = [call for call in (self._call, *self._queue) if call is not None]
+        self._call = self._receiving = None
+        self._queue.clear()
+        self._held.clear()
+        for call in calls:
+            call.lose()
+
+    def data_received(self, data: bytes) -> None:
+        if self._discarding:
+            self._discard(len(data))
+        elif self._call is not None and self._receiving is None:
+            self._hold(data)
+        else:
+            self._feed(data)
+
+    def eof_received(self) -> None:
+        """The client sends no more, which is how hanging up begins: the transport closes."""
+        if self._call is None and self._receiving is None and not self._parser.idle and not self._discarding:
+            self._refuse(ProtocolError(400, "cut_off", "the request ends before its headers do; send it whole"))
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.deadline = self.server.loop.time() + self.server.stall_seconds
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._wake_writers()
+        if self._call is not None and not self.closing:
+            self.deadline = NEVER
+        else:
+            self.deadline = self.server.loop.time() + self._limit_seconds()
+
+    def _limit_seconds(self) -> float:
+        """How long what this connection waits for may take, while no endpoint works."""
+        if self.closing:
+            return self.server.stall_seconds
+        if self._receiving is not None:
+            return self.discard_seconds
+        return self.keep_alive_seconds if self._parser.idle else self.head_seconds
+
+    def _wake_writers(self) -> None:
+        for waiter in self._drained:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- for calls
+
+    def write(self, data: bytes) -> None:
+        if self._out:
+            self._out += data
+        elif self.closing:
+            return
+        elif self.server.crowded:
+            self._out = data
+            self.server.flush_soon(self)
+        else:
+            self._transport.write(data)
+            return
+        if len(self._out) > FLUSH_BYTES:
+            self.flush()
+
+    def write_soon(self, data: bytes) -> None:
+        """Sends this with whatever follows in this turn of the event loop."""
+        if not self._out:
+            self.server.flush_soon(self)
+        self._out += data
+
+    def flush(self) -> None:
+        data, self._out = self._out, b""
+        if data and not self.closing:
+            self._transport.write(data)
+
+    async def drained(self) -> None:
+        """Waits until the client has taken enough for more to be sent, or is gone."""
+        while self.paused and not self.closing:
+            waiter = self.server.loop.create_future()
+            self._drained.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._drained.remove(waiter)
+
+    def resume_reading(self) -> None:
+        if not self._reading and not self.closing:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def response_ended(self, call: HTTPCall) -> None:
+        if self._call is not call:
+            return
+        self._call = None
+        self.resume_reading()
+        if not call.keep_alive:
+            self._close()
+        elif self._receiving is call:
+            if not self.paused:
+                self.deadline = self.server.loop.time() + self.discard_seconds
+        else:
+            self._next()
+
+    def abort(self) -> None:
+        """Closes at once; what still waits to be sent is lost."""
+        self.closing = True
+        self._transport.abort()
+
+    # --- the parser
+
+    def request_started(self, head: RequestHead) -> None:
+        if self._discarding or len(self._queue) >= PIPELINED:
+            raise _NoMore
+        call = self._receiving = HTTPCall(self, head)
+        if self._call is None:
+            self._start(call)
+        else:
+            self._queue.append(call)
+
+    def body_received(self, data: bytes) -> None:
+        call = self._receiving
+        if call is None or call.ended:
+            self._discard(len(data))
+        elif not call.receive(data) and self._reading and not self.closing:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def request_ended(self) -> None:
+        call, self._receiving = self._receiving, None
+        if call is None:
+            return
+        call.finish()
+        if not call.keep_alive:
+            self._discarding = True  # nothing behind this request is read as one
+        elif call.ended and self._call is None:
+            self._next()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed(data)
+        except ProtocolError as error:
+            self._broken(error)
+        except Exception as error:
+            self.server.application.say_fault("", error)
+            self._broken(ProtocolError(500, "internal_error", "a fault of the gateway itself; its log has more"))
+        if self._call is None and not self._head_timed and self._receiving is None and not self._parser.idle and not self.closing:
+            self._head_timed = True
+            self.deadline = self.server.loop.time() + self.head_seconds
+
+    def _broken(self, error: ProtocolError) -> None:
+        """Nothing behind this can be read. What came before it is answered first."""
+        if self._discarding:
+            return
+        self._discarding = True
+        call, self._receiving = self._receiving, None
+        if isinstance(error, _NoMore):
+            self._queue[-1].keep_alive = False
+        elif call is not None and not call.ended:
+            call.fail(error)
+        elif call is not None:
+            self._close()
+        elif self._call is not None:
+            self._error = error
+        else:
+            self._refuse(error)
+
+    # --- one request after the other
+
+    def _start(self, call: HTTPCall) -> None:
+        self._call = call
+        if self.server.stopping and not self._queue:
+            call.keep_alive = False
+        if not self.paused:
+            self.deadline = NEVER
+        self.server.answer(call)
+
+    def _next(self) -> None:
+        self._wait_for_request()
+        if self._queue:
+            self._start(self._queue.pop(0))
+        elif self._held:
+            data = b"".join(self._held)
+            self._held.clear()
+            self._held_bytes = 0
+            self._feed(data)
+        elif self._error is not None:
+            self._refuse(self._error)
+
+    def _wait_for_request(self) -> None:
+        self._head_timed = False
+        if not self.paused:
+            self.deadline = self.server.loop.time() + self.keep_alive_seconds
+
+    def _hold(self, data: bytes) -> None:
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > PIPELINED_BYTES:
+            self._discarding = True
+            self._held.clear()
+            last = self._queue[-1] if self._queue else self._call
+            assert last is not None
+            last.keep_alive = False  # the client sends the others again, over another connection
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > DISCARD_BYTES:
+            self.abort()
+
+    # --- ends
+
+    def expire(self) -> None:
+        """The deadline has passed, and one more turn of the event loop has not changed that."""
+        if self.closing or self.paused or self._receiving is not None:
+            self.abort()
+        elif self._parser.idle:
+            self._close()
+        elif self._call is None:
+            self._refuse(
+                ProtocolError(
+                    408, "headers_too_slow", f"the headers did not come within {self.head_seconds:g} s; send them faster"
+                )
+            )
+
+    def shut_down(self) -> None:
+        """The server stops: no more requests on this connection."""
+        if self._call is not None:
+            last = self._queue[-1] if self._queue else self._call
+            last.keep_alive = False
+        else:
+            self.deadline = self.server.loop.time()  # a request that waits unread in the socket is still answered
+
+    def _refuse(self, error: ProtocolError) -> None:
+        """An answer to what could not be read as a request."""
+        self._discarding = True
+        reply = error_reply(error.status, error.code, error.message)
+        fields = {"content-type": reply.media_type, "content-length": str(len(reply.body)), "connection": "close"}
+        self.write(f"{STATUS_LINES[error.status]}{header_lines(fields)}\r\n".encode() + reply.body)
+        self._close(linger=True)
+
+    def _close(self, linger: bool = False) -> None:
+        if self.closing:
+            return
+        self.flush()
+        self.closing = True
+        self._discarding = True
+        unread = linger or self._receiving is not None or self._held_bytes or self._discarded
+        if unread and self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+        unsent = self._transport.get_write_buffer_size()
+        self.deadline = self.server.loop.time() + (self.server.stall_seconds if unsent else LINGER_SECONDS)

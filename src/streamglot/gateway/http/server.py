@@ -1,0 +1,276 @@
+"""The HTTP server of one process: accepts connections, watches their deadlines, ends gracefully."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Final, Protocol
+
+from .http_call import HTTPCall
+from .protocol import HTTPProtocol
+from .reply import error_reply
+
+BACKLOG: Final = 4096
+"""Connections that wait to be accepted: what Linux allows by default. Beyond it clients wait for a second and try again."""
+SWEEP_SECONDS: Final = 0.25
+"""Seconds between two looks at the deadlines of all connections: fine enough for limits of seconds."""
+GRACE_SECONDS: Final = 5.0
+"""Seconds after the last stream was told to end, for its last bytes."""
+GC_OBJECTS: Final = 2000
+"""New objects between two collections. An exchange leaves a ring or two behind: far more than this lets memory grow."""
+SPARE_FILES: Final = 64
+"""Open files that are no connections: the listener, the store, the log, libraries."""
+_STOP: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class Application(Protocol):
+    """What a server serves."""
+
+    @property
+    def stall_seconds(self) -> float:
+        """How long a client may take nothing of what it is sent."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Around the time in which calls are answered."""
+
+    def respond(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
+        """Answers a call. Whatever it raises, the client gets an answer."""
+
+    def stop(self, seconds: float) -> None:
+        """No new work; what still runs after this time is ended."""
+
+    def reload(self) -> None:
+        """Reads the configuration again."""
+
+    def say_fault(self, request_id: str, error: BaseException) -> None:
+        """Logs a fault of our own."""
+
+
+class Server:
+    """``parent`` is the process whose end is ours too; ``most`` the number of connections at once, 0 for what the system has."""
+
+    def __init__(self, application: Application, shutdown_seconds: float, most: int = 0, parent: int = 0) -> None:
+        self.application = application
+        self.connections: set[HTTPProtocol] = set()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.started = False
+        self.stopping = False
+        self.crowded = False
+        """Several calls are answered at the same time: their writes are sent together."""
+        self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set before a connection is accepted
+        self._most = most or most_connections()
+        self._shutdown_seconds = shutdown_seconds
+        self._parent = parent
+        self._stop = asyncio.Event()
+        self._forced = False
+        self._last_sweep = 0.0
+        self._unsent: list[HTTPProtocol] = []
+
+    # --- life
+
+    def run(self, listener: socket.socket) -> None:
+        """Serves until it is told to stop."""
+        if sys.platform == "win32":
+            asyncio.run(self.serve(listener))
+        else:
+            import uvloop
+
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self.serve(listener))
+
+    def stop(self) -> None:
+        """From any thread: stop gracefully."""
+        if self.loop is None:
+            self._stop.set()
+        else:
+            with suppress(RuntimeError):  # the loop is closed: it has stopped
+                self.loop.call_soon_threadsafe(self._stop.set)
+
+    async def serve(self, listener: socket.socket) -> None:
+        self.loop = asyncio.get_running_loop()
+        with _Signals(self._stop_signal, self._reload):
+            async with self.application.running():
+                gc.collect()
+                gc.freeze()  # what is there now stays: collections need not look at it
+                gc.set_threshold(GC_OBJECTS, 10, 10)
+                server = await self.loop.create_server(lambda: HTTPProtocol(self), sock=listener, backlog=BACKLOG)
+                sweep = self.loop.create_task(self._sweep())
+                self.started = True
+                try:
+                    await self._stop.wait()
+                finally:
+                    await self._shut_down(server)
+                    sweep.cancel()
+
+    def _stop_signal(self) -> None:
+        """The first one stops gracefully, the second at once."""
+        self._forced = self._stop.is_set()
+        self._stop.set()
+
+    async def _shut_down(self, server: asyncio.Server) -> None:
+        """Calls that are under way have ``shutdown_seconds``, then the application ends them; whatever is left is cancelled."""
+        await asyncio.sleep(0)  # accepts what waits for that
+        server.close()
+        self.stopping = True
+        self.application.stop(self._shutdown_seconds)
+        for connection in list(self.connections):
+            connection.shut_down()
+        end = self.loop.time() + self._shutdown_seconds + GRACE_SECONDS
+        while (self.connections or self.tasks) and self.loop.time() < end and not self._forced:
+            await asyncio.sleep(0.02)
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # for what the cancelled calls still say
+        for connection in list(self.connections):
+            connection.abort()
+        while self.connections:
+            await asyncio.sleep(0)
+
+    def _reload(self) -> None:
+        try:
+            self.application.reload()
+        except Exception as error:
+            self.application.say_fault("", error)
+
+    # --- connections
+
+    def opened(self, connection: HTTPProtocol) -> bool:
+        """Counts a new connection. When there are too many, one that waits for a request makes room; False if none does."""
+        self.connections.add(connection)
+        if len(self.connections) <= self._most:
+            return True
+        waiting = min((other for other in self.connections if other.reusable), key=lambda other: other.deadline, default=None)
+        if waiting is None:
+            return False
+        waiting.abort()
+        return True
+
+    @property
+    def stall_seconds(self) -> float:
+        return self.application.stall_seconds
+
+    async def _sweep(self) -> None:
+        """Ends connections whose deadline has passed.
+
+        A deadline must have passed by the sweep before: in between the event loop has read whatever waited in the sockets.
+        Without that, a request that came during a busy moment would be closed without an answer.
+        """
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = self.loop.time()
+            for connection in [each for each in self.connections if each.deadline < self._last_sweep]:
+                try:
+                    connection.expire()
+                except Exception as error:
+                    self.application.say_fault("", error)
+            self._last_sweep = now
+            if self._parent and os.getppid() != self._parent:
+                self._stop.set()
+
+    # --- calls
+
+    def answer(self, call: HTTPCall) -> None:
+        """Starts the task in which a call is answered."""
+        try:
+            work = self._upgrade_refused(call) if call.head.upgrade else self.application.respond(call)
+        except Exception as error:
+            work = _raised(error)
+        task = self.loop.create_task(work)
+        call.runs_in(task)
+        self.tasks.add(task)
+        self.crowded = len(self.tasks) > 1
+        task.add_done_callback(call.task_ended)
+
+    def answered(self, task: asyncio.Task[Any], error: BaseException | None) -> None:
+        self.tasks.discard(task)
+        self.crowded = len(self.tasks) > 1
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            self.application.say_fault("", error)
+
+    def _upgrade_refused(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
+        """An offer to change to another protocol is ignored, unless the client needs it: a WebSocket has nothing else to say."""
+        if call.head.upgrade != b"websocket" or call.method != "GET":
+            return self.application.respond(call)
+        message = f"there is no WebSocket at {call.path}; send a POST request, with stream: true for a stream"
+        return _sent(call, message)
+
+    # --- writes
+
+    def flush_soon(self, connection: HTTPProtocol) -> None:
+        """Sends what this connection has at the end of this turn of the event loop, with all others'."""
+        if not self._unsent:
+            self.loop.call_soon(self._flush)
+        self._unsent.append(connection)
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            try:
+                connection.flush()
+            except Exception as error:  # the others are no part of it
+                self.application.say_fault("", error)
+                connection.abort()
+
+
+async def _sent(call: HTTPCall, message: str) -> None:
+    await call.send(error_reply(426, "upgrade_not_supported", message, upgrade="HTTP/1.1"))
+
+
+async def _raised(error: Exception) -> None:
+    raise error
+
+
+def most_connections() -> int:
+    """Connections for which there are open files: each may need another one to an upstream."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 4096
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if soft == resource.RLIM_INFINITY else max(16, (soft - SPARE_FILES) // 2)
+
+
+class _Signals:
+    """SIGTERM and SIGINT stop the server, SIGHUP reloads it; in the main thread only, where signals arrive.
+
+    Until the handlers are set, ``block_signals`` keeps signals waiting: one that comes before would end the process.
+    """
+
+    def __init__(self, stop: Callable[[], object], reload: Callable[[], None]) -> None:
+        self._stop = stop
+        self._reload = reload
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+            return
+        loop = asyncio.get_running_loop()
+        for number in _STOP:
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        unblock_signals()
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+            return
+        loop = asyncio.get_running_loop()
+        for number in (*_STOP, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+
+def block_signals() -> None:
+    """Keeps the signals that a server handles waiting until it can."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP, signal.SIGHUP))
+
+
+def unblock_signals() -> None:
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOP, signal.SIGHUP))
