@@ -102,17 +102,17 @@ class Writer:
     def feed(self, events: Iterable[Event]) -> bytes:
         """The bytes of these events."""
         rules, delta = self._rules, self._open_delta
+        write_delta = rules.get(delta, self.lose) if delta is not None else self.lose
         for event in events:
+            if type(event) is delta:  # nearly all events
+                write_delta(event)
+                continue
             if self.done:
                 break
-            kind = type(event)
-            if kind is not delta:  # as few are
-                delta = self._check(event)
-            rule = rules.get(kind)
-            if rule is None:
-                self.lose(event)
-            else:
-                rule(event)
+            delta = self._check(event)
+            if delta is not None:
+                write_delta = rules.get(delta, self.lose)
+            rules.get(type(event), self.lose)(event)
         return self._taken()
 
     def close(self) -> bytes:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 
 from ..events import Event, StepEnd, StreamEnd, StreamError, Usage
 from ..messages import TokenCounts
 
-
-def added(first: Usage, second: Usage) -> Usage:
-    """The usage of two model turns together; what one of them did not say counts as nothing."""
-    counts = {
-        name: (getattr(first, name) or 0) + (getattr(second, name) or 0)
-        for name in Usage.__struct_fields__
-        if name != "raw" and (getattr(first, name), getattr(second, name)) != (None, None)
-    }
-    return Usage(**counts, raw=second.raw)
+_COUNTED: Final = frozenset((Usage, StepEnd))
 
 
 class ExchangeRecord(Struct):
@@ -58,17 +50,22 @@ class ExchangeRecord(Struct):
         self.last_event = now
         self.reads += 1
         self.events += len(events)
-        for event in events:
-            if type(event) is Usage:
-                self.usage = event if self._earlier is None else added(self._earlier, event)
-            elif type(event) is StepEnd:
-                self._earlier = self.usage
+        if not _COUNTED.isdisjoint(map(type, events)):
+            self._count(events)
         if events:
             last = events[-1]
             if isinstance(last, StreamEnd):
                 self.ending = last.reason
             elif isinstance(last, StreamError):
                 self.failed(last)
+
+    def _count(self, events: list[Event]) -> None:
+        """Usage is a running total within a model turn, and is summed over the turns."""
+        for event in events:
+            if type(event) is Usage:
+                self.usage = event if self._earlier is None else self._earlier.plus(event)
+            elif type(event) is StepEnd:
+                self._earlier = self.usage
 
     @property
     def mean_gap(self) -> float:
