@@ -25,7 +25,7 @@ from ..gateway.config import NOTHING, Loaded
 from ..messages import Message, Request, Response
 from ..upstream import Upstream
 from ..upstream.prices import price
-from .terminal import complain
+from .terminal import complain, well_formed
 
 if TYPE_CHECKING:
     from ..store import Session, Store, Turn
@@ -42,6 +42,22 @@ def this_user() -> str:
         return f"{COMMAND_LINE}{getpass.getuser()}"
     except (OSError, KeyError):  # nobody of this number is known here
         return f"{COMMAND_LINE}{os.getuid()}"
+
+
+def this_directory() -> str:
+    """Where the command runs; empty if that directory was removed."""
+    try:
+        return well_formed(os.getcwd())
+    except OSError:
+        return ""
+
+
+def here() -> str:
+    """The directory whose conversations ``--here`` means."""
+    directory = this_directory()
+    if not directory:
+        raise ConfigError("--here needs a working directory, and this one was removed")
+    return directory
 
 
 class Talk:
@@ -119,7 +135,7 @@ class Notebook:
 
         session = entry.talk.session
         if session is None:
-            session = Session(id=mint_id(PREFIX, entry.at), caller=this_user(), directory=os.getcwd(), started=entry.at)
+            session = Session(id=mint_id(PREFIX, entry.at), caller=this_user(), directory=this_directory(), started=entry.at)
             entry.talk.session = session
         record = entry.stream.record
         started = Started(

@@ -35,4 +35,6 @@ def run(words: list[str], question: Question, output: Path) -> int:
 async def _tapped(request: Request) -> Tapped:
     async with Client() as client:
         upstream, model = await chosen(client.desk, request.model)
+        if not upstream.base_url.startswith(("http://", "https://")):
+            raise ConfigError(f"upstream {upstream.name!r} is no server: it sends nothing that could be recorded")
         return await tap(upstream, model, request)
