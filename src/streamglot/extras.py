@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Final
 
 from .errors import ConfigError
@@ -29,7 +30,15 @@ EXTRAS: Final = {
 def missing_package(error: ModuleNotFoundError) -> ConfigError | None:
     """The error that tells the user what to install; None if the module is not one of an extra (then it is a defect)."""
     package = (error.name or "").partition(".")[0]
-    extra = EXTRAS.get(package)
-    if extra is None:
-        return None
-    return ConfigError(f"the package {package!r} is not installed; install it with: pip install 'streamglot[{extra}]'")
+    return _not_installed(package) if package in EXTRAS else None
+
+
+def require(*packages: str) -> None:
+    """Raises an error for the first of these packages that is not installed, before anything that needs it later is begun."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise _not_installed(package)
+
+
+def _not_installed(package: str) -> ConfigError:
+    return ConfigError(f"the package {package!r} is not installed; install it with: pip install 'streamglot[{EXTRAS[package]}]'")

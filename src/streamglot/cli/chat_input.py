@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigError
 from .guard import Ended
-from .terminal import one_line
+from .terminal import one_line, well_formed
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -86,7 +86,7 @@ def typed_messages(label: Callable[[], str], completions: Callable[[str], Sequen
     )
     while True:
         try:
-            text = session.prompt(f"{one_line(label())[:LABEL_CHARS]}> ")
+            text = well_formed(session.prompt(f"{one_line(label())[:LABEL_CHARS]}> "))
         except Ended:
             raise
         except KeyboardInterrupt:

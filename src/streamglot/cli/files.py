@@ -9,6 +9,7 @@ import msgspec
 
 from ..errors import ConfigError
 from .amounts import shown_size
+from .terminal import well_formed
 
 SETTINGS_BYTES: Final = 4 * 2**20
 """A schema, a list of tools, the settings of a client: people write them, or programs for people."""
@@ -37,6 +38,6 @@ def read_json(data: bytes, what: str) -> Any:  # any JSON value
         raise ConfigError(f"{what} is nested too deeply to be read") from None
 
 
-def shown(path: Path | str) -> str:
-    """The name of a file for messages and requests: bytes of it that are not UTF-8 become U+FFFD."""
-    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+def shown(path: Path) -> str:
+    """The name of a file, for messages and requests."""
+    return well_formed(str(path))

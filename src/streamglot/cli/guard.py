@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final, NoReturn
 
@@ -110,8 +110,8 @@ def _status(command: Callable[[], int]) -> int:
 def _misused(error: click.ClickException) -> int:
     """As Click says it, without the control characters that an argument may hold."""
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        print(error.ctx.get_usage(), file=sys.stderr)
-        print(f"Try '{error.ctx.command_path} --help' for help.\n", file=sys.stderr)
+        with suppress(OSError):  # nobody can be told
+            print(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", file=sys.stderr)
     complain(error.format_message())
     return error.exit_code
 

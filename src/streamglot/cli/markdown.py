@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import Final, TextIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.markdown import Markdown
 from rich.spinner import Spinner
 
+from .console import Console
 from .plain import PlainPrinter
 from .terminal import QuietKeyboard, neutral
 

@@ -23,7 +23,7 @@ def run(as_json: bool) -> int:
         note = "  (what is meant if none is named)" if model == default else ""
         print(neutral(f"{model.ljust(width)}  {upstream}{note}"))
     if NAME not in {upstream for _, upstream in rows}:
-        print(f"no local model: {missing()}", file=sys.stderr)
+        print(f"no local model: {missing() or 'server.discover is off'}", file=sys.stderr)
     return 0
 
 

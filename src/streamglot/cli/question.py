@@ -15,6 +15,7 @@ from ..errors import ConfigError, RequestError
 from ..messages import MediaPart, Message, OutputFormat, Part, Reasoning, Request, TextPart
 from .amounts import shown_size
 from .files import SETTINGS_BYTES, read_file, read_json, shown
+from .terminal import well_formed
 from .translate import declared_tools
 
 ATTACHMENT_BYTES: Final = 20 * 2**20
@@ -79,7 +80,7 @@ def spoken(words: list[str]) -> str:
 def attached(name: str) -> Part:
     """A file or an address as a part of the message: text as text, everything else as media."""
     if name.startswith(("https://", "http://", "data:")):
-        name = shown(name)
+        name = well_formed(name)
         return MediaPart(mimetypes.guess_type(name.split("?", 1)[0])[0] or "", url=name)
     path = Path(name).expanduser()
     data = read_file(path, ATTACHMENT_BYTES, "the attachment")

@@ -35,4 +35,6 @@ def run(words: list[str], question: Question, output: Path) -> int:
 async def _captured(request: Request) -> Capture:
     async with Client() as client:
         upstream, model = await chosen(client.pool, request.model)
+        if not upstream.base_url.startswith(("http://", "https://")):
+            raise ConfigError(f"upstream {upstream.name!r} is no server: it sends nothing that could be recorded")
         return await capture(upstream, model, request)

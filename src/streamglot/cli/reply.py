@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 from ..callers import ANONYMOUS
 from ..client import Client
 from ..errors import ConfigError, RequestError
 from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
+from . import turn_recorder
 from .answer import Look, answer
 from .guard import stoppable
 from .question import Question, spoken
@@ -86,7 +86,7 @@ async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail,
     if session:
         found = await library.lookup.last_answered(session_id=await library.session_id(session))
     else:
-        where = os.getcwd() if here else None
+        where = turn_recorder.here() if here else None
         found = await library.lookup.last_answered(directory=where, callers=(this_user(), ""), beginning=ANONYMOUS)
     turn = await library.queries.turn(found.turn_id) if found is not None else None
     if turn is None or turn.request is None:

@@ -14,8 +14,8 @@ is opened so that writing to it fails, because the caller must learn that the ou
 
 
 def open_standard_streams() -> None:
-    """Opens what the caller closed: the next file that is opened must not become a standard stream. Characters that the
-    output's encoding lacks, and halves of surrogate pairs, are written as escapes instead of raising an error."""
+    """Opens what the caller closed: the next file that is opened must not become a standard stream. Bytes that are no text in
+    the input's encoding are read as U+FFFD; characters that the output's encoding lacks are written as escapes."""
     for number, (name, flags, mode) in enumerate(_MODES):
         if getattr(sys, name) is not None:
             continue
@@ -24,9 +24,9 @@ def open_standard_streams() -> None:
             os.dup2(null, number)
             os.close(null)
         setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115  # it stays open as long as the process lives
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="replace" if stream is sys.stdin else "backslashreplace")
 
 
 def flush_failure(stream: TextIO) -> OSError | None:

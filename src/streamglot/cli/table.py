@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ..characters import one_line as one_line
+from .console import Console
 from .terminal import is_terminal
 
 PIPE_COLUMNS: Final = 10_000

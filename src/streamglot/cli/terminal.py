@@ -22,6 +22,12 @@ CYAN: Final = "\x1b[36m"
 RESET: Final = "\x1b[0m"
 
 
+def well_formed(text: str) -> str:
+    """Text from the command line, a file name or the keyboard, without the bytes that are not UTF-8: they become U+FFFD. With
+    them it could go into no request and no database."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def coloured(file: TextIO) -> bool:
     """May this file be written to in colour?"""
     return is_terminal(file) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

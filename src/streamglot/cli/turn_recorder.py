@@ -10,8 +10,9 @@ from typing import Final
 from ..callers import COMMAND_LINE
 from ..config import NOTHING, Loaded
 from ..engine.background_recorder import BackgroundRecorder
+from ..errors import ConfigError
 from .guard import INTERRUPTED
-from .terminal import complain
+from .terminal import complain, well_formed
 
 DIALECT: Final = "cli"
 
@@ -24,6 +25,22 @@ def this_user() -> str:
         return f"{COMMAND_LINE}{os.getuid()}"
 
 
+def this_directory() -> str:
+    """The working directory; empty if it was removed."""
+    try:
+        return well_formed(os.getcwd())
+    except OSError:
+        return ""
+
+
+def here() -> str:
+    """The directory whose conversations ``--here`` means."""
+    directory = this_directory()
+    if not directory:
+        raise ConfigError("--here needs a working directory, and this one was removed")
+    return directory
+
+
 class _CommandLineRecorder(BackgroundRecorder):
     def _abandon(self) -> None:
         sys.stdout.flush()
@@ -34,4 +51,6 @@ def turn_recorder(loaded: Loaded, *, enabled: bool) -> BackgroundRecorder:
     def warn(failure: str) -> None:
         complain(f"this turn was not stored: {failure} (--no-log stores nothing, and so does store.url = {NOTHING!r})")
 
-    return _CommandLineRecorder(loaded, caller=this_user(), dialect=DIALECT, warn=warn, enabled=enabled)
+    return _CommandLineRecorder(
+        loaded, caller=this_user(), directory=this_directory(), dialect=DIALECT, warn=warn, enabled=enabled
+    )

@@ -9,14 +9,15 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
+from .terminal import well_formed
+
 Offer = Callable[[str], Sequence[str | tuple[str, str]]]
 """From the beginning of a word to words, each alone or with what it means."""
 
 
 def text(value: str) -> str:
-    """Text that goes into requests and the database: bytes of the command line that are not UTF-8 become U+FFFD. (Click shows
-    the name of this function as the kind of value.)"""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    """Text that goes into requests and the database. (Click shows the name of this function as the kind of value.)"""
+    return well_formed(value)
 
 
 FILE: Final = click.Path(path_type=Path)

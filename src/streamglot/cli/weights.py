@@ -25,8 +25,9 @@ def pull(source: str, sha256: str) -> int:
 
 
 def _with_bar(source: str, sha256: str) -> Path:
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from .console import Console
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:

@@ -44,10 +44,13 @@ class Conversation:
 class BackgroundRecorder:
     """``caller`` owns the turns; several users may share a database. ``warn`` is told at the end what was not stored."""
 
-    def __init__(self, loaded: Loaded, *, caller: str, dialect: str, warn: Callable[[str], None], enabled: bool = True) -> None:
+    def __init__(
+        self, loaded: Loaded, *, caller: str, dialect: str, directory: str = "", warn: Callable[[str], None], enabled: bool = True
+    ) -> None:
         self._settings = loaded.config.store
         self._enabled = enabled and self._settings.url != NOTHING
         self._caller = caller
+        self._directory = directory
         self._dialect = dialect
         self._warn = warn
         self._conversation = Conversation()
@@ -122,7 +125,7 @@ class BackgroundRecorder:
         conversation = turn.conversation
         if conversation.session is None:
             id = mint_id(PREFIX, turn.at)
-            conversation.session = Session(id=id, caller=self._caller, directory=os.getcwd(), started=turn.at)
+            conversation.session = Session(id=id, caller=self._caller, directory=self._directory, started=turn.at)
         session = conversation.session
         started = Started(
             caller=session.caller,

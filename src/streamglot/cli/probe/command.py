@@ -18,6 +18,7 @@ from ...engine.pool import UpstreamPool
 from ...errors import ConfigError
 from ...upstream import Timeouts, Upstream
 from ...upstream.local import NAME as LOCAL
+from ..files import read_json
 from ..terminal import neutral
 from .observation import observe
 from .plan import CASES
@@ -95,10 +96,7 @@ async def _upstreams(pool: UpstreamPool, target: str, model: str, dialects: list
 def _fields(extra: str) -> dict[str, Any]:
     if not extra:
         return {}
-    try:
-        value = msgspec.json.decode(extra)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"--body is not valid JSON: {error}") from None
+    value = read_json(extra.encode(), "--body")
     if not isinstance(value, dict):
         raise ConfigError("--body must be a JSON object")
     return value
