@@ -20,10 +20,10 @@ from .answer import Answered, Look, answer
 from .chat_input import FENCE, piped_messages, typed_messages
 from .cost import usage_line
 from .guard import FAILED, INTERRUPTED, Ended, stoppable
+from .own_turns import turn_recorder
 from .question import Question, attached
 from .reply import last_turn, with_results
 from .terminal import complain, is_terminal, neutral
-from .turn_recorder import turn_recorder
 
 if TYPE_CHECKING:
     from ..store import TurnDetail

@@ -6,8 +6,8 @@ from ..client import Client
 from ..errors import ConfigError
 from .answer import Look, answer
 from .guard import stoppable
+from .own_turns import turn_recorder
 from .question import Question, spoken
-from .turn_recorder import turn_recorder
 
 
 @stoppable()

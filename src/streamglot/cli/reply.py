@@ -8,11 +8,11 @@ from ..callers import ANONYMOUS
 from ..client import Client
 from ..errors import ConfigError, RequestError
 from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
-from . import turn_recorder
+from . import own_turns
 from .answer import Look, answer
 from .guard import stoppable
+from .own_turns import this_user, turn_recorder
 from .question import Question, spoken
-from .turn_recorder import this_user, turn_recorder
 
 if TYPE_CHECKING:
     from ..store import Session, Store, TurnDetail
@@ -86,7 +86,7 @@ async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail,
     if session:
         found = await library.lookup.last_answered(session_id=await library.session_id(session))
     else:
-        where = turn_recorder.here() if here else None
+        where = own_turns.here() if here else None
         found = await library.lookup.last_answered(directory=where, callers=(this_user(), ""), beginning=ANONYMOUS)
     turn = await library.queries.turn(found.turn_id) if found is not None else None
     if turn is None or turn.request is None:

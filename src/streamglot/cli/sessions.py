@@ -11,7 +11,7 @@ from msgspec import structs
 from ..messages import Message
 from ..store import Filter, SessionSummary, TurnDetail, TurnSummary
 from ..store.conversation import normal
-from . import table, turn_recorder
+from . import own_turns, table
 from .amounts import shown_time
 from .cost import money
 from .library import Library, reading, short
@@ -24,9 +24,7 @@ def listed(caller: str | None, here: bool, limit: int, as_json: bool) -> int:
     async def work(library: Library) -> list[SessionSummary]:
         if not here:
             return await library.queries.sessions(caller, limit)
-        found = [
-            await library.queries.session(id, caller) for id in await library.lookup.sessions_in(turn_recorder.here(), limit)
-        ]
+        found = [await library.queries.session(id, caller) for id in await library.lookup.sessions_in(own_turns.here(), limit)]
         return [session for session in found if session is not None]
 
     sessions = reading(work)
