@@ -26,13 +26,15 @@ from ..messages import Request
 
 class ExchangeContext(Struct):
     """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
-    key. ``annotations`` are facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn."""
+    key. ``annotations`` are facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn.
+    ``state`` is what stages keep over all model turns of the exchange, by subject: it is never stored."""
 
     request_id: str = ""
     endpoint: str = ""
     key: str = ""
     model: str = ""
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
 
     def annotate(self, subject: str, fact: dict[str, Any]) -> None:
         self.annotations.setdefault(subject, []).append(fact)
