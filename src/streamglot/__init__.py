@@ -4,6 +4,7 @@ reader(name)       bytes of a dialect in, events out
 writer(name)       events in, bytes of a dialect out
 translate(chunks)  from one dialect to another, live
 collect(events)    the whole answer
+apply_policies()   policies on the events of a stream
 Client()           asks upstreams: ``async with`` or ``with``
 run_in_thread()    the same for a loop that must not wait
 """
@@ -11,6 +12,7 @@ run_in_thread()    the same for a loop that must not wait
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from .dialects import DIALECTS, Dialect, dialect
@@ -63,6 +65,7 @@ from .stages import PerChoice, collect, replay
 
 if TYPE_CHECKING:
     from .client import Client, Running, Stream, run_in_thread
+    from .policies import Policy, apply_policies
     from .upstream import Upstream
 
 __version__ = "0.1.0"
@@ -78,19 +81,38 @@ def writer(name: str, **options: Any) -> Writer:
     return dialect(name).writer(**options)
 
 
-def translate(chunks: Iterable[bytes], source: str, target: str, **options: Any) -> Iterator[bytes]:
-    """The bytes of one dialect in another, one piece out for each piece in. ``options`` go to the writer."""
+def translate(
+    chunks: Iterable[bytes], source: str, target: str, *, policies: Iterable[Policy] = (), **options: Any
+) -> Iterator[bytes]:
+    """The bytes of one dialect in another, one piece out for each piece in. ``policies`` judge the events in between. ``options`` go to
+    the writer."""
     read, write = reader(source), writer(target, **options)
-    for chunk in chunks:
-        written = write.feed(read.feed(chunk))
-        if written:
-            yield written
-    written = write.feed(read.close()) + write.close()
+    if policies:
+        from .policies import run_policies
+
+        reads = (events for chunk in chain(chunks, [None]) if (events := read.close() if chunk is None else read.feed(chunk)))
+        for events in run_policies(reads, policies):
+            yield write.feed(events)
+        written = write.close()
+    else:
+        for chunk in chunks:
+            written = write.feed(read.feed(chunk))
+            if written:
+                yield written
+        written = write.feed(read.close()) + write.close()
     if written:
         yield written
 
 
-_LATER = {"Client": "client", "Running": "client", "Stream": "client", "run_in_thread": "client", "Upstream": "upstream"}
+_LATER = {
+    "Client": "client",
+    "Policy": "policies",
+    "Running": "client",
+    "Stream": "client",
+    "Upstream": "upstream",
+    "apply_policies": "policies",
+    "run_in_thread": "client",
+}
 """Names that need more than the core does: their rooms are imported when they are asked for."""
 
 
@@ -119,6 +141,7 @@ __all__ = [
     "Media",
     "Message",
     "PerChoice",
+    "Policy",
     "PolicyRefused",
     "Reader",
     "ReasoningDelta",
@@ -152,6 +175,7 @@ __all__ = [
     "Usage",
     "Writer",
     "accumulate_delta",
+    "apply_policies",
     "check",
     "collect",
     "dialect",
