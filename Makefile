@@ -66,7 +66,7 @@ soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and 
 
 fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=, and FUZZ_SPLITS= random splits through every policy
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
-	$(BIN)/python -m tests.fuzz_policies $(FUZZ_SPLITS)
+	cd tests && ../$(BIN)/python -m fuzz_policies $(FUZZ_SPLITS)
 
 docs: $(READY) ## write the generated parts of docs/ anew
 	$(BIN)/python -m docs.generate

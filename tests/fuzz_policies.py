@@ -1,4 +1,4 @@
-"""Random streams through every policy, cut in random ways: ``python -m tests.fuzz_policies SPLITS [SEED]``. Stops at the first difference.
+"""Random streams through every policy, cut in random ways: ``cd tests; python -m fuzz_policies SPLITS [SEED]``. Stops at the first difference.
 
 One split is one stream that is run as a whole and again in random pieces and reads. ``make fuzz`` runs a million of them.
 """
@@ -8,9 +8,6 @@ from __future__ import annotations
 import random
 import sys
 import time
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parent)]
 
 from policies.every_policy import REQUEST, every_policy, random_stream, random_words
 from policies.policy_streams import at_random, in_reads, normal, run_reads, split

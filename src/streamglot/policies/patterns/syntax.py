@@ -125,8 +125,14 @@ _LOOK_AROUND: Final = {
 _NAMED_GROUP: Final = re.compile(r"\(\?P?<\w+>")
 _FLAGS: Final = re.compile(r"\(\?([imsUx]*)(?:-([imsUx]+))?([:)])")
 _COUNT: Final = re.compile(r"\{(\d+)(,?)(\d*)\}")
+_QUOTATION: Final = re.compile(r"\\Q(.*?)(?:\\E|$)|\\.", re.DOTALL)
 _CLASS_ESCAPES: Final = "dDwWsS"
 _LETTER_ESCAPES: Final = "aftnrv"
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    """A quotation as escaped characters; any other escape as it is."""
+    return found[0] if found[1] is None else "".join(f"\\x{{{ord(char):x}}}" for char in found[1])
 
 
 def _refused(pattern: str, reason: str) -> ConfigError:
@@ -135,7 +141,7 @@ def _refused(pattern: str, reason: str) -> ConfigError:
 
 class _Parser:
     def __init__(self, pattern: str) -> None:
-        self.pattern = pattern
+        self.pattern = _QUOTATION.sub(_unquoted, pattern)
         self.at = 0
         self.flags = frozenset[str]()
         if len(pattern) > MAX_PATTERN_CHARS:
@@ -177,7 +183,7 @@ class _Parser:
         return items[0] if len(items) == 1 else Sequence(tuple(items))
 
     def item(self) -> Node | None:
-        """One atom, assertion or group; None for what has no content (flags, an empty quotation)."""
+        """One atom, assertion or group; None for flags, which have no content."""
         char = self.pattern[self.at]
         match char:
             case "(":
@@ -257,7 +263,7 @@ class _Parser:
         written = self.pattern[begin : self.at]
         return Atom(f"(?i:{written})" if "i" in self.flags else written)
 
-    def escape(self) -> Node | None:
+    def escape(self) -> Node:
         letter = self.pattern[self.at + 1 : self.at + 2]
         begin = self.at
         self.at += 2
@@ -267,8 +273,6 @@ class _Parser:
             return Assertion(r"\z" if letter == "Z" else f"\\{letter}")
         if letter in _CLASS_ESCAPES or letter in _LETTER_ESCAPES:
             return Atom(f"\\{letter}")
-        if letter == "Q":
-            return self.quotation()
         if letter in "xuU":
             return self.code_point(letter)
         if letter in "pP":
@@ -284,12 +288,6 @@ class _Parser:
         if letter.isalpha():
             self.refuse(f"the escape `\\{letter}` is not supported")
         return self.literal(letter)
-
-    def quotation(self) -> Node | None:
-        end = self.pattern.find(r"\E", self.at)
-        text = self.pattern[self.at :] if end < 0 else self.pattern[self.at : end]
-        self.at = len(self.pattern) if end < 0 else end + 2
-        return Sequence(tuple(self.literal(char) for char in text)) if text else None
 
     def code_point(self, letter: str) -> Atom:
         shape = {"x": r"\{([0-9A-Fa-f]{1,6})\}|([0-9A-Fa-f]{2})", "u": r"([0-9A-Fa-f]{4})", "U": r"([0-9A-Fa-f]{8})"}[letter]
