@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 NODE_READY := tests/clients/node_modules/.package-lock.json
 CORPUS ?= ../shared/corpus
 FUZZ_SECONDS ?= 60
+FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
 SOAK_STREAMS ?= 2000
 
@@ -63,8 +64,9 @@ bench-store: $(READY) ## finished turns a second in the store
 soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and faults for SOAK_SECONDS=
 	cd tests && ../$(BIN)/python -m gateway.soak $(SOAK_SECONDS) $(SOAK_STREAMS)
 
-fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=
+fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=, and FUZZ_SPLITS= random splits through every policy
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
+	cd tests && ../$(BIN)/python -m fuzz_policies $(FUZZ_SPLITS)
 
 docs: $(READY) ## write the generated parts of docs/ anew
 	$(BIN)/python -m docs.generate

@@ -6,6 +6,7 @@ translate(chunks)  from one dialect to another, live
 collect(events)    the whole answer
 Collect()          the same as the events come, with snapshots of the answer so far
 messages_of(one)   an answer as history for the next request
+apply_policies()   policies on the events of a stream
 Client()           asks upstreams: ``async with`` or ``with``
 run_in_thread()    the same for a loop that must not wait
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from .dialects import DIALECTS, Dialect, dialect
@@ -73,6 +75,8 @@ if TYPE_CHECKING:
     from .client import Running as Running
     from .client import Stream as Stream
     from .client import run_in_thread as run_in_thread
+    from .policies import Policy as Policy
+    from .policies import apply_policies as apply_policies
     from .upstream import Upstream
 
 __version__ = "0.1.0"
@@ -88,19 +92,38 @@ def writer(name: str, **options: Any) -> Writer:
     return dialect(name).writer(**options)
 
 
-def translate(chunks: Iterable[bytes], source: str, target: str, **options: Any) -> Iterator[bytes]:
-    """The bytes of one dialect in another, one piece out for each piece in. ``options`` go to the writer."""
+def translate(
+    chunks: Iterable[bytes], source: str, target: str, *, policies: Iterable[Policy] = (), **options: Any
+) -> Iterator[bytes]:
+    """The bytes of one dialect in another, one piece out for each piece in. ``policies`` judge the events in between. ``options`` go to
+    the writer."""
     read, write = reader(source), writer(target, **options)
-    for chunk in chunks:
-        written = write.feed(read.feed(chunk))
-        if written:
-            yield written
-    written = write.feed(read.close()) + write.close()
+    if policies:
+        from .policies import run_policies
+
+        reads = (events for chunk in chain(chunks, [None]) if (events := read.close() if chunk is None else read.feed(chunk)))
+        for events in run_policies(reads, policies):
+            yield write.feed(events)
+        written = write.close()
+    else:
+        for chunk in chunks:
+            written = write.feed(read.feed(chunk))
+            if written:
+                yield written
+        written = write.feed(read.close()) + write.close()
     if written:
         yield written
 
 
-_LATER = {"Client": "client", "Running": "client", "Stream": "client", "run_in_thread": "client", "Upstream": "upstream"}
+_LATER = {
+    "Client": "client",
+    "Policy": "policies",
+    "Running": "client",
+    "Stream": "client",
+    "Upstream": "upstream",
+    "apply_policies": "policies",
+    "run_in_thread": "client",
+}
 """Names that need more than the core does: their modules are imported when they are first used."""
 _CLIENT_NEEDS = ("aiohttp", "httptools")
 
@@ -134,6 +157,7 @@ __all__ = [
     "Media",
     "Message",
     "PerChoice",
+    "Policy",
     "PolicyRefused",
     "Reader",
     "ReasoningDelta",
@@ -167,6 +191,7 @@ __all__ = [
     "Usage",
     "Writer",
     "accumulate_delta",
+    "apply_policies",
     "check",
     "collect",
     "dialect",

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -116,7 +116,7 @@ class Shell:
                 process.kill()
 
     @contextmanager
-    def terminal(self, *arguments: str, **more: str) -> Iterator[Terminal]:
+    def terminal(self, *arguments: str, program: Sequence[str] = (PROGRAM,), **more: str) -> Iterator[Terminal]:
         """At a terminal of 80 columns, which is the controlling one: Ctrl-C works."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -126,7 +126,7 @@ class Shell:
             heed_interrupts()
 
         process = subprocess.Popen(
-            [PROGRAM, *arguments],
+            [*program, *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -149,24 +149,27 @@ class Terminal:
     def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
         self.seen = b""
         self.process = process
-        self._master = master
+        self.master = master
 
     def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
+        os.write(self.master, text.encode())
 
-    def until(self, mark: bytes) -> bytes:
-        """What is on the terminal once this has come."""
+    def until(self, *marks: bytes) -> bytes:
+        """What is on the terminal once these have come, one behind the other. What stood before the last of them is forgotten."""
         end = time.monotonic() + PATIENCE
-        while mark not in self.seen:
-            if not self._read(end - time.monotonic()):
-                raise AssertionError(f"{mark!r} did not come: {self.seen!r}")
+        for number, mark in enumerate(marks, 1):
+            while mark not in self.seen:
+                if not self._read(end - time.monotonic()):
+                    raise AssertionError(f"{mark!r} did not come: {self.seen!r}")
+            if number < len(marks):
+                self.seen = self.seen.partition(mark)[2]
         return self.seen
 
     def close(self) -> None:
         """The window goes away, and with it the terminal."""
-        if self._master >= 0:
-            os.close(self._master)
-        self._master = -1
+        if self.master >= 0:
+            os.close(self.master)
+        self.master = -1
 
     def end(self) -> int:
         """The status of the program, once it has ended."""
@@ -176,10 +179,10 @@ class Terminal:
         return self.process.wait(max(0.1, end - time.monotonic()))
 
     def _read(self, seconds: float) -> bool:
-        if not select.select([self._master], [], [], max(0.0, seconds))[0]:
+        if not select.select([self.master], [], [], max(0.0, seconds))[0]:
             return False
         try:
-            data = os.read(self._master, 65_536)
+            data = os.read(self.master, 65_536)
         except OSError:  # the other side is closed
             return False
         self.seen += data
@@ -189,7 +192,7 @@ class Terminal:
     def _answer(self, data: bytes) -> None:
         """A program that asks where the cursor is hears that it is in the corner."""
         if b"\x1b[6n" in data:
-            os.write(self._master, b"\x1b[1;1R")
+            os.write(self.master, b"\x1b[1;1R")
 
 
 def heed_interrupts() -> None:

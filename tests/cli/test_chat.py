@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import termios
 
-from cli.past import turns
-from cli.shell import DONE, Shell, chunk, prompt, said
+import pytest
+
+from cli.past import texts, turns
+from cli.shell import DONE, PROGRAM, Shell, Terminal, chunk, prompt, said
+from streamglot.cli.chat import NARROWEST, help_text
 from streamglot.cli.reply import with_results
 from streamglot.messages import MediaPart, Message, TextPart, ToolCallPart, ToolResultPart
 
@@ -30,7 +34,15 @@ def test_commands(shell: Shell) -> None:
     )
     done = shell.run("chat", stdin=lines.encode())
     assert done.stdout == b"You said: hi\nYou said: hi\n"
-    for words in ("/retry ", "replay\n", "tokens in", "nothing was asked yet", "Be kind.", "cannot be read", "no command /dance"):
+    for words in (
+        "/retry ",
+        "model replay\n",
+        "tokens in",
+        "nothing was asked yet",
+        "Be kind.",
+        "cannot be read",
+        "no command /dance",
+    ):
         assert words in done.stderr.decode()
 
 
@@ -97,6 +109,159 @@ def test_an_error_does_not_end_the_conversation(shell: Shell) -> None:
     assert b"cannot be reached" in done.stderr
     assert done.returncode == 0
     assert shell.run("chat", "-m", "nowhere/gone", stdin=b"hi\n").returncode == 1
+
+
+def test_a_model_that_nobody_serves_is_refused_and_the_old_one_stays(shell: Shell) -> None:
+    shell.tape("song", said("la"))
+    served = {"STREAMGLOT_UPSTREAMS__TAPE__MODELS": '["song"]'}
+    lines = b"/usage\n/model nosuch\n/usage\nhi\n/model nosuch\n/usage\n/model\n"
+    done = shell.run("chat", "-m", "song", stdin=lines, environment=served)
+    assert (done.returncode, done.stdout) == (0, b"la\n")
+    assert [b"nosuch" if b"nosuch" in line else line.partition(b":")[0] for line in done.stderr.splitlines()] == [
+        b"streamglot",  # nothing was asked yet
+        b"nosuch",
+        b"streamglot",
+        b"nosuch",
+        b"unknown tokens in, unknown out; cost",
+        b"model song",
+    ]
+
+
+def test_a_model_of_the_options_that_nobody_serves_does_not_end_the_chat(shell: Shell) -> None:
+    served = {"STREAMGLOT_UPSTREAMS__TAPE__MODELS": '["song"]'}
+    done = shell.run("chat", "-m", "nosuch", stdin=b"hi\n/usage\n/model replay\nhello\n", environment=served)
+    assert (done.returncode, done.stdout) == (0, b"You said: hello\n")
+    assert b"no upstream serves the model 'nosuch'" in done.stderr
+
+
+def test_what_a_command_did_is_said(shell: Shell) -> None:
+    (shell.home / "note.md").write_text("note")
+    lines = "hi\n/save talk.json\n/reset\n/save talk.json\n/system A.\n/system clear\n/system\n/attach note.md\n/save\n/attach\n"
+    done = shell.run("chat", "-m", "replay", stdin=lines.encode())
+    assert done.stderr.decode().splitlines() == [
+        "2 messages are saved in talk.json",
+        "2 messages are forgotten; the next question starts a new conversation",
+        "0 messages are saved in talk.json",
+        "system message: A.",
+        "the system message is removed",
+        "there is no system message",
+        "note.md is sent with the next message",
+        "streamglot: /save needs the name of a file",
+        "streamglot: /attach needs the name of a file, or an address",
+    ]
+
+
+@pytest.mark.parametrize("columns", [20, 40, 79, 80, 200])
+def test_the_help_is_wrapped_between_words(columns: int) -> None:
+    shown = help_text(columns)
+    assert max(map(len, shown.splitlines())) < max(columns, NARROWEST)
+    assert shown.split() == help_text(1000).split()
+
+
+# --- resumed
+
+
+def test_a_conversation_is_resumed_with_its_model_and_system_message(shell: Shell) -> None:
+    shell.tape("song", said("la"))
+    shell.keeps().run("chat", "-m", "tape/song", "-s", "Sing.", stdin=b"one\n")
+    (first,) = turns(shell)
+    shell.run("query", "-m", "replay", "something else")
+    for option in (["--continue", first.session_id[:20]], ["-c", first.session_id], [f"--continue={first.session_id}"]):
+        done = shell.run("chat", *option, stdin=b"two\n/model\n/system\n")
+        assert (done.returncode, done.stdout) == (0, b"la\n")
+        assert done.stderr == b"model tape/song\nsystem message: Sing.\n"
+        newest = turns(shell)[0]
+        assert newest.session_id == first.session_id
+        assert texts(newest)[:4] == ["system: Sing.", "user: one", "assistant: la", "user: two"]
+    done = shell.run("chat", "-c", "-m", "replay", "-s", "Speak.", stdin=b"three\n/reset\nfour\n")
+    assert done.stdout == b"You said: three\nYou said: four\n"
+    fourth, third, *_ = turns(shell)
+    assert (third.session_id, texts(third)[0]) == (first.session_id, "system: Speak.")
+    assert fourth.session_id != first.session_id
+    assert texts(fourth) == ["system: Speak.", "user: four", "answer: You said: four"]
+
+
+def test_a_resumed_conversation_keeps_its_tools(shell: Shell) -> None:
+    (shell.home / "tools.json").write_text('[{"type":"function","function":{"name":"weather"}}]')
+    shell.keeps().run("chat", "-m", "replay", "--tools-file", "tools.json", stdin=b"one\n")
+    shell.run("chat", "--here", stdin=b"two\n")
+    request = turns(shell)[0].request
+    assert request is not None
+    assert [tool.name for tool in request.tools] == ["weather"]
+
+
+def test_there_may_be_nothing_to_resume(shell: Shell) -> None:
+    shell.keeps()
+    for option, words in ((["-c"], b"no answer yet"), (["--here"], b"of this directory"), (["-c", "ses_none"], b"no session")):
+        done = shell.run("chat", *option, stdin=b"hi\n")
+        assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+        assert words in done.stderr
+    assert shell.run("chat", "--here", "-c", "ses_none").returncode == 2
+    assert shell.run("chat", "-c", environment={"STREAMGLOT_STORE__URL": "none"}).returncode == 2
+
+
+def test_a_person_sees_how_a_resumed_conversation_ended(shell: Shell) -> None:
+    shell.keeps().run("query", "-m", "replay", "the question")
+    with shell.terminal("chat", "--continue") as terminal:
+        terminal.until(prompt("replay"))
+        terminal.type("/exit\r")
+        assert terminal.end() == 0
+    assert b"resumed after 2 messages" in terminal.seen
+    assert b"user: the question\r\n  assistant: You said: the question\r\n" in terminal.seen
+
+
+# --- at a terminal
+
+
+def test_commands_models_and_files_are_completed(shell: Shell) -> None:
+    shell.tape("song", said("la"))
+    (shell.home / "notes of today.md").write_text("x")
+    with shell.terminal("chat", "-m", "replay", STREAMGLOT_UPSTREAMS__TAPE__MODELS='["song"]') as terminal:
+        terminal.until(prompt("replay"))
+        for typed, shown, model in (
+            ("/he\t\r", b"list the commands", "replay"),
+            ("/mod\t so\t\r", b"model song\r\n", "song"),
+            ("/attach notes\t\r", b"notes of today.md is sent with the next message", "song"),
+            ("\tno command\t\r", b"la  ", "song"),
+        ):
+            terminal.type(typed)
+            terminal.until(shown, prompt(model))
+        terminal.type("\x04")
+        assert terminal.end() == 0
+
+
+def echoes(terminal: Terminal) -> bool:
+    return bool(termios.tcgetattr(terminal.master)[3] & termios.ECHO)
+
+
+@pytest.mark.parametrize("command", [["chat", "-m", "slow"], ["query", "-m", "slow", "go"]], ids=["chat", "query"])
+def test_an_interrupt_is_said_and_moves_nothing_on_the_screen(shell: Shell, command: list[str]) -> None:
+    """The terminal's own ``^C`` at the right margin would begin a line, and the block would be drawn one line too low."""
+    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    with shell.terminal(*command) as terminal:
+        if command[0] == "chat":
+            terminal.until(prompt("slow"))
+            terminal.type("go\r")
+        terminal.until(b"first")
+        assert not echoes(terminal)
+        terminal.type("typed\x03")
+        seen = terminal.until(b"stopped")
+        if command[0] == "chat":
+            terminal.until(b"stopped", prompt("slow"))
+            terminal.type("\x04")
+        assert terminal.end() in (0, 130)
+        assert b"^C" not in seen
+        assert b"typed" not in seen + terminal.seen
+        assert echoes(terminal)
+
+
+def test_a_command_in_the_background_leaves_the_terminal_alone(shell: Shell) -> None:
+    """A process that changes a terminal from the background is stopped by the system."""
+    with shell.terminal(
+        "query", "-m", "replay", "hello", program=["bash", "-ic", '"$@" & wait $!; echo done', "bash", PROGRAM]
+    ) as terminal:
+        terminal.until(b"You said: hello")
+        terminal.until(b"done")
 
 
 def test_at_a_terminal(shell: Shell) -> None:

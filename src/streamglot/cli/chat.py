@@ -49,6 +49,8 @@ LEAVING: Final = ("exit", "quit", "bye")
 CLEAR: Final = "clear"
 HELP_WIDTH: Final = 80
 """Columns of the help, where the terminal has more."""
+NARROWEST: Final = 40
+"""Columns below which the second column of the help would have no room for a word."""
 
 
 class Chat:
@@ -202,7 +204,7 @@ class Chat:
 
 def help_text(columns: int) -> str:
     """The commands and how to type, wrapped between words."""
-    width = max(20, min(columns, HELP_WIDTH) - 1)
+    width = min(max(columns, NARROWEST), HELP_WIDTH) - 1
     names = {f"/{name} {argument}".rstrip(): about for name, (argument, about) in COMMANDS.items()}
     indent = max(map(len, names)) + 2
     rows = [

@@ -26,7 +26,9 @@ from ..messages import Request
 
 class ExchangeContext(Struct):
     """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
-    key, ``trace`` the W3C trace context. ``annotations`` are facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn."""
+    key, ``trace`` the W3C trace context. ``annotations`` are facts that a stage reports (verdicts, tool runs), by subject:
+    observers store them with the turn. ``state`` is what stages keep over all model turns of the exchange, by subject: it is
+    never stored."""
 
     request_id: str = ""
     endpoint: str = ""
@@ -34,6 +36,7 @@ class ExchangeContext(Struct):
     model: str = ""
     trace: Mapping[str, str] = field(default_factory=dict)
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
 
     def annotate(self, subject: str, fact: dict[str, Any]) -> None:
         self.annotations.setdefault(subject, []).append(fact)

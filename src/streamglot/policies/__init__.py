@@ -1,0 +1,96 @@
+"""Policies: judge and change a live stream, in every dialect, without stopping it.
+
+    from streamglot.policies import Policy, block, load_policies, policy_stage, refuse
+
+A policy declares what it must see at once (``delta``, ``pattern``, ``sentence``, ``block``, ``answer``, ``request``) and gives a verdict on
+each piece (``forward``, ``rewrite``, ``replace``, ``refuse``, ``ask``, ``end``, ``retry``). ``policy_stage`` makes the stage that the engine
+runs; ``apply_policies`` runs policies over events without I/O. docs/policies.md is the guide.
+"""
+
+from .approvals import ApprovalRequest, Approvals, Decision
+from .callbacks import Callbacks
+from .conditions import When
+from .drive import apply_policies, apply_to_request, run_policies
+from .load import find_policy, load_policies, load_policy
+from .needs import Need, Needs, answer, block, delta, hold_back, pattern, request, sentence
+from .options import Options
+from .patterns import Pattern, PatternSet
+from .pieces import Piece
+from .policy import Engine, JudgeContext, Policy
+from .running.members import prepare
+from .running.questions import Approval, Judgement, Together
+from .running.stage import PolicyStage, policy_stage
+from .verdicts import (
+    DEFER,
+    FORWARD,
+    Ask,
+    Defer,
+    End,
+    Forward,
+    Refuse,
+    Replace,
+    Retry,
+    Rewrite,
+    Verdict,
+    ask,
+    end,
+    forward,
+    refuse,
+    replace,
+    retry,
+    rewrite,
+)
+
+__all__ = [
+    "DEFER",
+    "FORWARD",
+    "Approval",
+    "ApprovalRequest",
+    "Approvals",
+    "Ask",
+    "Callbacks",
+    "Decision",
+    "Defer",
+    "End",
+    "Engine",
+    "Forward",
+    "JudgeContext",
+    "Judgement",
+    "Need",
+    "Needs",
+    "Options",
+    "Pattern",
+    "PatternSet",
+    "Piece",
+    "Policy",
+    "PolicyStage",
+    "Refuse",
+    "Replace",
+    "Retry",
+    "Rewrite",
+    "Together",
+    "Verdict",
+    "When",
+    "answer",
+    "apply_policies",
+    "apply_to_request",
+    "ask",
+    "block",
+    "delta",
+    "end",
+    "find_policy",
+    "forward",
+    "hold_back",
+    "load_policies",
+    "load_policy",
+    "pattern",
+    "policy_stage",
+    "prepare",
+    "refuse",
+    "replace",
+    "request",
+    "retry",
+    "rewrite",
+    "run_policies",
+    "sentence",
+]

@@ -1,0 +1,36 @@
+"""``human_approval``: calls wait for the decision of a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ...errors import ConfigError
+from ..conditions import any_matches
+from ..needs import Needs, block
+from ..pieces import Piece
+from ..policy import JudgeContext, Policy
+from ..verdicts import FORWARD, Ask, Forward
+
+
+class HumanApproval(Policy, frozen=True):
+    """Calls of ``tools`` (globs) are held until a person approves, changes or refuses them, at most ``seconds`` long."""
+
+    tools: Sequence[str] = ("*",)
+    message: str = "Allow the call of {tool}?"
+    seconds: float = 300.0
+
+    use: ClassVar[str] = "human_approval"
+    title: ClassVar[str] = "Holds tool calls until a person has decided."
+
+    def check(self) -> None:
+        if not self.tools or self.seconds <= 0:
+            raise ConfigError("human_approval: tools must name at least one glob, and seconds must be above 0")
+
+    def needs(self) -> Needs:
+        return block("tool_call")
+
+    def judge(self, piece: Piece, context: JudgeContext) -> Ask | Forward:
+        if not piece.complete or not any_matches(self.tools, piece.name):
+            return FORWARD  # a call that broke off is never run
+        return Ask(message=self.message.replace("{tool}", piece.name), reason=f"the tool {piece.name} needs approval")

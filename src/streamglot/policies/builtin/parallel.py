@@ -1,0 +1,130 @@
+"""``parallel``: several policies judge the same piece at the same time, and the most severe verdict wins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from msgspec import Struct, field, structs
+
+from ...errors import ConfigError
+from ..needs import Need, Needs
+from ..pieces import Kind, Piece
+from ..policy import Engine, JudgeContext, Policy
+from ..running.judging import failure_verdict
+from ..running.matches import judge_matches
+from ..running.members import Member, prepare
+from ..verdicts import DEFER, FORWARD, Defer, Refuse, Replace, Rewrite, Verdict, severity
+
+
+class _State(Struct):
+    """``states`` of the members, and the verdicts on pieces that some of them still think about."""
+
+    states: list[Any]
+    partial: dict[int, tuple[Piece, list[Verdict | Defer]]] = field(default_factory=dict)
+
+
+class Parallel(Policy, frozen=True):
+    """For judges that take time: together they take as long as the slowest. A kind of block that more than one of them looks at is held
+    whole. Two that rewrite the same piece differently contradict each other, so the piece is refused."""
+
+    policies: Sequence[Policy] = ()
+
+    use: ClassVar[str] = "parallel"
+    title: ClassVar[str] = "Lets several policies judge at the same time; the most severe verdict wins."
+    nested: ClassVar[tuple[str, ...]] = ("policies",)
+
+    def check(self) -> None:
+        if len(self.policies) < 2:
+            raise ConfigError("parallel: list at least two policies")
+        for policy in self.policies:
+            if tuple(policy.members()) != (policy,):
+                raise ConfigError(f"parallel: {policy.name} has no verdict of its own; put the group inside of it instead")
+        if len({member.needs.whole for member in self.compile()}) > 1:
+            raise ConfigError("parallel: some of the policies judge the whole answer and some do not; make two groups")
+
+    @property
+    def deadline_seconds(self) -> float:
+        return max((policy.deadline_seconds for policy in self.policies), default=0.0) + 1.0
+
+    def compile(self) -> tuple[Member, ...]:
+        return prepare(self.policies)
+
+    def needs(self) -> Needs:
+        members = self.compile()
+        answer: dict[Kind, Need] = {}
+        for member in members:
+            for kind, need in member.needs.answer.items():
+                answer[kind] = Need("block") if kind in answer else need
+        request = frozenset[Kind]().union(*(member.needs.request for member in members))
+        return Needs(answer, members[0].needs.whole, request, None, any(member.needs.history for member in members))
+
+    def new_state(self) -> _State:
+        return _State([policy.new_state() for policy in self.policies])
+
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:
+        verdicts = [self._judged(member, piece, own) for member, own in self._seated(context)]
+        if any(isinstance(verdict, Defer) for verdict in verdicts):
+            context.state.partial[id(piece)] = piece, verdicts
+            return DEFER
+        return _most_severe([verdict for verdict in verdicts if not isinstance(verdict, Defer)])
+
+    async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:
+        _, verdicts = context.state.partial.pop(id(piece))
+
+        async def settled(verdict: Verdict | Defer, member: Member, own: JudgeContext) -> Verdict:
+            if not isinstance(verdict, Defer):
+                return verdict
+            policy = member.policy
+            try:
+                return _named(policy, await asyncio.wait_for(policy.decide(piece, own, engine), policy.deadline_seconds))
+            except Exception as error:
+                return failure_verdict(policy.on_error, policy.name, error)
+
+        seated = self._seated(context)
+        return _most_severe(await asyncio.gather(*(settled(given, *seat) for given, seat in zip(verdicts, seated, strict=True))))
+
+    def _seated(self, context: JudgeContext) -> list[tuple[Member, JudgeContext]]:
+        """The members, each with its own state."""
+        members: tuple[Member, ...] = context.compiled
+        return [
+            (member, structs.replace(context, state=state, compiled=member.compiled))
+            for member, state in zip(members, context.state.states, strict=True)
+        ]
+
+    @staticmethod
+    def _judged(member: Member, piece: Piece, context: JudgeContext) -> Verdict | Defer:
+        needs, policy = member.needs, member.policy
+        kinds = needs.answer.keys() if piece.direction == "answer" else needs.request
+        seen = piece.kind in kinds or (needs.whole and piece.kind == "answer")
+        if not seen or not member.applies(context.exchange, piece.direction) or not member.sees(piece):
+            return FORWARD
+        patterns = needs.request_patterns
+        if piece.direction == "answer" and not needs.whole:
+            patterns = needs.answer[piece.kind].patterns
+        try:
+            if patterns is not None and piece.unit != "pattern":
+                verdict = judge_matches(lambda match: policy.judge(match, context), patterns, piece, lambda match, given: None)
+            else:
+                verdict = policy.judge(piece, context)
+        except Exception as error:
+            return failure_verdict(policy.on_error, policy.name, error)
+        return verdict if isinstance(verdict, Defer) else _named(policy, verdict)
+
+
+def _named(policy: Policy, verdict: Verdict) -> Verdict:
+    """The verdict with the name of the policy that gave it."""
+    return structs.replace(verdict, reason=f"{policy.name}: {verdict.reason}".removesuffix(": "))
+
+
+def _most_severe(verdicts: Sequence[Verdict]) -> Verdict:
+    worst = max(verdicts, key=severity)  # the first of several
+    if isinstance(worst, (Rewrite, Replace)):
+        rivals = [structs.replace(verdict, reason="", cost=None) for verdict in verdicts if type(verdict) is type(worst)]
+        if any(rival != rivals[0] for rival in rivals):
+            return Refuse(
+                message="[withheld: policies contradict each other]",
+                reason="policies that judge in parallel rewrote the same piece differently; put them in order",
+            )
+    return worst

@@ -1,0 +1,84 @@
+"""Runs policies without an engine: for tests, trials, and users of the library who have events and no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ..errors import Unsupported
+from ..events import Event, StreamEnd, StreamError
+from ..messages import Request
+from ..stages.stage import ExchangeContext, NextRequest, Question
+from .policy import Policy
+from .running.stage import PolicyStage, policy_stage
+
+Resolve = Callable[[Question], Any]
+
+
+def no_engine(question: Question) -> Any:
+    """The reply where nobody can answer: the policy's ``on_error`` decides."""
+    what = "ask an upstream again" if isinstance(question, NextRequest) else "wait for a verdict"
+    return Unsupported(f"there is no engine here that could {what}: use the Client or the gateway")
+
+
+def run_policies(
+    reads: Iterable[list[Event]],
+    policies: Iterable[Policy],
+    *,
+    request: Request | None = None,
+    context: ExchangeContext | None = None,
+    resolve: Resolve = no_engine,
+    clock: Callable[[], float] = lambda: 0.0,
+) -> Iterator[list[Event]]:
+    """The events after the policies, read by read. ``resolve`` answers questions at once. Nothing comes behind the end of the stream."""
+    context = context or ExchangeContext(model=request.model if request is not None else "")
+    stage = policy_stage(policies, clock=clock)(context)
+    if not isinstance(stage, PolicyStage):
+        yield from reads
+        return
+    if request is not None:
+        stage.check_request(request, resolve)
+    for events in reads:
+        released = _settled(stage, stage.feed(events), resolve) if events else []
+        if released:
+            yield released
+            if isinstance(released[-1], (StreamEnd, StreamError)):
+                return
+
+
+def apply_policies(
+    events: Iterable[Event],
+    policies: Iterable[Policy],
+    *,
+    request: Request | None = None,
+    context: ExchangeContext | None = None,
+    resolve: Resolve = no_engine,
+) -> list[Event]:
+    """The events of a stream after these policies. Verdicts are in ``context.annotations["policies"]``."""
+    reads = run_policies([list(events)], policies, request=request, context=context, resolve=resolve)
+    return [event for read in reads for event in read]
+
+
+def apply_to_request(
+    request: Request, policies: Iterable[Policy], *, context: ExchangeContext | None = None, resolve: Resolve = no_engine
+) -> Request:
+    """The request after these policies. Raises PolicyRefused if one of them refuses it."""
+    stage = policy_stage(policies, clock=lambda: 0.0)(context or ExchangeContext(model=request.model))
+    return stage.check_request(request, resolve) if isinstance(stage, PolicyStage) else request
+
+
+def _settled(stage: PolicyStage, outputs: list[Any], resolve: Resolve) -> list[Event]:
+    """The events among these outputs, with all questions answered."""
+    waiting = list(outputs)
+    released: list[Event] = []
+    while waiting:
+        output = waiting.pop(0)
+        if not isinstance(output, Question):
+            released.append(output)
+            continue
+        try:
+            reply = resolve(output)
+        except Exception as error:
+            reply = error
+        waiting = stage.answer(output, reply) + waiting
+    return released

@@ -1,0 +1,121 @@
+"""Policies from configuration: ``[[policies]]`` tables to policies, all or none."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MemberDescriptorType
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+
+from ..errors import ConfigError, excerpt
+from .builtin import BUILT_IN
+from .policy import Policy
+from .running.members import prepare
+
+ENTRY_POINTS: Final = "streamglot.policies"
+"""The group of entry points in which packages offer policies."""
+_IMMUTABLE: Final = (
+    *(str, bytes, int, float, complex, bool, type(None), type(Ellipsis), tuple, frozenset, range, MappingProxyType, type, Enum),
+    *(FunctionType, BuiltinFunctionType, MemberDescriptorType, property, classmethod, staticmethod),
+)
+
+
+def load_policies(tables: Sequence[Mapping[str, Any]]) -> tuple[Policy, ...]:
+    """The policies of a configuration. One that cannot be used makes the whole configuration unusable; all faults are named at once."""
+    loaded: list[Policy] = []
+    faults: list[str] = []
+    for number, table in enumerate(tables):
+        place = f"policies[{number}]"
+        try:
+            policy = load_policy(table, place)
+            prepare([policy])
+            loaded.append(policy)
+        except ConfigError as error:
+            faults.append(error.message if error.message.startswith(place) else f"{place}: {error.message}")
+    if faults:
+        raise ConfigError("; ".join(faults))
+    return tuple(loaded)
+
+
+def load_policy(table: Mapping[str, Any], place: str = "policy") -> Policy:
+    """One policy from its table: ``use`` names it, everything else are its options."""
+    options = dict(table)
+    use = options.pop("use", "")
+    if not isinstance(use, str) or not use:
+        raise ConfigError(f'{place}: there is no use = "NAME" that says which policy this is')
+    kind = find_policy(use, place)
+    nested: dict[str, Any] = {}
+    for name in kind.nested:
+        inner = options.pop(name, None)
+        if isinstance(inner, Mapping):
+            nested[name] = load_policy(inner, f"{place}.{name}")
+        elif isinstance(inner, Sequence) and not isinstance(inner, str):
+            nested[name] = tuple(load_policy(each, f"{place}.{name}[{number}]") for number, each in enumerate(inner))
+        elif inner is not None:
+            raise ConfigError(f"{place}.{name} is {excerpt(inner)}, and must be a policy or a list of policies")
+    try:
+        policy = msgspec.convert(options, kind, strict=False)
+    except msgspec.ValidationError as error:
+        message = str(error).replace("`", "'").replace("$.", "").replace("Object contains unknown field", "there is no option")
+        raise ConfigError(f"{place} ({use}): {message}") from None
+    for name, value in nested.items():
+        structs.force_setattr(policy, name, value)
+    return policy
+
+
+def find_policy(use: str, place: str = "policy") -> type[Policy]:
+    """The class that a name stands for: built in, ``module:Class``, or an entry point."""
+    if ":" in use:
+        found = _imported(use, place)
+    elif use in BUILT_IN:
+        module, _, name = BUILT_IN[use].partition(":")
+        found = getattr(import_module(f"{__package__}.builtin.{module}"), name)
+    else:
+        offered = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+        if use not in offered:
+            known = sorted({*BUILT_IN, *offered})
+            close = difflib.get_close_matches(use, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}, or module:Class"
+            raise ConfigError(f"{place}: there is no policy {excerpt(use)}; {hint}")
+        found = _imported(offered[use].value, place)
+    if not isinstance(found, type) or not issubclass(found, Policy):
+        raise ConfigError(f"{place}: {use} is no policy: derive it from streamglot.policies.Policy")
+    refuse_shared_state(found)
+    return found
+
+
+def _imported(name: str, place: str) -> Any:
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{place}: {name} cannot be imported: {error}") from None
+
+
+def refuse_shared_state(kind: type[Policy]) -> None:
+    """Raises ConfigError for a class whose objects could remember something from one stream to the next."""
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    advice = "keep what one answer needs in new_state(), and what must live longer in the store"
+    if not kind.__struct_config__.frozen or kind.__struct_config__.dict:
+        raise ConfigError(
+            f"{name} can be changed while streams share it: declare it with frozen=True and without dict=True; {advice}"
+        )
+    for base in kind.__mro__[: kind.__mro__.index(Policy)]:
+        for attribute, value in vars(base).items():
+            if isinstance(value, cached_property) or (not attribute.startswith("__") and not _is_immutable(value)):
+                raise ConfigError(f"{name} has the mutable attribute {attribute}, which all streams would share: {advice}")
+
+
+def _is_immutable(value: Any) -> bool:
+    if isinstance(value, (tuple, frozenset)):
+        return all(map(_is_immutable, value))
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_config__.frozen
+    return isinstance(value, _IMMUTABLE) or type(value).__module__ == "re"

@@ -1,0 +1,118 @@
+"""What a policy must see at once, and how little of a stream must therefore be held.
+
+A policy declares its needs with the functions here and joins them with ``|``:
+
+    delta("text")                     each piece as it comes; nothing is held
+    pattern(patterns, "text")         matches of patterns; what can still become a match is held
+    sentence("text")                  whole sentences
+    block("tool_call")                whole blocks of these kinds
+    answer()                          the whole answer
+    request("text", "tool_result")    messages, tool results, tool definitions of the request
+
+From these the least hold-back follows: a kind of block that no policy asks for is not held at all, and the others only until the unit
+that was asked for is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from ..errors import ConfigError
+from .pieces import Kind, Unit
+
+if TYPE_CHECKING:
+    from .patterns import PatternSet
+
+UNITS: Final[tuple[Unit, ...]] = ("delta", "pattern", "sentence", "block", "answer")
+"""From the least that is held to the most."""
+STREAMED: Final[frozenset[Kind]] = frozenset(("text", "reasoning", "tool_call"))
+"""Kinds that come in deltas. The others come whole."""
+IN_ANSWERS: Final[tuple[Kind, ...]] = ("text", "reasoning", "tool_call", "tool_result", "citation", "media")
+IN_REQUESTS: Final[tuple[Kind, ...]] = ("text", "reasoning", "tool_call", "tool_result", "tool_definition")
+
+
+class Need(Struct, frozen=True):
+    """How a policy wants to see one kind of block. A policy that holds text for ``sentence`` or more may change it."""
+
+    unit: Unit
+    patterns: PatternSet | None = None
+
+
+class Needs(Struct, frozen=True):
+    """``answer`` by kind of block, ``whole`` for a policy that judges the answer as a whole. ``request`` are the kinds that are checked
+    in requests, with ``request_patterns`` match by match. Without ``history`` only what came since the last answer is checked."""
+
+    answer: Mapping[Kind, Need] = {}
+    whole: bool = False
+    request: frozenset[Kind] = frozenset()
+    request_patterns: PatternSet | None = None
+    history: bool = False
+
+    def __or__(self, other: Needs) -> Needs:
+        if self.answer.keys() & other.answer.keys():
+            both = ", ".join(sorted(self.answer.keys() & other.answer.keys()))
+            raise ConfigError(f"a policy declares two needs for {both}: one unit for each kind of block")
+        return Needs(
+            {**self.answer, **other.answer},
+            self.whole or other.whole,
+            self.request | other.request,
+            self.request_patterns or other.request_patterns,
+            self.history or other.history,
+        )
+
+
+def delta(*kinds: Kind) -> Needs:
+    return _of_kinds(Need("delta"), kinds)
+
+
+def pattern(patterns: PatternSet, *kinds: Kind) -> Needs:
+    return _of_kinds(Need("pattern", patterns), kinds)
+
+
+def sentence(*kinds: Kind) -> Needs:
+    return _of_kinds(Need("sentence"), kinds)
+
+
+def block(*kinds: Kind) -> Needs:
+    return _of_kinds(Need("block"), kinds)
+
+
+def answer() -> Needs:
+    return Needs(whole=True)
+
+
+def request(*kinds: Kind, patterns: PatternSet | None = None, history: bool = False) -> Needs:
+    _known(kinds, IN_REQUESTS, "a request")
+    return Needs(request=frozenset(kinds), request_patterns=patterns, history=history)
+
+
+def _of_kinds(need: Need, kinds: tuple[Kind, ...]) -> Needs:
+    _known(kinds, IN_ANSWERS, "an answer")
+    return Needs(dict.fromkeys(kinds, need))
+
+
+def _known(kinds: tuple[Kind, ...], known: tuple[Kind, ...], where: str) -> None:
+    for kind in kinds:
+        if kind not in known:
+            raise ConfigError(f"{where} has no blocks of kind {kind!r}; the kinds are {', '.join(known)}")
+    if not kinds:
+        raise ConfigError(f"a need names no kind of block; the kinds in {where} are {', '.join(known)}")
+
+
+def coarser(one: Unit, other: Unit) -> Unit:
+    """The unit that holds more."""
+    return max(one, other, key=UNITS.index)
+
+
+def hold_back(needs: Iterable[Needs]) -> dict[Kind, Unit]:
+    """How much of each kind of block waits when these policies follow one another. Kinds that are missing flow freely."""
+    held: dict[Kind, Unit] = {}
+    for each in needs:
+        if each.whole:
+            return dict.fromkeys(IN_ANSWERS, "answer")
+        for kind, need in each.answer.items():
+            held[kind] = coarser(held.get(kind, "delta"), need.unit)
+    return held

@@ -1,0 +1,18 @@
+"""Patterns in streams: found whatever way the text is cut, with the least possible hold-back."""
+
+from .detectors import detectors, patterns_of
+from .json_text import JsonScanner
+from .scanner import HOLD_CHARS, Found, Overflow, Pattern, PatternSet, Scanner, Segment
+
+__all__ = [
+    "HOLD_CHARS",
+    "Found",
+    "JsonScanner",
+    "Overflow",
+    "Pattern",
+    "PatternSet",
+    "Scanner",
+    "Segment",
+    "detectors",
+    "patterns_of",
+]

@@ -1,0 +1,173 @@
+"""Finds patterns in JSON that comes in pieces: the arguments of a tool call.
+
+A secret inside a JSON string may be escaped (a private key has ``\\n`` where its lines end), so patterns must see the decoded string,
+and a replacement must be escaped. Each string is a text of its own: a match never crosses a quotation mark. A number with a match in it is
+replaced as a whole, by a string. So what is valid JSON stays valid JSON, and free text leaves exactly as it was written. What turns out to
+be no JSON is plain text from there on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Final
+
+from msgspec import structs
+
+from .scanner import Found, Overflow, PatternSet, Scanner, Segment, joined
+
+_PLAIN: Final = re.compile(r'[^"\\]+')
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([^u]))", re.DOTALL)
+_LOW_HALF: Final = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_STRUCTURE: Final = re.compile(r"[\s{}\[\]:,]+")
+_WORD: Final = re.compile(r"[^\s{}\[\]:,\"]+")
+_BEGUN: Final = re.compile(
+    r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?"
+)
+"""A number, ``true``, ``false`` or ``null``, or the beginning of one."""
+_LETTERS: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+class JsonScanner:
+    """The same interface as a ``Scanner``, over JSON text."""
+
+    __slots__ = ("_is_json", "_patterns", "_rest", "_scanner", "_stopped", "_tokens", "_within", "_word")
+
+    def __init__(self, patterns: PatternSet) -> None:
+        self._patterns = patterns
+        self._is_json = True
+        self._within = False  # a string
+        self._word = ""  # a number or a name that has not ended
+        self._rest = ""  # an escape that is not whole
+        self._scanner: Scanner | None = None  # of the open string, or of what is no JSON
+        self._tokens: deque[tuple[str, str]] = deque()  # what the scanner holds, as (decoded, as written)
+        self._stopped = False
+
+    @property
+    def held(self) -> str:
+        return "".join(written for _, written in self._tokens) + self._rest + self._word
+
+    def feed(self, text: str) -> list[Segment]:
+        given: list[Segment] = []
+        text, self._rest, at = self._rest + text, "", 0
+        while at < len(text) and not self._stopped:
+            if not self._is_json:
+                self._scan(text[at:], text[at:], given)
+                break
+            at = self._in_string(text, at, given) if self._within else self._between(text, at, given)
+            if at < 0:  # an escape is not whole
+                break
+        return joined(given)
+
+    def close(self) -> list[Segment]:
+        given: list[Segment] = []
+        if self._rest and not self._stopped:
+            self._scan(self._rest, self._rest, given)
+            self._rest = ""
+        self._end_word(given)
+        self._end_text(given)
+        self._stopped = True
+        return joined(given)
+
+    def _in_string(self, text: str, at: int, given: list[Segment]) -> int:
+        char = text[at]
+        if char == '"':
+            self._end_text(given)
+            self._within = False
+            given.append('"')
+            return at + 1
+        if char == "\\":
+            token = _escape(text, at)
+            if token is None:
+                self._rest = text[at:]
+                return -1
+            self._scan(*token, given)
+            return at + len(token[1])
+        plain = _PLAIN.match(text, at)
+        assert plain is not None
+        self._scan(plain[0], plain[0], given)
+        return plain.end()
+
+    def _between(self, text: str, at: int, given: list[Segment]) -> int:
+        word = _WORD.match(text, at)
+        if word is not None:
+            self._word += word[0]
+            if _BEGUN.fullmatch(self._word) is None:
+                self._is_json = False
+                begun, self._word = self._word, ""
+                self._scan(begun, begun, given)
+            elif len(self._word) >= self._patterns.hold_chars:
+                self._stop(Overflow(self._patterns.hold_chars), given)
+            return word.end()
+        self._end_word(given)
+        if text[at] == '"':
+            self._within = True
+            given.append('"')
+            return at + 1
+        structure = _STRUCTURE.match(text, at)
+        assert structure is not None
+        given.append(structure[0])
+        return structure.end()
+
+    def _end_word(self, given: list[Segment]) -> None:
+        word, self._word = self._word, ""
+        if word:
+            found = next((each for each in self._patterns.segments(word) if isinstance(each, Found)), None)
+            given.append(word if found is None else structs.replace(found, text=word, raw=word, bare=True))
+
+    def _scan(self, decoded: str, written: str, given: list[Segment]) -> None:
+        if self._scanner is None:
+            self._scanner = Scanner(self._patterns)
+        self._tokens.append((decoded, written))
+        self._take(self._scanner.feed(decoded), given)
+
+    def _end_text(self, given: list[Segment]) -> None:
+        if self._scanner is not None:
+            self._take(self._scanner.close(), given)
+            self._scanner = None
+
+    def _take(self, segments: list[Segment], given: list[Segment]) -> None:
+        for segment in segments:
+            if isinstance(segment, str):
+                given.append(self._written(len(segment)))
+            elif isinstance(segment, Found):
+                given.append(structs.replace(segment, raw=self._written(len(segment.text)), in_string=self._within))
+            else:
+                self._stop(segment, given)
+
+    def _stop(self, overflow: Overflow, given: list[Segment]) -> None:
+        self._stopped = True
+        self._tokens.clear()
+        self._word = ""
+        given.append(overflow)
+
+    def _written(self, chars: int) -> str:
+        """The next ``chars`` decoded characters, as they were written."""
+        pieces: list[str] = []
+        while chars:
+            decoded, written = self._tokens.popleft()
+            if len(decoded) > chars:  # only a plain run is longer than one character
+                self._tokens.appendleft((decoded[chars:], written[chars:]))
+                decoded, written = decoded[:chars], written[:chars]
+            pieces.append(written)
+            chars -= len(decoded)
+        return "".join(pieces)
+
+
+def _escape(text: str, at: int) -> tuple[str, str] | None:
+    """The escape at this place, decoded and as written; None if more of it must come first."""
+    found = _ESCAPE.match(text, at)
+    if found is None:
+        whole = len(text) - at >= 6
+        return (text[at], text[at]) if whole else None  # no escape that JSON knows: passes as it is
+    if found[2] is not None:
+        return _LETTERS.get(found[2], found[2]), found[0]
+    code = int(found[1], 16)
+    if not 0xD800 <= code < 0xDC00:
+        return chr(code), found[0]
+    low = _LOW_HALF.match(text, found.end())
+    if low is not None:
+        return chr(0x10000 + ((code - 0xD800) << 10) + int(low[1], 16) - 0xDC00), found[0] + low[0]
+    following = text[found.end() :]
+    may_come = len(following) < 6 and "\\u".startswith(following[:2])
+    return None if may_come else (chr(code), found[0])

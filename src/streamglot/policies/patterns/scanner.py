@@ -1,0 +1,262 @@
+"""Finds patterns in a text that comes in pieces, and holds as little of it as possible.
+
+Theory of operation. The scanner keeps the undecided end of the text (``held``) and a few characters before it for assertions.
+After each piece it asks two questions about ``held`` and the new text together:
+
+1. From which place on can the rest still grow into a match? That is the hold position. It comes from the derived expression of
+   ``prefixes.py``, and RE2 answers by reading backwards from the end, so it costs no more than what is held.
+2. Where is the leftmost-longest match? One that begins before the hold position is final: nothing earlier can become a match, and
+   it cannot become longer. One that begins at the hold position or behind it waits.
+
+Everything before the hold position that is not part of a final match leaves as free text. So the result depends on the text alone
+and not on where it was cut. To keep the cost linear, a candidate that has grown long is looked at again only at certain lengths, and
+these depend on the text alone too. A candidate that reaches ``hold_chars`` is not released: the scanner reports an ``Overflow``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from ...errors import ConfigError
+from .expressions import compiled, compiled_union
+from .words import Words
+
+HOLD_CHARS: Final = 16_384
+"""Characters of one candidate that are held at most. The longest secret that detectors know, an RSA key of 16,384 bits, has 12,800."""
+RESCAN_CHARS: Final = 2048
+"""Up to this length a candidate is looked at again with every piece. Beyond it, whenever it has grown by a sixteenth: so each character
+is looked at a bounded number of times, and at most a sixteenth more than necessary is held."""
+CONTEXT_CHARS: Final = 1
+"""Characters kept before the held text, for assertions such as ``\\b``; a lookbehind needs its own width."""
+SURROGATES: Final = "surrogatepass"
+"""A lone surrogate, which JSON can express, passes as it is."""
+
+
+class Pattern(Struct, frozen=True):
+    """``label`` says more exactly what matched than ``name`` does. A match counts only if ``check`` accepts its text."""
+
+    name: str
+    expression: str
+    label: str = ""
+    check: Callable[[str], bool] | None = None
+    min_chars: int = 0
+    max_chars: int = 0
+
+    def accepts(self, text: str) -> bool:
+        return (
+            len(text) >= self.min_chars
+            and (not self.max_chars or len(text) <= self.max_chars)
+            and (self.check is None or self.check(text))
+        )
+
+
+class Found(Struct, frozen=True):
+    """A match: its text, the name of its pattern, and the text as it stood in the stream (in JSON it may have been escaped)."""
+
+    text: str
+    name: str
+    label: str
+    raw: str
+    in_string: bool = False
+    bare: bool = False
+
+    def written(self, replacement: str) -> str:
+        """The replacement as it must stand in the stream."""
+        if self.in_string or self.bare:
+            import json
+
+            quoted = json.dumps(replacement, ensure_ascii=False)
+            return quoted if self.bare else quoted[1:-1]
+        return replacement
+
+
+class Overflow(Struct, frozen=True):
+    """A candidate grew past the hold limit. Nothing of the text from there on is released."""
+
+    chars: int
+
+
+Segment: TypeAlias = str | Found | Overflow
+"""Free text, a match, or the end of what may be released."""
+
+
+class _Machine(Protocol):
+    @property
+    def width(self) -> int: ...
+    def find(self, buffer: bytes, start: int) -> tuple[int, int] | None: ...
+    def hold(self, buffer: bytes, start: int) -> int: ...
+
+
+class PatternSet:
+    """Patterns and word lists compiled together: immutable, shared by all streams. ``scanner()`` starts a text."""
+
+    def __init__(
+        self, patterns: Sequence[Pattern], words: Mapping[str, Sequence[str]] | None = None, hold_chars: int = HOLD_CHARS
+    ) -> None:
+        lists = dict(words or {})
+        if not patterns and not lists:
+            raise ConfigError("there is no pattern and no word to look for: name at least one detector, pattern or word")
+        if hold_chars < RESCAN_CHARS:
+            raise ConfigError(f"hold_chars is {hold_chars}; at least {RESCAN_CHARS} characters must be allowed to wait")
+        self.patterns = (*patterns, *(Pattern(name, "") for name in lists))
+        self.hold_chars = hold_chars
+        word_lists = [Words(of_list) for of_list in lists.values()]
+        expressions = [compiled(pattern.expression) for pattern in patterns]
+        self.each: tuple[_Machine, ...] = (*expressions, *word_lists)
+        union = compiled_union(tuple(pattern.expression for pattern in patterns))
+        alone: list[_Machine] = [search for search in expressions if search.width]
+        self.quick: tuple[_Machine, ...] = (*([] if union is None else [union]), *alone, *word_lists)
+        self.context_chars = max(CONTEXT_CHARS, *(machine.width for machine in self.each))
+
+    def scanner(self) -> Scanner:
+        return Scanner(self)
+
+    def segments(self, text: str) -> list[Segment]:
+        """The segments of a text that is there as a whole."""
+        scanner = Scanner(self)
+        return [*scanner.feed(text), *scanner.close()]
+
+
+@lru_cache(64)
+def _next_scan(length: int, most: int) -> int:
+    """The length at which a candidate of this length is looked at again."""
+    due = RESCAN_CHARS
+    while due <= length:
+        due += due // 16
+    return min(due, most)
+
+
+class Scanner:
+    """One text. ``feed`` and ``close`` give segments; ``held`` is what waits."""
+
+    __slots__ = ("_context", "_due", "_set", "_stopped", "held")
+
+    def __init__(self, patterns: PatternSet) -> None:
+        self._set = patterns
+        self._context = b""
+        self._due = RESCAN_CHARS
+        self._stopped = False
+        self.held = ""
+
+    def feed(self, text: str) -> list[Segment]:
+        if self._stopped or not text:
+            return []
+        room = self._due - len(self.held)
+        if len(text) <= room and (len(self.held) < RESCAN_CHARS or len(text) == room):
+            return self._scan(text)
+        given: list[Segment] = []
+        at = 0
+        while at < len(text) and not self._stopped:
+            room = self._due - len(self.held)
+            piece = text[at : at + room]
+            at += len(piece)
+            if len(self.held) >= RESCAN_CHARS and len(piece) < room:
+                self.held += piece
+            else:
+                given += self._scan(piece)
+        return joined(given)
+
+    def close(self) -> list[Segment]:
+        """The end of the text: what is held is decided now."""
+        if self._stopped:
+            return []
+        self._stopped = True
+        text, self.held = self.held, ""
+        if not text:
+            return []
+        buffer = self._context + text.encode("utf-8", SURROGATES)
+        start = len(self._context)
+        if all(machine.find(buffer, start) is None for machine in self._set.quick):
+            return [text]
+        given: list[Segment] = []
+        start, _ = self._resolve(buffer, start, None, given)
+        if start < len(buffer):
+            given.append(buffer[start:].decode("utf-8", SURROGATES))
+        return given
+
+    def _scan(self, piece: str) -> list[Segment]:
+        text = self.held + piece
+        context = self._context
+        buffer = context + text.encode("utf-8", SURROGATES)
+        start = len(context)
+        hold, found = len(buffer), False
+        for machine in self._set.quick:
+            place = machine.hold(buffer, start)
+            if place < hold:
+                hold = place
+        for machine in self._set.quick:
+            span = machine.find(buffer, start)
+            if span is not None and span[0] < hold:
+                found = True
+                break
+        given: list[Segment] = []
+        if found:
+            start, hold = self._resolve(buffer, start, hold, given)
+        if hold > start:
+            given.append(buffer[start:hold].decode("utf-8", SURROGATES))
+        self.held = buffer[hold:].decode("utf-8", SURROGATES) if hold < len(buffer) else ""
+        if hold > len(context):
+            # Four bytes a character at most: enough context in any script, without decoding all of the text.
+            near = buffer[max(0, hold - 4 * self._set.context_chars) : hold].decode("utf-8", "replace")
+            self._context = near[-self._set.context_chars :].encode()
+        size = len(self.held)
+        self._due = RESCAN_CHARS if size < RESCAN_CHARS else _next_scan(size, self._set.hold_chars)
+        if size >= self._set.hold_chars:
+            self._stopped = True
+            self.held = ""
+            given.append(Overflow(size))
+        return given
+
+    def _resolve(self, buffer: bytes, start: int, hold: int | None, given: list[Segment]) -> tuple[int, int]:
+        """Takes the final matches in order: leftmost, then longest, then first in the list. With ``hold`` None all are final."""
+        machines, patterns = self._set.each, self._set.patterns
+        nexts = [machine.find(buffer, start) for machine in machines]
+        while True:
+            best = -1
+            for index, span in enumerate(nexts):
+                if span is None:
+                    continue
+                if span[0] < start:
+                    span = nexts[index] = machines[index].find(buffer, start)
+                    if span is None:
+                        continue
+                if best < 0 or (span[0], -span[1]) < (nexts[best][0], -nexts[best][1]):  # type: ignore[index]  # best has a span
+                    best = index
+            chosen = nexts[best] if best >= 0 else None
+            if chosen is None or (hold is not None and chosen[0] >= hold):
+                return start, len(buffer) if hold is None else hold
+            begin, end = chosen
+            pattern = patterns[best]
+            text = buffer[begin:end].decode("utf-8", SURROGATES)
+            if not pattern.accepts(text):
+                # The next match of this pattern may begin one character later, inside of this one.
+                step = len(text[0].encode("utf-8", SURROGATES))
+                nexts[best] = machines[best].find(buffer, begin + step)
+                continue
+            if begin > start:
+                given.append(buffer[start:begin].decode("utf-8", SURROGATES))
+            given.append(Found(text, pattern.name, pattern.label, text))
+            start = end
+            if hold is not None and hold < start:
+                hold = min(machine.hold(buffer, start) for machine in self._set.quick)
+
+
+def joined(segments: list[Segment]) -> list[Segment]:
+    """The same with neighbouring free texts as one."""
+    joined: list[Segment] = []
+    pending: list[str] = []
+    for segment in segments:
+        if isinstance(segment, str):
+            pending.append(segment)
+            continue
+        if pending:
+            joined.append("".join(pending))
+            pending.clear()
+        joined.append(segment)
+    if pending:
+        joined.append("".join(pending))
+    return joined

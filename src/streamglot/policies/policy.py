@@ -1,0 +1,122 @@
+"""The base of all policies.
+
+A policy is its configuration: a frozen struct whose fields are its options. One object serves all streams, so it has no state;
+``new_state`` makes what a policy remembers during one answer. Two methods judge:
+
+    judge(piece, context)            at once: a verdict, or DEFER
+    decide(piece, context, engine)   awaited for a piece that was deferred: may ask a model, a service, a person
+
+A policy in ten lines is in docs/policies.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Protocol
+
+from msgspec import Struct
+
+from ..messages import Request, Response
+from ..stages.stage import ExchangeContext
+from .conditions import When
+from .needs import Needs
+from .options import Options
+from .pieces import Piece
+from .verdicts import DEFER, FORWARD, Defer, Verdict
+
+
+class Engine(Protocol):
+    """What the engine offers to a policy that must wait."""
+
+    async def complete(self, request: Request) -> Response:
+        """Asks a model. The cost belongs to the turn that is judged."""
+        ...
+
+    def clock(self) -> float: ...
+
+
+class JudgeContext(Struct):
+    """What a policy knows beside the piece. ``state`` is what its ``new_state`` made, for this choice of this answer; ``compiled`` is what
+    its ``compile`` made, once. ``exchange.state`` lives as long as the exchange, over all its model turns."""
+
+    exchange: ExchangeContext
+    request: Request | None = None
+    choice: int = 0
+    state: Any = None  # of the policy's own making
+    compiled: Any = None  # what its ``compile`` made
+
+
+class Policy(Options, frozen=True, kw_only=True):
+    """Options that every policy has. ``when``: the exchanges and tools it applies to. ``on_error``: what happens to a piece when judging
+    it fails, takes longer than ``seconds``, or too many judgements are under way. ``store_original``: whether the record of a verdict
+    has the original text."""
+
+    when: When | None = None
+    on_error: Literal["refuse", "forward"] = "refuse"
+    seconds: float = 30.0
+    store_original: bool = True
+
+    use: ClassVar[str] = ""
+    """The name in configuration, of a policy that has one."""
+    nested: ClassVar[tuple[str, ...]] = ()
+    """The options that are policies themselves, or lists of them."""
+    title: ClassVar[str] = ""
+    """One line for `policies list`."""
+    version: ClassVar[str] = "1"
+    """Stored with each verdict. Raise it when the same options judge differently than before."""
+
+    @property
+    def name(self) -> str:
+        """How configuration and records call this policy."""
+        return type(self).use or f"{type(self).__module__}:{type(self).__qualname__}"
+
+    @property
+    def deadline_seconds(self) -> float:
+        """How long a verdict may take."""
+        return self.seconds
+
+    @property
+    def shadow(self) -> bool:
+        """Whether the policy sees everything and changes nothing."""
+        return False
+
+    @property
+    def recorded(self) -> bool:
+        """Whether its verdicts are recorded."""
+        return True
+
+    def check(self) -> None:
+        """Raises ConfigError for options that cannot be used. Called once, when the policy is loaded."""
+
+    def needs(self) -> Needs:
+        """What the policy must see. Called once, when the policy is loaded."""
+        raise NotImplementedError
+
+    def compile(self) -> Any:
+        """What the policy computes from its options once, for ``context.compiled``. It is shared, so it must not change."""
+        return None
+
+    def members(self) -> Sequence[Policy]:
+        """The policies that this one stands for, in order; itself, unless it is a composition."""
+        return (self,)
+
+    def new_state(self) -> Any:
+        """What the policy remembers during one answer."""
+        return None
+
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:  # noqa: ARG002
+        """The verdict on a piece, or DEFER."""
+        return DEFER if self.waits else FORWARD
+
+    async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:
+        """The verdict on a piece that was deferred."""
+        raise NotImplementedError
+
+    def request(self, request: Request, context: JudgeContext) -> Request:  # noqa: ARG002
+        """Changes the request as a whole, before its parts are judged."""
+        return request
+
+    @property
+    def waits(self) -> bool:
+        """Whether judging may take time: such a policy has a ``decide`` of its own."""
+        return type(self).decide is not Policy.decide

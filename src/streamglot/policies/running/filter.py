@@ -1,0 +1,267 @@
+"""The input side of one policy on the events of one choice: takes blocks apart into what the policy asked to see, and has it judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any, Final
+
+from msgspec import structs
+
+from ...events import (
+    BareEvent,
+    Citation,
+    Extra,
+    KeepAlive,
+    Media,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+)
+from ...stages.stage import Question
+from ..needs import Need
+from ..patterns import Found, Overflow, PatternSet, Segment
+from ..pieces import Piece
+from ..verdicts import Forward
+from .blocks import KIND_OF, Start, Whole, piece_of_block, piece_of_whole, quotes_text, texts_of, trimmed
+from .judging import Judging
+from .matches import judge_matches, match_piece, overflow_verdict, rewritten_strings, scanner_for
+from .release import Block, Release, Unit
+from .sentences import Deltas, Sentences
+
+_DELTAS: Final = frozenset((TextDelta, ReasoningDelta, ToolCallDelta))
+_NOTHING: Final = Found("", "", "", "")
+
+
+class BlockFilter:
+    """``feed`` takes events and gives those that may leave. Questions go to ``judging``, their replies come to ``answer``."""
+
+    def __init__(self, judging: Judging, may_retry: Callable[[], bool]) -> None:
+        self._judging = judging
+        self._needs = judging.member.needs.answer
+        text = self._needs.get("text")
+        self._drops_log_probabilities = text is not None and text.unit != "delta"
+        self._text_patterns = None if text is None else text.patterns
+        self._block: Block | None = None
+        self._names: dict[str, str] = {}
+        keeps = any(need.unit not in ("delta", "pattern") for need in self._needs.values())
+        self.release = Release(may_retry, keeps=keeps)
+
+    def feed(self, events: list[BareEvent]) -> list[BareEvent]:
+        release = self.release
+        if type(events[0]) in _DELTAS and len(set(map(type, events))) == 1:  # as the reads of a long text are
+            if not release.done:
+                self._deltas(events)
+            return release.taken()
+        for kind, same in groupby(events, type):
+            if release.done:
+                break
+            run = list(same)
+            if kind in _DELTAS:
+                self._deltas(run)
+            elif kind is KeepAlive:
+                release.out += run
+            else:
+                rule = _RULES.get(kind, BlockFilter._loose)
+                for event in run:
+                    rule(self, event)  # the release itself takes nothing behind the end
+        return self.release.taken()
+
+    def answer(self, question: Question, reply: Any) -> list[BareEvent]:
+        unit = self._judging.settle(question, reply)
+        if unit is not None and unit.verdict is not None:
+            self.release.drain()
+        return self.release.taken()
+
+    @property
+    def held(self) -> str:
+        """The text that waits in the open block, for those who show what is held."""
+        block = self._block
+        if block is None:
+            return ""
+        return piece_of_block(block.events).text if block.segmenter is None else str(block.segmenter.held)
+
+    # --- blocks
+
+    def _start(self, event: Start) -> None:
+        kind = KIND_OF[type(event)]
+        piece = Piece(kind)
+        if isinstance(event, ToolCallStart):
+            self._names[event.call_id] = event.name
+            piece = Piece(kind, name=event.name, call_id=event.call_id, call_kind=event.kind)
+        need = self._needs.get(kind)
+        if need is None or not self._judging.member.sees(piece):
+            self._block = None
+            self.release.events([event])
+            return
+        if isinstance(event, ToolCallStart) and event.native is not None and need.patterns is not None:
+            event = event if self._clean(need.patterns, event.native.data, piece) else structs.replace(event, native=None)
+        block = self._block = Block(kind, event, _segmenter(need, piece), structs.replace(piece, unit=need.unit))
+        if kind == "tool_call" and need.unit == "delta":
+            self._segments(block, [_NOTHING])  # the call can be judged by its name, before it is begun
+
+    def _deltas(self, run: list[BareEvent]) -> None:
+        block, release = self._block, self.release
+        if block is None:
+            release.events(run)
+            return
+        if block.refused:
+            return
+        texts = texts_of(run)
+        segmenter = block.segmenter
+        if segmenter is None:
+            block.events += run
+            block.held_chars += sum(map(len, texts))
+            release.hold(block.held_chars)
+            return
+        if type(segmenter) is Deltas:
+            self._each_delta(block, run, texts)
+            return
+        before = segmenter.held
+        text = "".join(texts) if len(texts) > 1 else texts[0]
+        segments = segmenter.feed(text)
+        if not segments:
+            return
+        if len(segments) == 1 and not release.waiting and type(segments[0]) is str:  # as nearly always with patterns
+            cut = len(before) + len(text) - len(segments[0])
+            release.free(block, trimmed(run, texts, before, cut, block.kind))
+            return
+        self._segments(block, segments)
+
+    def _each_delta(self, block: Block, run: list[BareEvent], texts: list[str]) -> None:
+        for event, text in zip(run, texts, strict=True):
+            unit = Unit(
+                structs.replace(block.piece, text=text), self._judging.now(), block=block, found=Found(text, "", "", text)
+            )
+            self._judging.judge(unit)
+            if type(unit.verdict) is Forward and not self.release.waiting:
+                self.release.free(block, [event])
+                continue
+            self.release.unit(unit)
+            if block.refused or self.release.done:
+                return
+
+    def _segments(self, block: Block, segments: list[Segment]) -> None:
+        for segment in segments:
+            if isinstance(segment, str):
+                self.release.text(block, segment)
+                continue
+            now = self._judging.now()
+            if isinstance(segment, Overflow):
+                unit = Unit(block.piece, now, block=block, found=_NOTHING)
+                self._judging.accept(unit, overflow_verdict(segment))
+            else:
+                # A delta or a sentence has no name.
+                piece = match_piece(block.piece, segment) if segment.name else structs.replace(block.piece, text=segment.text)
+                unit = Unit(piece, now, block=block, found=segment)
+                self._judging.judge(unit)
+            self.release.unit(unit)
+            if block.refused or self.release.done:
+                return
+
+    def _end(self, event: TextEnd | ReasoningEnd | ToolCallEnd) -> None:
+        block, self._block = self._block, None
+        if block is None:
+            self.release.events([event])
+        elif block.segmenter is not None:
+            self._segments(block, block.segmenter.close())
+            self.release.close(block, event)
+        else:
+            block.events.append(event)
+            unit = Unit(piece_of_block(block.events), self._judging.now(), block=block, events=block.events)
+            self._judging.judge(unit)
+            for each in (unit, *block.after):
+                self.release.unit(each)
+
+    # --- what comes whole
+
+    def _whole(self, event: Whole) -> None:
+        need = self._needs.get(KIND_OF[type(event)])
+        piece = piece_of_whole(event, self._names)
+        block = self._block
+        if need is None or not self._judging.member.sees(piece):
+            self._loose(event)
+            return
+        if need.patterns is not None:
+            event = self._clean_fields(event, need.patterns, piece)
+        unit = Unit(piece, self._judging.now(), block=block, event=event)
+        if need.patterns is None:
+            self._judging.judge(unit)
+        else:
+            verdict = judge_matches(self._judging.verdict, need.patterns, piece, self._judging.note)
+            self._judging.accept(unit, verdict, recorded=True)
+        if block is not None and block.segmenter is None:
+            block.after.append(unit)
+        else:
+            self.release.unit(unit)
+
+    def _loose(self, event: BareEvent) -> None:
+        """Stays where it is in a block that is held whole. Beside text of which a little is held, it does not wait."""
+        if self._block is not None and self._block.segmenter is None:
+            self._block.events.append(event)
+        else:
+            self.release.events([event], self._block)
+
+    def _extra(self, event: Extra) -> None:
+        if self._drops_log_probabilities and quotes_text(event):
+            return
+        if self._text_patterns is not None:
+            data = self._strings(self._text_patterns, event.data, Piece("text"))
+            event = event if data is event.data else Extra(event.dialect, data)
+        self._loose(event)
+
+    def _finish(self, event: StreamEnd | StreamError) -> None:
+        self.release.finish(event)
+
+    # --- patterns in strings beside the text
+
+    def _strings(self, patterns: PatternSet, data: dict[str, Any], piece: Piece) -> dict[str, Any]:
+        changed: dict[str, Any] = rewritten_strings(self._judging.verdict, patterns, data, piece, self._judging.note)
+        return changed
+
+    def _clean(self, patterns: PatternSet, data: dict[str, Any], piece: Piece) -> bool:
+        """Whether the provider's own form of a block has no match."""
+        return self._strings(patterns, data, structs.replace(piece, kind="text")) is data
+
+    def _clean_fields(self, event: Whole, patterns: PatternSet, piece: Piece) -> Whole:
+        """The event without matches in what stands beside its text: the title of a citation, the provider's own form."""
+        if isinstance(event, Citation):
+            beside = {"url": event.url, "title": event.title}
+            cleaned = self._strings(patterns, beside, piece)
+            if cleaned is not beside:
+                event = structs.replace(event, url=cleaned["url"] or "", title=cleaned["title"] or "", native=None)
+        if isinstance(event, Media) or event.native is None or self._clean(patterns, event.native.data, piece):
+            return event
+        return structs.replace(event, native=None)
+
+
+_RULES: Final[dict[type, Callable[[BlockFilter, Any], None]]] = {
+    TextStart: BlockFilter._start,
+    ReasoningStart: BlockFilter._start,
+    ToolCallStart: BlockFilter._start,
+    TextEnd: BlockFilter._end,
+    ReasoningEnd: BlockFilter._end,
+    ToolCallEnd: BlockFilter._end,
+    ToolResult: BlockFilter._whole,
+    Citation: BlockFilter._whole,
+    Media: BlockFilter._whole,
+    Extra: BlockFilter._extra,
+    StreamEnd: BlockFilter._finish,
+    StreamError: BlockFilter._finish,
+}
+
+
+def _segmenter(need: Need, piece: Piece) -> Any:
+    """What cuts the block into units; None where the block is held whole."""
+    if need.unit == "pattern" and need.patterns is not None:
+        return scanner_for(need.patterns, piece.kind, piece.call_kind)
+    return {"delta": Deltas, "sentence": Sentences}.get(need.unit, lambda: None)()

@@ -1,0 +1,127 @@
+"""Has the pieces of one choice judged by one policy: at once, or through a question; failures become verdicts too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ...errors import excerpt
+from ...stages.stage import Question
+from ..approvals import Decision
+from ..pieces import Piece
+from ..policy import JudgeContext
+from ..verdicts import FORWARD, SEVERITY, Ask, Defer, Forward, Refuse, Rewrite, Verdict
+from .members import Member
+from .questions import Approval, Judgement
+from .records import Recorder
+from .release import Unit
+
+MAX_PENDING: Final = 128
+"""Verdicts of one policy that may be awaited at once for one choice: as many calls as a model makes in one turn, and then some."""
+
+
+class Judging:
+    """``ask`` takes the questions that the engine must resolve."""
+
+    def __init__(self, member: Member, context: JudgeContext, recorder: Recorder, ask: Callable[[Question], None]) -> None:
+        self.member = member
+        self.context = context
+        self._recorder = recorder
+        self._ask = ask
+        self._pending: dict[Question, Unit] = {}
+
+    def now(self) -> float:
+        return self._recorder.clock()
+
+    def judge(self, unit: Unit) -> None:
+        """Sets the verdict of the unit, or asks for it."""
+        self.accept(unit, self.verdict(unit.piece))
+
+    def verdict(self, piece: Piece) -> Verdict | Defer:
+        """What the policy says at once. A policy that fails refuses, unless it was told otherwise."""
+        try:
+            verdict = self.member.policy.judge(piece, self.context)
+        except Exception as error:
+            return self._failed(piece, error)
+        if isinstance(verdict, Defer) or type(verdict) in SEVERITY:
+            return verdict
+        return self._failed(piece, TypeError(f"judge gave {excerpt(verdict)}, which is no verdict"))
+
+    def accept(self, unit: Unit, verdict: Verdict | Defer, *, recorded: bool = False) -> None:
+        """Takes a verdict, or turns it into a question."""
+        policy = self.member.policy
+        if isinstance(verdict, (Defer, Ask)):
+            if len(self._pending) >= MAX_PENDING:
+                verdict = self._failed(unit.piece, OverflowError(f"{MAX_PENDING} verdicts are awaited already"))
+            else:
+                question: Question
+                if isinstance(verdict, Ask):
+                    question = Approval(policy, unit.piece, self.context, verdict)
+                else:
+                    question = Judgement(policy, unit.piece, self.context)
+                self._pending[question] = unit
+                self._ask(question)
+                return
+        elif not recorded and not isinstance(verdict, Forward):
+            self.note(unit.piece, verdict)
+        unit.verdict = verdict
+
+    def settle(self, question: Question, reply: Any) -> Unit | None:
+        """The unit whose question was answered; None if nobody waits for it any more."""
+        unit = self._pending.pop(question, None)
+        if unit is None:
+            return None
+        verdict = self._verdict_of_reply(unit.piece, reply)
+        if isinstance(verdict, Ask):
+            self.accept(unit, verdict)
+            return unit
+        unit.verdict = verdict
+        if not isinstance(reply, BaseException):
+            self.note(unit.piece, verdict, self.now() - unit.since)
+        return unit
+
+    def note(self, piece: Piece, verdict: Verdict, held_seconds: float = 0.0, error: str = "") -> None:
+        if self.member.recorded:
+            self._recorder.record(
+                self.member.policy,
+                piece,
+                verdict,
+                held_seconds=held_seconds,
+                choice=self.context.choice,
+                dry_run=self.member.shadow,
+                error=error,
+            )
+
+    def _verdict_of_reply(self, piece: Piece, reply: Any) -> Verdict:
+        if isinstance(reply, BaseException):
+            return self._failed(piece, reply)
+        if isinstance(reply, Decision):
+            return decided(reply)
+        if type(reply) in SEVERITY:
+            verdict: Verdict = reply
+            return verdict
+        return self._failed(piece, TypeError(f"decide gave {excerpt(reply)}, which is no verdict"))
+
+    def _failed(self, piece: Piece, error: BaseException) -> Verdict:
+        policy = self.member.policy
+        verdict = failure_verdict(policy.on_error, policy.name, error)
+        self.note(piece, verdict, error=f"{type(error).__name__}: {error}")
+        return verdict
+
+
+def failure_verdict(on_error: str, name: str, error: BaseException) -> Forward | Refuse:
+    """The verdict in place of one that could not be had. The client is not told what went wrong, only that it was withheld."""
+    if on_error == "forward":
+        return FORWARD
+    cause = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
+    return Refuse(message=f"[withheld: the policy {name} {cause}]", reason=f"the policy {cause}")
+
+
+def decided(decision: Decision) -> Verdict:
+    """What a person decided, as a verdict."""
+    by = f"decided by {decision.by}" if decision.by else "decided by a person"
+    if not decision.approved:
+        return Refuse(message=decision.message or "[refused by a person]", reason=by)
+    if decision.text is not None:
+        return Rewrite(text=decision.text, reason=by)
+    return Forward(reason=by)

@@ -1,0 +1,70 @@
+"""The questions that policies put to the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from ...stages.stage import Question
+from ..approvals import ApprovalRequest, Approvals, Decision
+from ..pieces import Piece
+from ..policy import Engine, JudgeContext, Policy
+from ..verdicts import Ask, Verdict
+
+
+class Judgement(Question):
+    """Awaits the verdict of a policy on a piece."""
+
+    def __init__(self, policy: Policy, piece: Piece, context: JudgeContext) -> None:
+        self.policy = policy
+        self.piece = piece
+        self.context = context
+        self.seconds = policy.deadline_seconds
+
+    async def resolve(self, engine: Engine) -> Verdict:
+        return await self.policy.decide(self.piece, self.context, engine)
+
+
+class Approval(Question):
+    """Awaits the decision of a person, through the engine's registry of approvals."""
+
+    def __init__(self, policy: Policy, piece: Piece, context: JudgeContext, verdict: Ask) -> None:
+        self.policy = policy
+        self.piece = piece
+        self.context = context
+        self.verdict = verdict
+        self.seconds = policy.deadline_seconds
+
+    async def resolve(self, engine: Any) -> Decision:
+        """``engine.approvals`` is an ``Approvals``; without one nobody can be asked, which counts as a failure of the policy."""
+        approvals: Approvals = engine.approvals
+        exchange, piece = self.context.exchange, self.piece
+        return await approvals.ask(
+            ApprovalRequest(
+                request_id=exchange.request_id,
+                policy=self.policy.name,
+                message=self.verdict.message,
+                kind=piece.kind,
+                tool=piece.name,
+                call_id=piece.call_id,
+                text=piece.text,
+                model=exchange.model,
+                key=exchange.key,
+                seconds=self.policy.seconds,
+            )
+        )
+
+
+class Together(Question):
+    """Awaits several questions at once. The reply is a list: for each question its reply, or the exception that resolving it raised."""
+
+    def __init__(self, questions: Sequence[Judgement | Approval]) -> None:
+        self.questions = tuple(questions)
+        self.seconds = max((question.seconds or 0.0 for question in questions), default=None)
+
+    async def resolve(self, engine: Engine) -> list[Any]:
+        async def one(question: Judgement | Approval) -> Any:
+            return await asyncio.wait_for(question.resolve(engine), question.seconds)
+
+        return await asyncio.gather(*(one(question) for question in self.questions), return_exceptions=True)

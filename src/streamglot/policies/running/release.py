@@ -1,0 +1,357 @@
+"""The output side of one policy: events leave in order, and what stands behind a piece without a verdict waits.
+
+Everything that the policy's filter takes in is put here in the order of the stream: events as they are, free text, and units that a
+policy judges. While nothing waits, each is released at once. A unit whose verdict is awaited holds what comes behind it, so several
+units can be judged at the same time and still leave in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from msgspec import structs
+
+from ...errors import LimitExceeded, PolicyRefused
+from ...events import (
+    BareEvent,
+    Citation,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+)
+from ..patterns import Found
+from ..pieces import Kind, Piece
+from ..verdicts import End as EndVerdict
+from ..verdicts import Refuse, Replace, Retry, Rewrite, Verdict
+from .blocks import (
+    End,
+    Start,
+    Whole,
+    block_after,
+    delta_of,
+    end_of,
+    text_block,
+    texts_of,
+    whole_after,
+    without_echo,
+    without_offsets,
+)
+
+MAX_HELD_CHARS: Final = 8 * 2**20
+"""Characters that wait behind an awaited verdict, for one policy and choice: more than a model writes while a person decides."""
+ENDED: Final = "a policy ended the answer"
+_OPENED_BY: Final[dict[type, Kind]] = {TextStart: "text", ReasoningStart: "reasoning", ToolCallStart: "tool_call"}
+_CLOSED_BY: Final = frozenset((TextEnd, ReasoningEnd, ToolCallEnd))
+
+
+class Block:
+    """A block that a policy looks at. ``opened``: its start was released. ``refused``: the rest of it is withheld."""
+
+    __slots__ = ("after", "changed", "events", "held_chars", "kind", "opened", "piece", "refused", "segmenter", "start")
+
+    def __init__(self, kind: Kind, start: Start, segmenter: Any, piece: Piece) -> None:
+        self.kind = kind
+        self.start = start
+        self.segmenter = segmenter  # a Scanner, JsonScanner, Sentences or Deltas; None where the block is held whole
+        self.piece = piece
+        self.events: list[BareEvent] = [start]
+        self.after: list[Unit] = []  # what was judged inside a block that is held whole
+        self.held_chars = 0
+        self.opened = False
+        self.changed = False
+        self.refused = False
+
+
+class Unit:
+    """Something to be judged: a piece of a streaming block (``found``), a whole block (``events``), or what comes whole (``event``)."""
+
+    __slots__ = ("block", "event", "events", "found", "piece", "since", "verdict")
+
+    def __init__(
+        self,
+        piece: Piece,
+        since: float,
+        *,
+        block: Block | None = None,
+        found: Found | None = None,
+        events: list[BareEvent] | None = None,
+        event: Whole | None = None,
+    ) -> None:
+        self.piece = piece
+        self.since = since
+        self.block = block
+        self.found = found
+        self.events = events
+        self.event = event
+        self.verdict: Verdict | None = None
+
+
+class Release:
+    """``may_retry`` is asked before the upstream is asked again. ``keeps``: what was said is kept, as a retry must repeat it."""
+
+    def __init__(self, may_retry: Callable[[], bool], *, keeps: bool) -> None:
+        self._may_retry = may_retry
+        self._said: list[str] | None = [] if keeps else None
+        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...], int]] = deque()
+        self._held_chars = 0
+        self._open_kind: Kind | None = None  # of the block that is open in the output
+        self._any = False  # content was released
+        self._calls = self._refused_calls = 0
+        self._refused_ids: set[str] = set()
+        self._text_refused = False
+        self.out: list[BareEvent] = []
+        self.done = False
+        self.retry: Retry | None = None
+
+    # --- what the filter puts
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._queue)
+
+    @property
+    def said(self) -> str:
+        """The text that was released."""
+        return "".join(self._said or ())
+
+    def events(self, events: Sequence[BareEvent], block: Block | None = None) -> None:
+        """Events as they are; inside a block that was refused, only those that are not its content."""
+        if self._queue or self.done:
+            self._put(self._render_events, (events, block), _chars(events))
+        else:
+            self._render_events(events, block)
+
+    def free(self, block: Block, deltas: list[BareEvent]) -> None:
+        """Deltas of the open block that leave as they are. Nothing waits."""
+        if not deltas:
+            return
+        if not block.opened:
+            self._open(block)
+        if self._said is not None and block.kind == "text":
+            self._said += texts_of(deltas)
+        self.out += deltas
+
+    def text(self, block: Block, text: str) -> None:
+        self._put(self._render_text, (block, text), len(text))
+
+    def unit(self, unit: Unit) -> None:
+        self._put(self._render_unit, (unit,), len(unit.piece.text))
+
+    def close(self, block: Block, end: End) -> None:
+        self._put(self._render_close, (block, end), 0)
+
+    def finish(self, event: StreamEnd | StreamError) -> None:
+        self._put(self._render_finish, (event,), 0)
+
+    def drain(self) -> None:
+        """Releases what no longer waits, after a verdict came in."""
+        queue = self._queue
+        while queue and not self.done:
+            render, arguments, chars = queue[0]
+            if render == self._render_unit and arguments[0].verdict is None:
+                return
+            queue.popleft()
+            self._held_chars -= chars
+            render(*arguments)
+
+    def hold(self, chars: int) -> None:
+        """Counts characters that the filter itself holds; more than the limit end the stream."""
+        if self._held_chars + chars > MAX_HELD_CHARS and not self.done:
+            error = LimitExceeded(
+                f"more than {MAX_HELD_CHARS} characters wait for the verdict of a policy; judge smaller pieces, or faster",
+                code="limit_policy_held_chars",
+            )
+            self.end(structs.replace(error.as_event(), origin="policy"))
+
+    def taken(self) -> list[BareEvent]:
+        """What was released since the last call."""
+        out, self.out = self.out, []
+        return out
+
+    # --- rendering
+
+    def _put(self, render: Callable[..., None], arguments: tuple[Any, ...], chars: int) -> None:
+        if self.done:
+            return
+        if not self._queue and (render != self._render_unit or arguments[0].verdict is not None):
+            render(*arguments)
+            return
+        self._queue.append((render, arguments, chars))
+        self._held_chars += chars
+        self.hold(0)
+
+    def _render_events(self, events: Sequence[BareEvent], block: Block | None) -> None:
+        """The events are all of one type."""
+        kind = type(events[0])
+        if kind is TextDelta:
+            if self._said is not None:
+                self._said += [event.text for event in events if isinstance(event, TextDelta)]
+        elif kind in _OPENED_BY or kind in _CLOSED_BY or kind is StepEnd:
+            for event in events:
+                self._follow(event)
+        if block is None or kind is not Citation:
+            self.out += events
+        elif not block.refused:
+            self._open(block)
+            self.out += [without_offsets(event) for event in events if isinstance(event, Citation)] if block.changed else events
+
+    def _follow(self, event: BareEvent) -> None:
+        """Keeps account of a start or an end that is released."""
+        kind = type(event)
+        if kind is StepEnd:
+            self._calls = self._refused_calls = 0
+            return
+        self._open_kind = _OPENED_BY.get(kind)
+        self._any = True
+        if isinstance(event, ToolCallStart):
+            self._calls += event.kind != "server"
+
+    def _open(self, block: Block) -> None:
+        if not block.opened:
+            block.opened = True
+            self._follow(block.start)
+            self.out.append(block.start)
+
+    def _render_text(self, block: Block, text: str) -> None:
+        if block.refused or not text:
+            return
+        self._open(block)
+        if self._said is not None and block.kind == "text":
+            self._said.append(text)
+        self.out.append(delta_of(block.kind, text))
+
+    def _render_close(self, block: Block, end: End) -> None:
+        if block.opened:
+            self._open_kind = None
+            self.out.append(without_echo(end) if block.changed else end)
+        elif not block.refused and not block.changed:  # an empty block passes as it came
+            self._open(block)
+            self._follow(end)
+            self.out.append(end)
+
+    def _render_unit(self, unit: Unit) -> None:
+        verdict = unit.verdict
+        assert verdict is not None
+        if unit.block is not None and unit.block.refused:
+            return
+        if isinstance(verdict, Retry):
+            if self._may_retry() and not self._calls and (self._said is not None or not self._any):
+                self.stop()
+                self.retry = verdict
+                return
+            verdict = Refuse(message=verdict.message, reason=verdict.reason)
+        if isinstance(verdict, EndVerdict):
+            self._render_end(unit, verdict)
+        elif unit.found is not None and unit.block is not None:
+            self._render_found(unit.block, unit.found, verdict)
+        elif unit.events is not None and unit.block is not None:
+            self._render_block(unit.block, unit.piece, unit.events, verdict)
+        elif unit.event is not None:
+            self._render_whole(unit.event, verdict, unit.block)
+
+    def _render_found(self, block: Block, found: Found, verdict: Verdict) -> None:
+        match verdict:
+            case Rewrite(text=str() as text) | Replace(text=text):
+                block.changed = True
+                self._render_text(block, found.written(text))
+            case Refuse():
+                if block.kind == "tool_call" and block.opened:  # a call that was begun cannot be taken back
+                    self.end(PolicyRefused(verdict.message or ENDED).as_event())
+                    return
+                block.changed = True
+                if block.kind == "tool_call":
+                    self._refuse_call(block.piece)
+                    self.out += text_block(verdict.message)
+                else:
+                    self._text_refused = self._text_refused or block.kind == "text"
+                    self._render_text(block, verdict.message)
+                block.refused = True
+            case _:
+                self._render_text(block, found.raw)
+
+    def _render_block(self, block: Block, piece: Piece, events: list[BareEvent], verdict: Verdict) -> None:
+        self._any = True
+        if isinstance(verdict, (Refuse, Replace)):
+            block.refused = True
+            if piece.kind == "tool_call":
+                self._refuse_call(piece)
+            elif isinstance(verdict, Refuse) and piece.kind == "text":
+                self._text_refused = True
+        elif piece.kind == "tool_call":
+            self._calls += piece.call_kind != "server"
+        after = block_after(events, verdict)
+        if self._said is not None:
+            self._said += [event.text for event in after if isinstance(event, TextDelta)]
+        self.out += after
+
+    def _refuse_call(self, piece: Piece) -> None:
+        self._refused_ids.add(piece.call_id)
+        self._refused_calls += piece.call_kind != "server"
+
+    def _render_whole(self, event: Whole, verdict: Verdict, block: Block | None) -> None:
+        if isinstance(event, ToolResult) and event.call_id in self._refused_ids:
+            return  # the result of a call that the client was not told of
+        after = whole_after(event, verdict)
+        if after:
+            self._render_events(after, block if block is not None and block.segmenter is not None else None)
+
+    def _render_finish(self, event: StreamEnd | StreamError) -> None:
+        self.done = True
+        self.out.append(self._corrected(event) if isinstance(event, StreamEnd) else event)
+
+    def _corrected(self, event: StreamEnd) -> StreamEnd:
+        """The stop reason that is true of what was released."""
+        if event.reason == "tool_calls" and self._refused_calls and not self._calls:
+            return StreamEnd("content_filter" if self._text_refused else "end")
+        if self._text_refused and event.reason != "tool_calls":
+            return StreamEnd("content_filter")
+        return event
+
+    # --- early ends
+
+    def _render_end(self, unit: Unit, verdict: EndVerdict) -> None:
+        if verdict.text:
+            block = unit.block
+            if block is not None and unit.found is not None:
+                block.changed = True
+                self._render_text(block, unit.found.written(verdict.text))
+            elif unit.piece.kind == "text" and unit.events is not None:
+                self.out += text_block(verdict.text)
+        if verdict.stop is not None:
+            self.end(StreamEnd(verdict.stop))
+        else:
+            self.end(PolicyRefused(verdict.message or ENDED).as_event())
+
+    def end(self, event: StreamEnd | StreamError) -> None:
+        """Ends the stream here, with what is open closed."""
+        self.stop()
+        self.out.append(event)
+
+    def stop(self) -> None:
+        """Closes what is open in the output. Nothing is released any more."""
+        if self._open_kind is not None:
+            self.out.append(end_of(self._open_kind))
+            self._open_kind = None
+        self.done = True
+        self._queue.clear()
+        self._held_chars = 0
+
+
+def _chars(events: Sequence[BareEvent]) -> int:
+    return sum(
+        len(event.args if isinstance(event, ToolCallDelta) else event.text)
+        for event in events
+        if isinstance(event, (TextDelta, ReasoningDelta, ToolCallDelta))
+    )

@@ -1,0 +1,172 @@
+"""Policies on a request: its messages, the tool results coming in, and its tool definitions, before an upstream is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, TypeAlias
+
+from msgspec import structs
+
+from ...errors import PolicyRefused
+from ...messages import (
+    Message,
+    Part,
+    ReasoningPart,
+    Request,
+    TextPart,
+    ToolCallPart,
+    ToolChoice,
+    ToolResultPart,
+    ToolSpec,
+)
+from ...stages.stage import ExchangeContext, Question
+from ..needs import Needs
+from ..pieces import Piece
+from ..verdicts import End, Refuse, Replace, Retry, Rewrite, Verdict
+from .judging import Judging
+from .matches import judge_matches
+from .members import Member
+from .questions import Approval, Judgement, Together
+from .records import Recorder
+from .release import Unit
+
+Place: TypeAlias = tuple[int, int, int]
+"""Message, part, and text inside a tool result (-1: the part itself). A tool definition is (-1, its number, -1)."""
+
+
+def checked(
+    request: Request, members: tuple[Member, ...], context: ExchangeContext, recorder: Recorder
+) -> Generator[Question, Any, Request]:
+    """The request after all policies. Raises PolicyRefused for a request that one of them refuses."""
+    for member in members:
+        asked: list[Question] = []
+        judge_context = member.context(context, request)
+        judging = Judging(member, judge_context, recorder, asked.append)
+        changed = member.policy.request(request, judge_context)
+        if not member.shadow:
+            request = judge_context.request = changed
+        units = [(place, Unit(piece, judging.now())) for place, piece in pieces_of(request, member.needs) if member.sees(piece)]
+        for _, unit in units:
+            if member.needs.request_patterns is None:
+                judging.judge(unit)
+            else:
+                verdict = judge_matches(judging.verdict, member.needs.request_patterns, unit.piece, judging.note)
+                judging.accept(unit, verdict, recorded=True)
+        while asked:
+            together = Together([question for question in asked if isinstance(question, (Judgement, Approval))])
+            asked.clear()
+            replies = yield together
+            for number, question in enumerate(together.questions):
+                judging.settle(question, replies if isinstance(replies, BaseException) else replies[number])
+        if not member.shadow:
+            request = _applied(request, units, member)
+    return request
+
+
+def pieces_of(request: Request, needs: Needs) -> Iterator[tuple[Place, Piece]]:
+    """The pieces of a request that a policy asked to see, each with its place."""
+    kinds = needs.request
+    if not kinds:
+        return
+    if "tool_definition" in kinds:
+        for number, tool in enumerate(request.tools):
+            piece = Piece("tool_definition", tool.description, direction="request", name=tool.name, call_kind=tool.kind)
+            yield (-1, number, -1), structs.replace(piece, data=tool.parameters)
+    last = max((number for number, message in enumerate(request.messages) if message.role == "assistant"), default=-1)
+    names: dict[str, str] = {}
+    for number, message in enumerate(request.messages):
+        for place, part in enumerate(message.parts):
+            if isinstance(part, ToolCallPart):
+                names[part.call_id] = part.name
+            if not needs.history and number <= last:
+                continue
+            for inner, piece in _pieces_of_part(part, names):
+                if piece.kind in kinds:
+                    yield (number, place, inner), structs.replace(piece, direction="request", role=message.role)
+
+
+def _pieces_of_part(part: Part, names: dict[str, str]) -> Iterator[tuple[int, Piece]]:
+    match part:
+        case TextPart():
+            yield -1, Piece("text", part.text)
+        case ReasoningPart():
+            yield -1, Piece("reasoning", part.text)
+        case ToolCallPart():
+            yield -1, Piece("tool_call", part.arguments, name=part.name, call_id=part.call_id, call_kind=part.kind)
+        case ToolResultPart():
+            name = part.name or names.get(part.call_id, "")
+            for inner, content in enumerate(part.content):
+                if isinstance(content, TextPart):
+                    yield inner, Piece("tool_result", content.text, name=name, call_id=part.call_id, is_error=part.is_error)
+        case _:
+            return
+
+
+def _applied(request: Request, units: list[tuple[Place, Unit]], member: Member) -> Request:
+    edits: dict[Place, Verdict] = {}
+    for place, unit in units:
+        verdict = unit.verdict
+        if isinstance(verdict, (Refuse, End, Retry)):
+            message = verdict.message or f"the policy {member.policy.name} refuses this request"
+            raise PolicyRefused(message, detail={"policy": member.policy.name, "kind": unit.piece.kind})
+        if isinstance(verdict, (Rewrite, Replace)):
+            edits[place] = verdict
+    return edited(request, edits) if edits else request
+
+
+def edited(request: Request, edits: dict[Place, Verdict]) -> Request:
+    """The request with these pieces rewritten or replaced. Signatures of changed parts are dropped with them."""
+    messages: list[Message] = []
+    for number, message in enumerate(request.messages):
+        parts = [_edited_part(part, number, place, edits) for place, part in enumerate(message.parts)]
+        if all(new is old for new, old in zip(parts, message.parts, strict=True)):
+            messages.append(message)
+        elif any(parts):
+            messages.append(structs.replace(message, parts=[part for part in parts if part is not None], echo=None))
+    tools = [_edited_tool(tool, edits.get((-1, number, -1))) for number, tool in enumerate(request.tools)]
+    left = [tool for tool in tools if tool is not None]
+    return structs.replace(request, messages=messages, tools=left, tool_choice=_choice_of(request.tool_choice, left))
+
+
+def _edited_part(part: Part, number: int, place: int, edits: dict[Place, Verdict]) -> Part | None:
+    if isinstance(part, ToolResultPart):
+        content = list(part.content)
+        for inner, old in enumerate(content):
+            text = _new_text(edits.get((number, place, inner)))
+            if text is not None and isinstance(old, TextPart):
+                content[inner] = TextPart(text, cache=old.cache)
+        same = all(new is old for new, old in zip(content, part.content, strict=True))
+        return part if same else structs.replace(part, content=content, native=None)
+    verdict = edits.get((number, place, -1))
+    text = _new_text(verdict)
+    if isinstance(part, ToolCallPart) and isinstance(verdict, Rewrite):
+        arguments = part.arguments if verdict.text is None else verdict.text
+        return structs.replace(part, arguments=arguments, name=verdict.name or part.name, echo=None, native=None)
+    if verdict is None or text is None:
+        return part
+    if isinstance(part, TextPart):
+        return structs.replace(part, text=text, citations=[], echo=None) if text else None
+    if isinstance(part, ReasoningPart):
+        return structs.replace(part, text=text, echo=None) if text else None
+    return TextPart(text) if text else None
+
+
+def _edited_tool(tool: ToolSpec, verdict: Verdict | None) -> ToolSpec | None:
+    if isinstance(verdict, Replace):
+        return None
+    if isinstance(verdict, Rewrite) and verdict.text is not None:
+        return structs.replace(tool, description=verdict.text)
+    return tool
+
+
+def _choice_of(choice: ToolChoice | None, tools: list[ToolSpec]) -> ToolChoice | None:
+    """The choice of tools without those that were removed."""
+    if choice is None or not tools:
+        return None
+    names = {tool.name for tool in tools}
+    left = [name for name in choice.tools if name in names]
+    return choice if left == choice.tools else ToolChoice(choice.mode if left else "auto", left)
+
+
+def _new_text(verdict: Verdict | None) -> str | None:
+    return verdict.text if isinstance(verdict, (Rewrite, Replace)) else None

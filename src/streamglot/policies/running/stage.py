@@ -1,0 +1,227 @@
+"""The stage of the engine that runs policies: on the request before an upstream is chosen, and on the events of the answer.
+
+Each choice of an answer has a chain of its own. Choice 0 ends last, because its end is the end of the stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+from msgspec import structs
+
+from ...events import BareEvent, Choice, Event, KeepAlive, StreamEnd, StreamError, StreamStart
+from ...messages import Message, Request, TextPart
+from ...stages.stage import ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
+from ..policy import Policy
+from .chain import Chain
+from .members import Member, prepare
+from .records import Recorder
+from .requests import checked
+
+_ENDS = (StreamEnd, StreamError)
+
+
+def policy_stage(policies: Iterable[Policy], *, clock: Callable[[], float] = time.monotonic) -> StageFactory:
+    """Builds the stage of these policies for each exchange; none where no policy applies. The policies are prepared once, here."""
+    members = prepare(policies)
+
+    def build(context: ExchangeContext) -> Stage | None:
+        on_answer = tuple(each for each in members if each.sees_answers and each.applies(context, "answer"))
+        on_request = tuple(each for each in members if each.sees_requests and each.applies(context, "request"))
+        return PolicyStage(on_request, on_answer, context, clock) if on_answer or on_request else None
+
+    return build
+
+
+class PolicyStage(Stage):
+    """One model turn of one exchange. A retry is a second turn of the same instance."""
+
+    def __init__(
+        self,
+        on_request: tuple[Member, ...],
+        on_answer: tuple[Member, ...],
+        context: ExchangeContext,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._on_request = on_request
+        self._on_answer = on_answer
+        self._context = context
+        self._recorder = Recorder(context, clock)
+        self._request: Request | None = None
+        self._chains: dict[int, Chain] = {}
+        self._asked: dict[Question, tuple[Chain, int]] = {}
+        self._questions: list[Question] = []
+        self._start: StreamStart | None = None
+        self._end: StreamEnd | StreamError | None = None  # of the stream, while other choices are not done
+        self._ended: set[int] = set()
+        self._retried = False
+        self._done = not on_answer
+
+    # --- the stage
+
+    def request(self, request: Request) -> Request | Generator[Question, Any, Request]:
+        steps = checked(request, self._on_request, self._context, self._recorder)
+        try:
+            question = next(steps)
+        except StopIteration as finished:
+            self._request = finished.value
+            return self._request
+        return self._resumed(steps, question)
+
+    def check_request(self, request: Request, resolve: Callable[[Question], Any]) -> Request:
+        """The request after the policies, with ``resolve`` in place of the engine."""
+        steps = self.request(request)
+        if isinstance(steps, Request):
+            return steps
+        try:
+            question = next(steps)
+            while True:
+                try:
+                    reply = resolve(question)
+                except Exception as error:
+                    reply = error
+                question = steps.send(reply)
+        except StopIteration as finished:
+            changed: Request = finished.value
+            return changed
+
+    def feed(self, events: list[Event]) -> list[Output]:
+        if not self._on_answer:
+            return list(events)
+        chain = self._chains.get(0) or self._chain(0)
+        kinds = set(map(type, events))
+        if StreamStart in kinds:
+            events = self._started(events)
+            if not events:
+                return []
+        if len(self._chains) == 1 and Choice not in kinds:
+            if chain.done:
+                return []
+            released = chain.feed(events)  # type: ignore[arg-type]  # there is no Choice among them
+            if chain.retry is not None and not self._retried:
+                return self._retry(chain, released)
+            if self._questions:
+                return self._with_questions(released)
+            return released  # type: ignore[return-value]  # events are outputs
+        return self._feed_choices(events)
+
+    def answer(self, question: Question, reply: Any) -> list[Output]:
+        if isinstance(question, NextRequest):
+            return self._not_retried()
+        chain, place = self._asked.pop(question, (None, 0))
+        if chain is None:
+            return []
+        released = chain.answer(place, question, reply)
+        if chain.retry is not None and not self._retried:
+            return self._retry(chain, released)
+        if len(self._chains) == 1:
+            return self._with_questions(released)
+        return self._with_questions(self._wrapped(self._index(chain), released))
+
+    @property
+    def held(self) -> dict[int, list[str]]:
+        """The text that policies hold, by choice."""
+        return {index: chain.held for index, chain in self._chains.items()}
+
+    # --- several choices
+
+    def _feed_choices(self, events: list[Event]) -> list[Output]:
+        out: list[Event] = []
+        for event in events:
+            if isinstance(event, Choice):
+                chain = self._chains.get(event.index) or self._chain(event.index)
+                out += self._wrapped(event.index, chain.feed([event.event]))
+            elif isinstance(event, StreamError):
+                for index in sorted(self._chains, reverse=True):
+                    out += self._wrapped(index, self._chains[index].feed([event]))
+            else:
+                out += self._wrapped(0, self._chains[0].feed([event]))
+        return self._with_questions(out)
+
+    def _wrapped(self, index: int, released: list[BareEvent]) -> list[Event]:
+        """The events of one choice as the stream has them; the end of the stream waits for all choices."""
+        if self._done:
+            return []
+        out: list[Event] = []
+        for event in released:
+            if isinstance(event, StreamError) and event.origin == "policy":
+                self._done = True
+                return [*out, *self._closed(index), event]
+            if isinstance(event, _ENDS):
+                self._ended.add(index)
+                if index == 0:
+                    self._end = event
+                elif isinstance(event, StreamEnd):
+                    out.append(Choice(index, event))
+            elif index == 0:
+                out.append(event)
+            elif not isinstance(event, (StreamStart, KeepAlive)):
+                out.append(Choice(index, event))
+        if self._end is not None and self._ended >= self._chains.keys():
+            self._done = True
+            out.append(self._end)
+        return out
+
+    def _closed(self, index: int) -> list[Event]:
+        """The end of the block that is open in choice 0, where another choice ends the stream."""
+        return [] if index == 0 else list(self._chains[0].cut())
+
+    def _index(self, chain: Chain) -> int:
+        return next(index for index, each in self._chains.items() if each is chain)
+
+    # --- turns
+
+    def _chain(self, index: int) -> Chain:
+        chain = self._chains[index] = Chain(
+            self._on_answer, self._context, self._request, index, self._recorder, self._ask, self._may_retry
+        )
+        if self._start is not None and index:
+            chain.feed([self._start])
+        return chain
+
+    def _ask(self, question: Question, chain: Chain, place: int) -> None:
+        self._asked[question] = chain, place
+        self._questions.append(question)
+
+    def _with_questions(self, released: Iterable[Event]) -> list[Output]:
+        asked, self._questions = self._questions, []
+        return [*released, *asked]
+
+    def _started(self, events: list[Event]) -> list[Event]:
+        """A second start belongs to a second turn: the client has seen the first."""
+        if self._start is None:
+            self._start = next(event for event in events if isinstance(event, StreamStart))
+            return events
+        self._chains[0].restart()
+        return [event for event in events if not isinstance(event, StreamStart)]
+
+    def _may_retry(self) -> bool:
+        return self._request is not None and not self._retried and len(self._chains) == 1
+
+    def _retry(self, chain: Chain, released: list[BareEvent]) -> list[Output]:
+        self._retried = True
+        retry, request = chain.retry, self._request
+        assert retry is not None
+        assert request is not None
+        said = [Message("assistant", [TextPart(chain.said)])] if chain.said else []
+        messages = [*request.messages, *said, Message("user", [TextPart(retry.instruction)])]
+        self._asked.clear()
+        self._questions.clear()
+        return [*released, NextRequest(structs.replace(request, messages=messages))]
+
+    def _not_retried(self) -> list[Output]:
+        """The upstream could not be asked again."""
+        chain = self._chains[0]
+        return list(chain.give_up(chain.retry.message if chain.retry is not None else ""))
+
+    def _resumed(self, steps: Generator[Question, Any, Request], question: Question) -> Generator[Question, Any, Request]:
+        while True:
+            reply = yield question
+            try:
+                question = steps.send(reply)
+            except StopIteration as finished:
+                changed: Request = finished.value
+                self._request = changed
+                return changed

@@ -1,0 +1,63 @@
+"""Random streams through every policy, cut in random ways: ``cd tests; python -m fuzz_policies SPLITS [SEED]``. Stops at the first difference.
+
+One split is one stream that is run as a whole and again in random pieces and reads. ``make fuzz`` runs a million of them.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+from policies.every_policy import REQUEST, every_policy, random_stream, random_words
+from policies.policy_streams import at_random, in_reads, normal, run_reads, split
+from streamglot.policies.patterns import JsonScanner, PatternSet, Segment
+from streamglot.policies.patterns.scanner import joined
+
+SPLITS_OF_A_STREAM = 4
+"""A stream is cut this many times, as making it and running it whole costs as much as a cut."""
+
+
+def run(splits: int, seed: int) -> int:
+    """Tries this many splits; the number that was tried."""
+    source = random.Random(seed)
+    policies = every_policy()
+    patterns = policies["redact"].needs().request_patterns
+    assert patterns is not None
+    names = list(policies)
+    tried = 0
+    while tried < splits:
+        if source.random() < 0.9:  # scanners alone are many times faster
+            tried += try_scanner(patterns, source)
+            continue
+        name = source.choice(names)
+        state = source.getstate()
+        events = random_stream(source)
+        whole = normal(run_reads([events], policies[name], request=REQUEST))
+        for _ in range(SPLITS_OF_A_STREAM):
+            cut = list(in_reads(split(events, at_random(source)), source))
+            again = normal(run_reads(cut, policies[name], request=REQUEST))
+            assert again == whole, f"{name}: another result when cut; events {events}, reads {cut}, state {state[1][-1]}"
+            tried += 1
+    return tried
+
+
+def try_scanner(patterns: PatternSet, source: random.Random) -> int:
+    """One text through the scanners for text and for JSON, whole and cut."""
+    text = random_words(source, 20)
+    cut = at_random(source)
+    for make in (patterns.scanner, lambda: JsonScanner(patterns)):
+        results: list[list[Segment]] = []
+        for pieces in ([text], *(cut(text) for _ in range(SPLITS_OF_A_STREAM))):
+            scanner = make()
+            results.append(joined([segment for piece in pieces for segment in scanner.feed(piece)] + scanner.close()))
+        for other in results[1:]:
+            assert other == results[0], f"another result when cut: {text!r}"
+    return 2 * SPLITS_OF_A_STREAM
+
+
+if __name__ == "__main__":
+    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    chosen = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(2**32)
+    began = time.monotonic()
+    print(f"{run(wanted, chosen)} splits in {time.monotonic() - began:.0f} s, seed {chosen}: no difference")
