@@ -103,12 +103,15 @@ class EngineConfig(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Config(Struct, forbid_unknown_fields=True, kw_only=True):
+    """``policies`` are tables with ``use = "NAME"`` and that policy's own options; docs/policies.md describes them."""
+
     server: Server = field(default_factory=Server)
     store: Kept = field(default_factory=Kept)
     valkey: Valkey = field(default_factory=Valkey)
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     routes: list[Route] = field(default_factory=list)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    policies: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Loaded(Struct):

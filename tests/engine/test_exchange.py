@@ -67,6 +67,9 @@ class Pool:
     def clock(self) -> float:
         return self.now
 
+    def services(self, context: Any) -> Any:
+        return None
+
     def log(self, line: Mapping[str, Any]) -> None:
         self.lines.append(line)
 

@@ -20,11 +20,12 @@ from .stream import Stream
 
 if TYPE_CHECKING:
     from ..engine.recorder import TurnRecorder
+    from ..policies import Policy
 
 
 class Client:
     """Knows the upstreams of the configuration, those that are discovered (keys in the environment, servers on this machine),
-    the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` is True."""
+    the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` is True. ``policies`` judge every request and answer."""
 
     def __init__(
         self,
@@ -33,8 +34,9 @@ class Client:
         config: Loaded | None = None,
         environment: Mapping[str, str] | None = None,
         discover: bool | None = None,
+        policies: Iterable[Policy] = (),
     ) -> None:
-        self.pool = UpstreamPool(config, upstreams=upstreams, environment=environment, discover=discover)
+        self.pool = UpstreamPool(config, upstreams=upstreams, environment=environment, discover=discover, policies=policies)
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._worker: LoopThread | None = None
         self._opened = False

@@ -18,11 +18,13 @@ from ..errors import StreamglotError
 from ..events import Event, StreamEnd
 from ..messages import Request, Response
 from ..stages import Collect, replay
+from ..stages.stage import ExchangeContext
 from ..upstream import Upstream
 from .conversation import ConversationState
 from .exchange import Passthrough
 from .pool import UpstreamPool
 from .record import ExchangeRecord
+from .services import Services
 from .upstream_stream import EventSource
 
 
@@ -85,6 +87,9 @@ class CachingPool:
         self._cache = cache
         self._caller = caller
         self.clock = pool.clock
+
+    def services(self, context: ExchangeContext) -> Services:
+        return self._pool.services(context)
 
     def log(self, line: Mapping[str, Any]) -> None:
         self._pool.log(line)

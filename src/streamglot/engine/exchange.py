@@ -45,6 +45,7 @@ class Upstreams(Protocol):
     """What an exchange needs of the upstream pool."""
 
     def clock(self) -> float: ...
+    def services(self, context: ExchangeContext) -> Any: ...  # Any: each question knows what it needs of the services
     def log(self, line: Mapping[str, Any]) -> None: ...
     async def ask(
         self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
@@ -289,7 +290,7 @@ class Exchange:
         """Finds the reply to a question of a stage."""
         resolve: Callable[[Any], Any] | None = getattr(question, "resolve", None)
         assert resolve is not None, f"{type(question).__name__} has no resolve(engine)"
-        return await resolve(self._pool)
+        return await resolve(self._pool.services(self.context))
 
     # --- the end
 

@@ -11,12 +11,12 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..config import Loaded, load
 from ..errors import ConfigError, StreamglotError, UpstreamError
 from ..messages import Request
-from ..stages.stage import StageFactory
+from ..stages.stage import ExchangeContext, StageFactory
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
 from ..upstream.client import Client as ConnectionPool
@@ -29,9 +29,13 @@ from .exchange import Exchange, Passthrough
 from .limiter import ConcurrencyLimit
 from .observer import Observer
 from .record import ExchangeRecord
+from .services import Services
 from .stage_list import build_observers, build_stages
 from .upstream_request import UpstreamRequest
 from .upstream_stream import EventSource
+
+if TYPE_CHECKING:
+    from ..policies import Approvals, Policy
 
 REPLAY: Final = "replay"
 """The upstream that is always there and repeats what it is told."""
@@ -46,6 +50,7 @@ def _no_log(_line: Mapping[str, Any]) -> None:
 class UpstreamPool:
     """Knows the upstreams of the configuration, those that are discovered (keys in the environment, servers on this machine),
     the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` says so.
+    ``policies`` judge every exchange, before those of the configuration.
 
     ``serving``: the owner is a server. It is given a local model that runs already, calls ``tick`` itself, and answers requests
     that name no model from the ``replay`` upstream where there is no other.
@@ -59,12 +64,14 @@ class UpstreamPool:
         *,
         upstreams: Iterable[Upstream] = (),
         environment: Mapping[str, str] | None = None,
+        policies: Iterable[Policy] = (),
         discover: bool | None = None,
         serving: bool = False,
         log: Callable[[Mapping[str, Any]], None] = _no_log,
     ) -> None:
         self._environment = os.environ if environment is None else environment
         self._given = list(upstreams)
+        self._policies = tuple(policies)
         self.loaded = loaded or load(environment=self._environment)
         self.log = log
         self.connections = ConnectionPool()
@@ -78,6 +85,7 @@ class UpstreamPool:
         self._serving = serving
         self._local: LocalServer | None = None
         self._deadlines = Deadlines(self.clock)
+        self._approvals: Approvals | None = None
         self._random = random.Random()
         self._breakers: dict[str, Breaker] = {}
         self._limits: dict[str, ConcurrencyLimit] = {}
@@ -119,7 +127,7 @@ class UpstreamPool:
         if REPLAY not in known:
             upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
         routes = Routes(upstreams, config.routes, config.server.default_model or self._default_model(upstreams))
-        stages, observers = build_stages(config), build_observers(config)
+        stages, observers = build_stages(config, self._policies), build_observers(config)
         self.loaded, self.routes, self.stages, self.observers = loaded, routes, stages, observers
         for upstream in upstreams:
             self.limit(upstream).resize(upstream.concurrent, config.server.wait)
@@ -249,6 +257,19 @@ class UpstreamPool:
         """The state of every upstream's circuit breaker."""
         now = self.clock()
         return {name: self.breaker(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
+
+    def services(self, context: ExchangeContext) -> Services:
+        """What the questions of this exchange's stages may use."""
+        return Services(self, context)
+
+    @property
+    def approvals(self) -> Approvals:
+        """The registry of questions to people, for all exchanges of this pool."""
+        if self._approvals is None:
+            from ..policies import Approvals
+
+            self._approvals = Approvals(self.new_id, lambda asked: self.log({"event": "approval_asked", "id": asked.id}))
+        return self._approvals
 
     def secrets(self) -> list[str]:
         """The secrets of all upstreams, to be kept out of logs."""

@@ -19,6 +19,8 @@ from ..store.turn import Finished
 from ..upstream import Upstream
 from ..upstream.prices import price
 from .observer import ExchangeResult, Observer
+from .record import ExchangeRecord
+from .services import MODEL_CALLS
 
 
 class StoredTurn(Protocol):
@@ -27,6 +29,12 @@ class StoredTurn(Protocol):
     def frame(self, direction: str, at: float, data: bytes) -> None: ...
     def learn(self, provider: str, extra: Extra) -> None: ...
     def finish(self, finished: Finished) -> None: ...
+
+
+def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[dict[str, Any]]) -> float | None:
+    """The price of the answer and of the model calls of its stages; None where the answer's own price is not known."""
+    own = 0.0 if record.cached else price(usage, model, record.upstream)
+    return None if own is None else own + sum(call["cost"] or 0.0 for call in calls)
 
 
 class TurnRecorder(Observer):
@@ -99,6 +107,9 @@ class TurnRecorder(Observer):
             more["dropped"] = record.dropped
         if record.cached:
             more["cached"] = True
+        calls = result.context.annotations.get(MODEL_CALLS, [])
+        if calls:
+            more[MODEL_CALLS] = calls
         self._turn.finish(
             Finished(
                 ending=record.ending or "error",
@@ -107,10 +118,10 @@ class TurnRecorder(Observer):
                 upstream_dialect=record.upstream_dialect,
                 upstream_model=result.upstream_model,
                 upstream_request=self._upstream_request,
-                cost=0.0 if record.cached else partial(price, response.usage, result.upstream_model, record.upstream),
+                cost=partial(_cost, response.usage, result.upstream_model, record, calls),
                 timings={"seconds": result.seconds, "longest_gap": record.longest_gap},
                 first_event=record.first_event - record.began if record.first_event else 0.0,
-                verdicts=result.context.annotations.get("policy", []),
+                verdicts=result.context.annotations.get("policies", []),
                 more=more,
             )
         )

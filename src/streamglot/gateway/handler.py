@@ -144,6 +144,7 @@ class RequestHandler:
             if self._options.background and not body.get("stream"):
                 await response.answer_later()
             exchange = self._exchange = self._make_exchange(request)
+            response.context = exchange.context
             await exchange.start()
             await (self._stream(exchange, response_id) if request.stream else self._whole(exchange, response_id))
             self._finish()

@@ -18,6 +18,7 @@ from ..dialects import dialect
 from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..errors import RequestError, StreamglotError
+from .approvals import approval_routes
 from .archive import archive_routes
 from .endpoints import COUNTED_BY, dialect_of
 from .forward import count_tokens, forward_json
@@ -140,6 +141,7 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/v1/messages/count_tokens", counted, methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
         *resume_routes(gateway),
+        *approval_routes(gateway),
         *archive_routes(gateway),
         *response_routes(gateway),
     ]

@@ -15,6 +15,7 @@ from ..dialects import dialect
 from ..engine.record import ExchangeRecord
 from ..events import KeepAlive, StreamError
 from ..messages import Request
+from ..stages.stage import ExchangeContext
 from .endpoints import Endpoint
 from .http.call import Call, DetachedCall
 from .http.reply import retry_after as retry_after_value
@@ -38,6 +39,7 @@ class ResponseWriter:
         self.writer: Any = None
         self.recorder: ServedTurnRecorder | None = None
         self._stream: StreamRecorder | None = None
+        self.context: ExchangeContext | None = None
         self.busy = 0
         self.left = False
         self.last_write = self._last_keep_alive = record.began
@@ -184,6 +186,9 @@ class ResponseWriter:
             headers["x-streamglot-upstream"] = record.upstream
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
+        judged = self.context.annotations.get("policies") if self.context is not None else None
+        if judged:
+            headers["x-streamglot-policy"] = ", ".join(dict.fromkeys(fact["policy"] for fact in judged))
         if record.cache:
             headers["x-streamglot-cache"] = record.cache
         if self.recorder is not None:
