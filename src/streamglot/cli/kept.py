@@ -232,7 +232,7 @@ def keys_list(revoked: bool, json: bool) -> int:
 @keys.command("revoke", examples=("streamglot keys revoke alice",))
 @click.argument("name", type=text, shell_complete=completed(offers.keys))
 def keys_revoke(name: str) -> int:
-    """Revoke a key: from now on it is refused. The turns that were made with it stay."""
+    """Revoke the key of this NAME: from now on it is refused. The turns that were made with it stay."""
     from .keys import revoke
 
     return revoke(name)

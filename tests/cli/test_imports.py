@@ -1,0 +1,81 @@
+"""What commands import. Their start is as quick as that is little; the time itself depends on the machine, and is no test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cli.shell import Shell
+from waiting import PATIENCE
+
+SCRIPT = """\
+import atexit, os, sys
+atexit.register(lambda: os.write(2, "\\n".join(["", "modules:", *sys.modules]).encode()))
+from streamglot.cli import main
+main()
+"""
+SLOW = {
+    "aiohttp",
+    "alembic",
+    "genai_prices",
+    "prometheus_client",
+    "prompt_toolkit",
+    "pydantic",
+    "starlette",
+    "typer",
+    "uvicorn",
+    "xllamacpp",
+}
+"""Packages that only some commands need."""
+DATABASE = {"sqlalchemy", "sqlite3"}
+OTHER_DATABASE = {"sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "asyncpg", "valkey"}
+
+
+def imported(shell: Shell, *arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        env=shell.environment,
+        cwd=shell.home,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.partition("modules:\n")[2].split("\n"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["--help"],
+        ["query", "--help"],
+        ["config", "show"],
+        ["models"],
+        ["query", "--no-log", "-m", "replay", "hi"],
+    ],
+    ids=" ".join,
+)
+def test_commands_without_a_store_import_no_database(shell: Shell, arguments: list[str]) -> None:
+    assert not imported(shell, *arguments) & {*SLOW, *DATABASE, *OTHER_DATABASE, "rich"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["query", "-m", "replay", "hi"],
+        ["logs", "list"],
+        ["logs", "show"],
+        ["sessions", "list"],
+    ],
+    ids=" ".join,
+)
+def test_commands_with_a_store_import_no_other_database_and_no_migrations(shell: Shell, arguments: list[str]) -> None:
+    shell.keeps().run("query", "-m", "replay", "first")  # it makes the database, at its newest version
+    modules = imported(shell, *arguments)
+    assert modules >= DATABASE
+    assert not modules & {*SLOW, *OTHER_DATABASE}
