@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import re2
+import re2  # type: ignore[import-untyped]  # google-re2 has no type information
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -28,6 +28,11 @@ PATTERNS = {
 texts = st.text(alphabet="abcxyXY@.# \n", max_size=24)
 
 
+def chars(segment: Segment) -> int:
+    assert not isinstance(segment, Overflow)
+    return len(segment if isinstance(segment, str) else segment.raw)
+
+
 def scan(scanner: Scanner, pieces: Iterable[str]) -> list[Segment]:
     return joined([segment for piece in pieces for segment in scanner.feed(piece)] + scanner.close())
 
@@ -35,8 +40,7 @@ def scan(scanner: Scanner, pieces: Iterable[str]) -> list[Segment]:
 def spans(segments: list[Segment]) -> list[tuple[int, int, str]]:
     found, at = [], 0
     for segment in segments:
-        assert not isinstance(segment, Overflow)
-        size = len(segment if isinstance(segment, str) else segment.raw)
+        size = chars(segment)
         if isinstance(segment, Found):
             found.append((at, at + size, segment.name))
         at += size
@@ -63,7 +67,7 @@ def check_against_oracle(patterns: dict[str, str], text: str) -> None:
     released = 0
     for place, char in enumerate(text, 1):
         given_now = scanner.feed(char)
-        released += sum(len(segment if isinstance(segment, str) else segment.raw) for segment in given_now)  # type: ignore[union-attr]
+        released += sum(map(chars, given_now))
         assert len(scanner.held) == place - released
         segments += given_now
         assert released == least_hold(patterns, text[:place], released), "more is held than necessary, or less"

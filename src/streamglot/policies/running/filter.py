@@ -49,7 +49,7 @@ class BlockFilter:
         self._judging = judging
         self._needs = judging.member.needs.answer
         text = self._needs.get("text")
-        self._drops_log_probabilities = text is not None and text.unit != "delta"
+        self._drops_log_probabilities = text is not None and text.unit in ("pattern", "sentence")
         self._text_patterns = None if text is None else text.patterns
         self._block: Block | None = None
         self._names: dict[str, str] = {}

@@ -10,7 +10,7 @@ from ...stages.stage import Question
 from ..approvals import Decision
 from ..pieces import Piece
 from ..policy import JudgeContext
-from ..verdicts import FORWARD, SEVERITY, Ask, Defer, Forward, Refuse, Rewrite, Verdict
+from ..verdicts import SEVERITY, Ask, Defer, Forward, Refuse, Rewrite, Verdict
 from .members import Member
 from .questions import Approval, Judgement
 from .records import Recorder
@@ -42,17 +42,18 @@ class Judging:
         try:
             verdict = self.member.policy.judge(piece, self.context)
         except Exception as error:
-            return self._failed(piece, error)
+            return self._failed_at_once(piece, error)
         if isinstance(verdict, Defer) or type(verdict) in SEVERITY:
             return verdict
-        return self._failed(piece, TypeError(f"judge gave {excerpt(verdict)}, which is no verdict"))
+        return self._failed_at_once(piece, TypeError(f"judge gave {excerpt(verdict)}, which is no verdict"))
 
     def accept(self, unit: Unit, verdict: Verdict | Defer, *, recorded: bool = False) -> None:
         """Takes a verdict, or turns it into a question."""
         policy = self.member.policy
         if isinstance(verdict, (Defer, Ask)):
             if len(self._pending) >= MAX_PENDING:
-                verdict = self._failed(unit.piece, OverflowError(f"{MAX_PENDING} verdicts are awaited already"))
+                verdict = self._failure(OverflowError(f"{MAX_PENDING} verdicts are awaited already"))
+                self.note(unit.piece, verdict)
             else:
                 question: Question
                 if isinstance(verdict, Ask):
@@ -71,16 +72,15 @@ class Judging:
         unit = self._pending.pop(question, None)
         if unit is None:
             return None
-        verdict = self._verdict_of_reply(unit.piece, reply)
+        verdict = self._verdict_of_reply(reply)
         if isinstance(verdict, Ask):
             self.accept(unit, verdict)
             return unit
         unit.verdict = verdict
-        if not isinstance(reply, BaseException):
-            self.note(unit.piece, verdict, self.now() - unit.since)
+        self.note(unit.piece, verdict, self.now() - unit.since)
         return unit
 
-    def note(self, piece: Piece, verdict: Verdict, held_seconds: float = 0.0, error: str = "") -> None:
+    def note(self, piece: Piece, verdict: Verdict, held_seconds: float = 0.0) -> None:
         if self.member.recorded:
             self._recorder.record(
                 self.member.policy,
@@ -89,32 +89,36 @@ class Judging:
                 held_seconds=held_seconds,
                 choice=self.context.choice,
                 dry_run=self.member.shadow,
-                error=error,
             )
 
-    def _verdict_of_reply(self, piece: Piece, reply: Any) -> Verdict:
+    def _verdict_of_reply(self, reply: Any) -> Verdict:
         if isinstance(reply, BaseException):
-            return self._failed(piece, reply)
+            return self._failure(reply)
         if isinstance(reply, Decision):
             return decided(reply)
         if type(reply) in SEVERITY:
             verdict: Verdict = reply
             return verdict
-        return self._failed(piece, TypeError(f"decide gave {excerpt(reply)}, which is no verdict"))
+        return self._failure(TypeError(f"decide gave {excerpt(reply)}, which is no verdict"))
 
-    def _failed(self, piece: Piece, error: BaseException) -> Verdict:
-        policy = self.member.policy
-        verdict = failure_verdict(policy.on_error, policy.name, error)
-        self.note(piece, verdict, error=f"{type(error).__name__}: {error}")
+    def _failed_at_once(self, piece: Piece, error: Exception) -> Verdict:
+        verdict = self._failure(error)
+        if isinstance(verdict, Forward):  # which is not recorded otherwise
+            self.note(piece, verdict)
         return verdict
+
+    def _failure(self, error: BaseException) -> Verdict:
+        policy = self.member.policy
+        return failure_verdict(policy.on_error, policy.name, error)
 
 
 def failure_verdict(on_error: str, name: str, error: BaseException) -> Forward | Refuse:
-    """The verdict in place of one that could not be had. The client is not told what went wrong, only that it was withheld."""
-    if on_error == "forward":
-        return FORWARD
+    """The verdict in place of one that could not be had. The client is not told what went wrong, only that something was withheld."""
     cause = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
-    return Refuse(message=f"[withheld: the policy {name} {cause}]", reason=f"the policy {cause}")
+    reason = f"the policy {cause}: {type(error).__name__}: {error}"
+    if on_error == "forward":
+        return Forward(reason=reason)
+    return Refuse(message=f"[withheld: the policy {name} {cause}]", reason=reason)
 
 
 def decided(decision: Decision) -> Verdict:

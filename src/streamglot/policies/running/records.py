@@ -34,7 +34,6 @@ class Recorder:
         held_seconds: float = 0.0,
         choice: int = 0,
         dry_run: bool = False,
-        error: str = "",
     ) -> None:
         fact: dict[str, Any] = {
             "policy": policy.name,
@@ -49,7 +48,6 @@ class Recorder:
             "tool": piece.name,
             "call_id": piece.call_id,
             "reason": verdict.reason,
-            "error": error,
             "choice": choice,
             "held_seconds": round(held_seconds, 6),
             "cost": verdict.cost,

@@ -61,11 +61,13 @@ class AnswerFilter:
                 self._since = self._judging.now()
             self._events.append(event)
             self._chars += _size(event)
+            release.hold(self._chars)
+            if release.done:
+                break
             if isinstance(event, (StreamEnd, StreamError)):
                 self._unit = Unit(answer_piece(self._events), self._since)
                 self._judging.judge(self._unit)
                 self._apply()
-        release.hold(self._chars if self._unit is None else 0)
         return self.release.taken()
 
     def answer(self, question: Question, reply: Any) -> list[BareEvent]:
