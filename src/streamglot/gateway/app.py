@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
+from ..errors import ConfigError, StreamglotError, UpstreamError
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
 from ..upstream.client import Client
@@ -19,6 +19,7 @@ from ..upstream.discovery import Found, discover
 from ..upstream.local import NAME as LOCAL
 from ..upstream.routes import Routes
 from ..upstream.secrets import hide
+from . import ledger
 from .admission import Turn, Turns
 from .cache import Cache
 from .call import Call, Receive, Scope, Send
@@ -80,38 +81,32 @@ class Gateway:
 
     # --- configuration
 
-    def _take(self, loaded: Loaded) -> None:
-        """A new configuration, whole or not at all."""
+    def _take(self, loaded: Loaded, starting: bool = True) -> None:
+        """A new configuration, whole or not at all: all that may fail is made before anything is changed."""
         server = loaded.config.server
         self._stored.known |= loaded.config.store.url == NOTHING
-        doorkeeper = Doorkeeper(server, self._environment, self._stored, getattr(self, "doorkeeper", None))
-        upstreams = list(loaded.config.upstreams.values())
-        known = {upstream.name for upstream in upstreams}
-        upstreams += [
-            found.upstream(self._environment) for found in self.found if found.there and found.provider.name not in known
-        ]
-        if REPLAY not in known:
-            upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
-        names = {upstream.name for upstream in upstreams}
-        alone = names <= {REPLAY, LOCAL}
-        default = server.default_model or ("" if not alone else LOCAL if LOCAL in names else REPLAY)
-        routes = Routes(upstreams, loaded.config.routes, default)
+        doorkeeper = Doorkeeper(server, self._environment, self._stored, getattr(self, "doorkeeper", None), starting)
+        routes = _routes(loaded, [found.upstream(self._environment) for found in self.found if found.there])
+        origins = Origins(server.origins, lambda: doorkeeper.asks)
+        content_log = ContentLog(server.redact) if server.log_content else None
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
-        self._origins = Origins(server.origins, lambda: doorkeeper.asks)
-        self.content_log = ContentLog(server.redact) if server.log_content else None
-        self.loaded, self.server, self.doorkeeper, self.routes, self._telemetry = loaded, server, doorkeeper, routes, telemetry
+        doorkeeper.take_effect()
+        self.loaded, self.server, self.doorkeeper, self.routes = loaded, server, doorkeeper, routes
+        self._origins, self.content_log, self._telemetry = origins, content_log, telemetry
         self.cache.resize(server.cache_bytes)
         self._turns.resize(server.concurrent, server.wait)
-        for upstream in upstreams:
+        for upstream in routes.upstreams.values():
             self.upstream_turns(upstream).resize(upstream.concurrent, server.wait)
             self.breaker(upstream).rest = upstream.rest
 
     def reload(self) -> None:
-        """Reads the configuration again. A bad one is reported and the old one stays."""
+        """Reads the configuration again. Whatever is wrong with it is reported, and the old one stays."""
         try:
-            self._take(load(self.loaded.path, self._environment, self.loaded.overrides))
+            self._take(load(self.loaded.path, self._environment, self.loaded.overrides), starting=False)
         except ConfigError as error:
             self.say({"event": "reload_failed", "message": error.message})
+        except Exception as error:
+            self.say({"event": "reload_failed", "message": f"{type(error).__name__}: {error}"[:300]})
         else:
             self.say({"event": "reloaded", "path": str(self.loaded.path)})
 
@@ -119,6 +114,7 @@ class Gateway:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
+        ledger.join()
         async with self.client:
             if self.server.discover:
                 self.found = await discover(self._environment)
@@ -251,15 +247,6 @@ class Gateway:
         """A place among those that are answered at once."""
         if self.stopping:
             raise _shutting_down()
-        if caller is not None and caller.concurrent and caller.open >= caller.concurrent:
-            raise RequestError(
-                f"the key {caller.name!r} has all the streams open that it may have at once ({caller.concurrent}); "
-                "wait until one of them ends, or ask for a larger `concurrent`",
-                code="too_many_streams",
-                status=429,
-                retryable=True,
-                detail={"retry_after": 1.0},
-            )
         return Turn(self._turns, caller)
 
     def upstream_turns(self, upstream: Upstream) -> Turns:
@@ -284,11 +271,8 @@ class Gateway:
             detail={"retry_after": wait},
         )
 
-    def finished(self, record: Record, caller: Caller | None, headers: Mapping[str, str]) -> None:
+    def finished(self, record: Record, headers: Mapping[str, str]) -> None:
         now, time = self.clock(), self.time()
-        usage = record.estimated or record.usage
-        if caller is not None and usage is not None and not record.cached:
-            caller.spent((usage.input_tokens or 0) + (usage.output_tokens or 0), now)
         self.metrics.note(record)
         if self._telemetry is not None:
             self._telemetry.note(record, headers, now, time)
@@ -324,6 +308,26 @@ def _shutting_down() -> StreamglotError:
     return StreamglotError(
         "the gateway is shutting down; send the request again", code="shutting_down", status=503, retryable=True
     )
+
+
+def _routes(loaded: Loaded, found: list[Upstream]) -> Routes:
+    """The upstreams of the configuration, those that were found beside them, and the replay; and the ways to all of them."""
+    upstreams = list(loaded.config.upstreams.values())
+    known = {upstream.name for upstream in upstreams}
+    upstreams += [upstream for upstream in found if upstream.name not in known]
+    if REPLAY not in known:
+        upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
+    names = {upstream.name for upstream in upstreams}
+    alone = names <= {REPLAY, LOCAL}
+    default = loaded.config.server.default_model or ("" if not alone else LOCAL if LOCAL in names else REPLAY)
+    return Routes(upstreams, loaded.config.routes, default)
+
+
+def check_start(loaded: Loaded, environment: Mapping[str, str]) -> None:
+    """Raises a ConfigError if a gateway could not start with this configuration, as far as that is known without its store."""
+    Doorkeeper(loaded.config.server, environment, StoredCallers())
+    _routes(loaded, [])
+    ContentLog(loaded.config.server.redact)
 
 
 def create(loaded: Loaded | None = None) -> Gateway:

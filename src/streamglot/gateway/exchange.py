@@ -29,7 +29,8 @@ from .opening import Opening, retry_after_of
 from .outlet import Outlet
 from .record import Record
 from .source import ENDS, Events
-from .tokens import estimated_usage
+from .spending import Reservation, price_of
+from .tokens import estimate, estimated_usage
 from .wish import Wish, wish
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Exchange:
         self._outlet = Outlet(gateway, face, call, self.record, self.stop)
         self._model_in_path = model_in_path
         self._caller: Caller | None = None
+        self._reservation: Reservation | None = None
         self._request = Request()
         self._body: dict[str, Any] = {}
         self._source: Events | None = None
@@ -110,7 +112,7 @@ class Exchange:
             self._keep()
             if self._source is not None:
                 self._source.close()
-            self._gateway.finished(self.record, self._caller, self._outlet.call.headers)
+            self._gateway.finished(self.record, self._outlet.call.headers)
 
     async def _guarded(self) -> None:
         """The path; a cancellation of ours becomes what it meant."""
@@ -125,6 +127,8 @@ class Exchange:
                 await self._end_stopped()
                 return
             if self._interruption is not None:
+                if self._outlet.call.ended:
+                    return  # it came too late: the client has the whole answer
                 raise self._interruption from None
             raise
 
@@ -144,12 +148,16 @@ class Exchange:
             self.record.key = caller.name
             caller.check(model, gateway.clock())
         candidates = gateway.routes.find(model, random.random)
+        if caller is not None and caller.metered:
+            self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
         call.watch(self._client_gone)
         async with gateway.turn(caller):
             minted = f"{self._face.id_prefix}{gateway.new_id()}"
             if gateway.keeper is not None:
                 request.stream = request.stream or self._wish.background
                 outlet.keeping = await gateway.keeper.begin(self._face, call, request, body, self.record, self._wish, minted)
+                if self._reservation is not None:
+                    self._reservation.expect(estimate(request))  # with what was said before
             if request.stream:
                 outlet.begin(request, body, minted)
             if self._wish.background and not body.get("stream"):
@@ -181,6 +189,8 @@ class Exchange:
         outlet, writer = self._outlet, self._outlet.writer
         events: list[Event] | None = source.first
         while events is not None:
+            if self._reservation is not None:
+                events = self._affordable(self._reservation, events)
             data = self._written(events)
             if events and type(events[-1]) in ENDS:
                 self.record.usage = writer.usage
@@ -216,7 +226,7 @@ class Exchange:
             keeping.learn(self._source.upstream, events)
 
     async def _whole(self, source: Events, minted: str) -> None:
-        """The same path, collected."""
+        """The same path, collected. An answer whose end has come is given whole, whatever is left of a budget: it is paid for."""
         box = self._tap = Collect(extensions=bool(self._body.get("extensions")))
         events: list[Event] | None = source.first
         while events is not None:
@@ -224,7 +234,12 @@ class Exchange:
             box.feed_all(events)
             if self._learns:
                 self._learn(events)
-            events = None if events and type(events[-1]) in ENDS else await source.read()
+            if events and type(events[-1]) in ENDS:
+                break
+            if self._reservation is not None and (affordable := self._affordable(self._reservation, events)) is not events:
+                box.feed_all(affordable[-1:])
+                break
+            events = await source.read()
         self._note()
         response = self._response
         assert response is not None
@@ -242,6 +257,17 @@ class Exchange:
         answer = msgspec.json.encode(build(response, **self._face.response(self._request, self._body)))
         await self._outlet.reply(200, answer)
 
+    def _affordable(self, reservation: Reservation, events: list[Event]) -> list[Event]:
+        """The events, up to the one that uses up the budget of the key. Behind it, as the last one, is the error that says so, and
+        the upstream is stopped. It is the same for any cut of the stream into reads."""
+        if not reservation.counts or self.record.cached or self._caller is None or self._source is None:
+            return events
+        number = reservation.count(events)
+        if number is None:
+            return events
+        self._source.close()
+        return [*events[:number], self._with_id(self._caller.overdrawn().as_event())]
+
     def _note(self) -> None:
         """What a store, a cache or a log of contents wants of an answer: all but the cache also of one that broke off."""
         if self._tap is None or self._source is None:
@@ -258,12 +284,19 @@ class Exchange:
 
     def _keep(self) -> None:
         """In the same step as the last byte: a client may ask for the answer again as soon as it has it, and an upstream may
-        take its time to hang up."""
-        self._note()
-        self._estimate()
-        if self._outlet.keeping is not None:
-            model = self._source.model if self._source is not None else ""
-            self._outlet.keeping.finish(self.record, self._response, self._error, model, self._gateway.clock())
+        take its time to hang up. A turn that has begun always ends, whatever else fails here."""
+        record, keeping, now, written = self.record, self._outlet.keeping, self._gateway.clock(), None
+        for step in (self._note, self._estimate, *([keeping.end_stream] if keeping is not None else [])):
+            try:
+                step()
+            except Exception as error:
+                self._gateway.say_fault(record.request_id, error)
+        if self._reservation is not None:
+            written = self._reservation.settle(None if record.cached else record.estimated or record.usage, now)
+        if keeping is not None:
+            keeping.finish(
+                record, self._response, self._error, self._source.model if self._source is not None else "", now, written
+            )
 
     def _estimate(self) -> None:
         """Most upstreams say at the end what was used, and some never: who hangs up before it has used it all the same."""
@@ -284,9 +317,12 @@ class Exchange:
         nothing: list[Event] = [StreamStart(), StreamEnd("cancelled")]
         await self._outlet.end(self._written(nothing if self._source is None else self._source.stop()))
 
+    def _with_id(self, error: StreamError) -> StreamError:
+        return msgspec.structs.replace(error, message=f"{error.message} (request id {self.record.request_id})")
+
     async def _fail(self, error: StreamError, retry_after: float | None) -> None:
         if self.record.request_id not in error.message:
-            error = msgspec.structs.replace(error, message=f"{error.message} (request id {self.record.request_id})")
+            error = self._with_id(error)
         self.record.failed(error)
         self._error = error
         await self._outlet.fail(error, retry_after)
@@ -298,6 +334,14 @@ class Exchange:
         if self._tapped and len(self._tapped) > TOGETHER:
             self._collect()
         if outlet.call.ended or self._interruption is not None:
+            return
+        if (
+            self._caller is not None
+            and self._reservation is not None
+            and self._source is not None
+            and self._reservation.used_up()
+        ):
+            self.interrupt(self._caller.overdrawn())  # by others of its key
             return
         server = self._gateway.server
         upstream = self._source.upstream if self._source is not None else None

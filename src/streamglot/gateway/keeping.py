@@ -29,11 +29,12 @@ from ..store import (
 )
 from ..upstream import Upstream
 from ..upstream.prices import price
+from .authentication import LOOPBACK
 from .call import Call
 from .config import Config
 from .faces import Face
 from .kept_stream import KeptStream
-from .keys import LOOPBACK, anonymous
+from .keys import anonymous
 from .record import Record
 from .wish import Wish
 
@@ -76,9 +77,8 @@ class Keeper:
         if session.previous and named:
             past = await store.history(session)
             if not past:
-                raise RequestError(
-                    f"what was said before {named!r} is not kept (store.content is off); send the whole conversation"
-                )
+                why = "there was no room for it in the store" if store.settings.content else "store.content is off"
+                raise RequestError(f"what was said before {named!r} is not kept ({why}); send the whole conversation")
             at = 1 if body.get("instructions") else 0
             request.messages[at:at] = past
             request.previous_response_id = None
@@ -175,12 +175,24 @@ class Keeping:
             )
         return self._stream
 
-    def finish(self, record: Record, response: Response | None, error: StreamError | None, model: str, now: float) -> None:
-        """The true end of it, once; ``response`` is what came, where contents are kept."""
+    def end_stream(self) -> None:
+        """No more of the stream will come. To be called before ``finish``."""
+        if self._stream is not None and self._turn.finished is None:
+            self._stream.end()
+
+    def finish(
+        self,
+        record: Record,
+        response: Response | None,
+        error: StreamError | None,
+        model: str,
+        now: float,
+        written: Callable[[], None] | None = None,
+    ) -> None:
+        """Records how it truly ended, once. ``response`` is what came, where contents are kept; ``written`` is called when the
+        usage is in the database."""
         if self._turn.finished is not None:
             return
-        if self._stream is not None:
-            self._stream.end()
         if response is None:
             usage = record.usage
             response = Response() if usage is None else Response(usage=TokenCounts(usage.input_tokens, usage.output_tokens))
@@ -204,5 +216,6 @@ class Keeping:
                 timings={"seconds": now - record.began, "longest_gap": record.longest_gap},
                 first_event=record.first_event - record.began if record.first_event else 0.0,
                 more=self._more,
+                written=written,
             )
         )

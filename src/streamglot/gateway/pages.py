@@ -23,6 +23,7 @@ from .faces import COUNTED_BY, dialect_of
 from .forward import count_tokens, forward_json
 from .keys import Caller
 from .listing import by_address, by_path, entry, listing, tags
+from .metered import Metered
 from .openapi import description, viewer
 from .opening import retry_after_of
 from .responses import response_routes
@@ -69,8 +70,8 @@ def pages(gateway: Gateway) -> Starlette:
 
         return reply({"version": __version__})
 
-    async def asked(http: HttpRequest) -> dict[str, Any]:
-        """The body of a request that is no exchange, with the same limits."""
+    async def asked(http: HttpRequest) -> tuple[Caller | None, dict[str, Any]]:
+        """The caller and the body of a request that is no exchange, with the same limits."""
         caller = admit(http)
         server = gateway.server
         body = json_object(
@@ -78,19 +79,21 @@ def pages(gateway: Gateway) -> Starlette:
         )
         if caller is not None:
             caller.check(gateway.routes.named(str(body.get("model", ""))), gateway.clock())
-        return body
+        return caller, body
 
     async def counted(http: HttpRequest) -> Response:
-        body = await asked(http)
+        caller, body = await asked(http)
         request = dialect(COUNTED_BY).parse_request({"max_tokens": 1, **body})
-        answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
+        async with gateway.turn(caller):
+            answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
         return Response(answer or msgspec.json.encode({"input_tokens": estimate(request)}), media_type="application/json")
 
     async def embeddings(http: HttpRequest) -> Response:
-        body = await asked(http)
-        async with gateway.turn(admit(http)):
-            answer = await while_there(http, forward_json(gateway, body, "embeddings", request_id(http)))
-        return Response(answer, media_type="application/json")
+        caller, body = await asked(http)
+        async with Metered(gateway, caller, http.headers, body, request_id(http), "embeddings") as metered:
+            work = forward_json(gateway, body, "embeddings", request_id(http), metered.asked)
+            metered.answer = await while_there(http, work)
+        return Response(metered.answer, media_type="application/json")
 
     async def health(_: HttpRequest) -> Response:
         return reply({"status": "ok"})

@@ -110,11 +110,13 @@ class Source:
         return self._pipeline.stop()
 
     def _broken(self, error: StreamglotError) -> list[Event]:
-        """No more will come: what the reader makes of the end, in words that say what happened."""
+        """No more will come: what the reader makes of the end, in words that say what happened. The upstream is named where the
+        fault is its own."""
         self._over = True
         events = self._pipeline.close()
         if events and type(events[-1]) is StreamError:
-            events[-1] = self._told.event(error.as_event())
+            told = error.as_event()
+            events[-1] = self._told.event(told) if error.origin == "upstream" else told
         return events
 
     async def prime(self) -> None:
