@@ -12,10 +12,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
-from .callers import fault_of_key_name
-from .dialects import DIALECTS
+from .config_checks import check_config
 from .errors import ConfigError
-from .inband import find_format
 from .upstream.routes import Route
 from .upstream.secrets import HIDDEN
 from .upstream.settings import Upstream, is_secret
@@ -26,9 +24,6 @@ FILE_BYTES = 4 * 2**20
 PREFIX = "STREAMGLOT_"
 NOTHING = "none"
 """The ``store.url`` of who wants nothing kept."""
-PUBLIC_PATHS = ("/", "/metrics", "/ready")
-"""Pages about the gateway itself that may be served without a key."""
-PLACES = ("http://", "https://", "file:")
 _USER_INFO = re.compile(r"//[^/@\s\"]+@")
 
 
@@ -52,7 +47,9 @@ class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     those of this machine that a gateway without keys may be addressed by; ``"*"`` for any. ``public_paths``: which of ``/``,
     ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, all on loopback and none
     elsewhere. ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds.
-    ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole."""
+    ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole.
+    ``authentication``: ``auto`` asks for keys where others than this machine reach the gateway, and from the first key on that
+    is made; ``required`` always asks, ``none`` never does."""
 
     host: str = "127.0.0.1"
     port: int = 8484
@@ -64,6 +61,7 @@ class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     keep_alive_seconds: float = 15.0
     stall_seconds: float = 600.0
     shutdown_seconds: float = 30.0
+    authentication: Literal["auto", "required", "none"] = "auto"
     default_model: str = ""
     discover: bool = True
     max_connections: int = 0
@@ -126,9 +124,20 @@ class Loaded(Struct):
 def load(
     path: Path | None = None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Loaded:
-    """The file, then variables such as STREAMGLOT_SERVER__PORT, then what the command line said."""
+    """Reads the file, then variables such as STREAMGLOT_SERVER__PORT, then what the command line said.
+
+    Whatever is wrong is a ``ConfigError``: a server that reads its configuration again must survive any file."""
     environment = os.environ if environment is None else environment
     path = path or _usual_place(environment)
+    try:
+        return _load(path, environment, overrides or {})
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{path or 'the configuration'} cannot be used: {type(error).__name__}: {str(error)[:200]}") from None
+
+
+def _load(path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Loaded:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if path is not None:
@@ -139,7 +148,7 @@ def load(
             place = name.removeprefix(PREFIX).lower().split("__")
             _put(values, place, _value(text), name)
             origins[".".join(place)] = name
-    for name, value in (overrides or {}).items():
+    for name, value in overrides.items():
         if value is not None:
             _put(values, name.split("."), value, "the command line")
             origins[name] = "the command line"
@@ -149,8 +158,9 @@ def load(
         message = _plain(str(error))
         origin = next((origin for place, origin in origins.items() if f"'{place}'" in message), path)
         raise ConfigError(f"{origin or 'the configuration'}: {message}") from None
-    _finish(config, environment, origins)
-    return Loaded(config, path, origins, overrides or {})
+    check_config(config)
+    _fill_in(config, environment, origins)
+    return Loaded(config, path, origins, overrides)
 
 
 def shown(loaded: Loaded) -> list[tuple[str, str, str]]:
@@ -226,29 +236,10 @@ def _plain(message: str) -> str:
     return message.replace("`", "'").replace("$.", "").replace("Object contains unknown field", "there is no setting")
 
 
-def _finish(config: Config, environment: Mapping[str, str], origins: dict[str, str]) -> None:
+def _fill_in(config: Config, environment: Mapping[str, str], origins: dict[str, str]) -> None:
+    """Gives each upstream its name, and its key from the environment."""
     for name, upstream in config.upstreams.items():
         upstream.name = name
-        if upstream.dialect not in DIALECTS or not DIALECTS[upstream.dialect].reader_class:
-            able = ", ".join(entry.name for entry in DIALECTS.values() if entry.reader_class)
-            raise ConfigError(f"upstreams.{name}.dialect is {upstream.dialect!r}; an upstream can speak {able}")
-        if not upstream.base_url.startswith(PLACES):
-            raise ConfigError(
-                f"upstreams.{name}.base_url is {upstream.base_url!r}: it must begin with one of {', '.join(PLACES)}"
-            )
-        find_format(upstream.inband)
         if upstream.key_env and not upstream.key:
             upstream.key = environment.get(upstream.key_env, "")
             origins[f"upstreams.{name}.key"] = upstream.key_env if upstream.key else f"{upstream.key_env}, which is not set"
-    unknown = [path for path in config.server.public_paths or () if path not in PUBLIC_PATHS]
-    if unknown:
-        raise ConfigError(f"server.public_paths has {unknown[0]!r}; it can list {', '.join(PUBLIC_PATHS)}")
-    for key in config.server.keys:
-        fault = fault_of_key_name(key.name)
-        if fault:
-            raise ConfigError(f"server.keys: {fault}")
-    for pattern in config.server.redact:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(f"server.redact has {pattern!r}, which is no pattern: {error}") from None

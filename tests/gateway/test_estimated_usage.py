@@ -169,7 +169,8 @@ def test_a_count_of_the_beginning_is_not_that_of_the_end(upstream: HostileUpstre
 
 
 def test_a_budget_counts_estimates(upstream: HostileUpstream, url: str) -> None:
-    secret = with_store(url, lambda store: store.keys.add("spender", budget_tokens=100, budget_seconds=86_400.0))[1]
+    most = 4 + round(len(LONG) / 3.6) + 1  # the estimate of what is asked, and of one word
+    secret = with_store(url, lambda store: store.keys.add("spender", budget_tokens=most, budget_seconds=86_400.0))[1]
     upstream.scripts["slow"] = said("first", Until(threading.Event()))
     upstream.scripts["refused"] = whole({"error": {"message": "no"}}, 404)
     with keeping(upstream, url) as gateway:

@@ -70,7 +70,7 @@ class Judge(Policy, frozen=True, kw_only=True):
     def needs(self) -> Needs:
         return NEEDS[self.unit]
 
-    def judge(self, piece: Piece, context: JudgeContext) -> Verdict:  # noqa: ARG002
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict:
         return self.by(piece)
 
 

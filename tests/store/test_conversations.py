@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, take, thought, user
 from streamglot.events import Echo, Extra, StreamError
 from streamglot.messages import Message, Part, ReasoningPart, Response, TextPart, ToolCallPart, ToolResultPart
-from streamglot.store import Finished, Store, StoreSettings, Wanted, hash_conversation, wanted
+from streamglot.store import Finished, Store, StoreSettings, Wanted, hash_conversation, sessions, wanted
 from streamglot.store.conversation import alike, normal
+from waiting import PATIENCE
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0<"), min_size=1, max_size=30).filter(
     lambda text: text.strip() != ""
@@ -286,7 +287,10 @@ async def test_three_that_began_alike_and_go_on_at_once_stay_three(url: str) -> 
 
 
 @asynchronous
-async def test_an_answer_that_another_process_is_about_to_write(url: str) -> None:
+async def test_an_answer_that_another_process_is_about_to_write(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for: for as long as this machine takes to write it."""
+    monkeypatch.setattr(sessions, "FIND_SECONDS", PATIENCE)
+    monkeypatch.setattr(sessions, "ELSEWHERE_SECONDS", PATIENCE)
     one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
     await one.process.recover()
     turn = await begin(two, ask(user("x")), name="thread:1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from ..events import Event, StreamError
@@ -13,7 +15,7 @@ from .record import ExchangeRecord
 class ExchangeResult(Struct):
     """How an exchange ended. ``request`` is the client's, after the request hooks of the stages. ``response`` is the collected
     answer, whole or partial; it is None unless an observer asked for it by ``wants_response``. ``error`` is the error that the
-    client was given, in the stream or as an HTTP status."""
+    client was given, in the stream or as an HTTP status. ``stored`` is called once the usage is in the store."""
 
     context: ExchangeContext
     record: ExchangeRecord
@@ -22,6 +24,7 @@ class ExchangeResult(Struct):
     error: StreamError | None = None
     upstream_model: str = ""
     seconds: float = 0.0
+    stored: Callable[[], None] | None = None
 
 
 class Observer:

@@ -123,5 +123,6 @@ class TurnRecorder(Observer):
                 first_event=record.first_event - record.began if record.first_event else 0.0,
                 verdicts=result.context.annotations.get("policies", []),
                 more=more,
+                written=result.stored,
             )
         )

@@ -107,11 +107,13 @@ class UpstreamStream:
         return [*(self._primed or ()), *self._pipeline.stop()]
 
     def broken(self, error: StreamglotError) -> list[Event]:
-        """The reader decides what an end at this place means; where it is an error, ``error`` says what happened."""
+        """The reader decides what an end at this place means; where it is an error, ``error`` says what happened. The upstream is
+        named where the fault is its own."""
         self._over = True
         events = self._pipeline.close()
         if events and type(events[-1]) is StreamError:
-            events[-1] = self._errors.event(error.as_event())
+            event = error.as_event()
+            events[-1] = self._errors.event(event) if error.origin == "upstream" else event
         return [*(self._primed or ()), *events]
 
     async def prime(self) -> None:

@@ -14,10 +14,12 @@ from ..config import NOTHING, Loaded, load
 from ..engine.cache import ResponseCache
 from ..engine.content_log import ContentLog
 from ..engine.limiter import ConcurrencyLimit
-from ..engine.observer import Observer
+from ..engine.observer import ExchangeResult, Observer
 from ..engine.pool import UpstreamPool
-from ..errors import ConfigError, RequestError, StreamglotError
+from ..errors import ConfigError, StreamglotError
 from ..upstream.secrets import hide
+from . import ledger
+from .authentication import LOOPBACK
 from .endpoints import Endpoint, endpoint_for
 from .handler import RequestHandler
 from .http.asgi import Application, ASGICall, Receive, Scope, Send, run_asgi
@@ -26,12 +28,13 @@ from .http.cors import CORS
 from .http.hosts import AllowedHosts
 from .http.http_call import HTTPCall
 from .http.reply import Reply
-from .keys import LOOPBACK, Authenticator, Caller
+from .keys import Authenticator, Caller
 from .log import Log
 from .memory import Memory
 from .metrics import Metrics
 from .observers import AccessLog, ContentLogger, MetricsObserver, TracingObserver, UsageMeter
 from .slot import Slot
+from .spending import Reservation
 from .stored_keys import StoredCallers
 from .telemetry import Telemetry
 
@@ -75,15 +78,17 @@ class Gateway:
 
     # --- configuration
 
-    def _take(self, loaded: Loaded) -> None:
-        """A new configuration, whole or not at all."""
+    def _take(self, loaded: Loaded, starting: bool = True) -> None:
+        """A new configuration, whole or not at all: all that may fail is made before anything is changed."""
         server = loaded.config.server
         self._stored.known |= loaded.config.store.url == NOTHING
-        authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None))
+        authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None), starting)
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
+        content_log = ContentLog(server.redact) if server.log_content else None
+        cors, hosts = CORS(server.origins, lambda: authenticator.asks), AllowedHosts(server.allowed_hosts)
         self.pool.configure(loaded)
-        self._cors = CORS(server.origins, lambda: authenticator.asks)
-        self._hosts = AllowedHosts(server.allowed_hosts)
+        authenticator.take_effect()
+        self._cors, self._hosts = cors, hosts
         self.loaded, self.server, self.authenticator, self._telemetry = loaded, server, authenticator, telemetry
         self.cache.resize(server.cache_bytes)
         self.caches = any(route.cache_seconds for route in loaded.config.routes)
@@ -91,17 +96,19 @@ class Gateway:
         self._observers = [*self.pool.observers, MetricsObserver(self.metrics)]
         if telemetry is not None:
             self._observers.append(TracingObserver(telemetry))
-        if server.log_content:
-            self._observers.append(ContentLogger(ContentLog(server.redact), self.say))
+        if content_log is not None:
+            self._observers.append(ContentLogger(content_log, self.say))
         if server.log:
             self._observers.append(AccessLog(self.say))
 
     def reload(self) -> None:
-        """Reads the configuration again. A bad one is reported and the old one stays."""
+        """Reads the configuration again. Whatever is wrong with it is reported, and the old one stays."""
         try:
-            self._take(load(self.loaded.path, self._environment, self.loaded.overrides))
+            self._take(load(self.loaded.path, self._environment, self.loaded.overrides), starting=False)
         except ConfigError as error:
             self.say({"event": "reload_failed", "message": error.message})
+        except Exception as error:
+            self.say({"event": "reload_failed", "message": f"{type(error).__name__}: {error}"[:300]})
         else:
             self.say({"event": "reloaded", "path": str(self.loaded.path)})
 
@@ -109,6 +116,7 @@ class Gateway:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
+        ledger.join()
         async with self.pool:
             await self._open_store()
             if self.store is not None:
@@ -276,23 +284,19 @@ class Gateway:
         """A place among the requests that are answered at the same time."""
         if self.stopping:
             raise _shutting_down()
-        if caller is not None and caller.concurrent and caller.open >= caller.concurrent:
-            raise RequestError(
-                f"the key {caller.name!r} has all the streams open that it may have at once ({caller.concurrent}); "
-                "wait until one of them ends, or ask for a larger `concurrent`",
-                code="too_many_streams",
-                status=429,
-                retryable=True,
-                detail={"retry_after": 1.0},
-            )
         return Slot(self._limit, caller)
 
-    def observers_for(self, recorder: Observer | None, caller: Caller | None) -> list[Observer]:
-        """The observers of one exchange."""
-        own: list[Observer] = [] if recorder is None else [recorder]
-        if caller is not None:
-            own.append(UsageMeter(caller))
+    def observers_for(self, recorder: Observer | None, reservation: Reservation | None) -> list[Observer]:
+        """The observers of one exchange. The usage is settled before the turn is recorded."""
+        own: list[Observer] = [] if reservation is None else [UsageMeter(reservation)]
+        if recorder is not None:
+            own.append(recorder)
         return [*own, *self._observers]
+
+    def tell_observers(self, result: ExchangeResult) -> None:
+        """Tells the observers of a request that was no exchange."""
+        for observer in self._observers:
+            observer.finished(result)
 
     def say_fault(self, request_id: str, error: BaseException) -> None:
         """A fault of our own, with the place in the code."""
@@ -316,6 +320,13 @@ def _shutting_down() -> StreamglotError:
 
 async def _send(call: HTTPCall, reply: Reply) -> None:
     await call.send(reply)
+
+
+def check_start(loaded: Loaded, environment: Mapping[str, str]) -> None:
+    """Raises a ConfigError if a gateway could not start with this configuration, as far as that is known without its store."""
+    Authenticator(loaded.config.server, environment, StoredCallers())
+    UpstreamPool(loaded, environment=environment, serving=True).configure(loaded)
+    ContentLog(loaded.config.server.redact)
 
 
 def create(loaded: Loaded | None = None) -> Gateway:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,8 +25,10 @@ ANSWER_BYTES: Final = 64 * 2**20
 """An answer that is wanted whole: 2,000 embeddings of 3,000 numbers fit into it."""
 
 
-async def forward_json(gateway: Gateway, body: dict[str, Any], path: str, request_id: str) -> bytes:
-    """The upstream's answer to this body at this path beside its chat."""
+async def forward_json(
+    gateway: Gateway, body: dict[str, Any], path: str, request_id: str, asked: Callable[[Candidate], None]
+) -> bytes:
+    """The upstream's answer to this body at this path beside its chat. ``asked`` is told which upstream is asked."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise RequestError("model is required and must be a string")
@@ -34,6 +37,7 @@ async def forward_json(gateway: Gateway, body: dict[str, Any], path: str, reques
     if candidate is None:
         raise Unsupported(f"no upstream that serves {model!r} has {path}; name one that has, as upstream/model")
     upstream = candidate.upstream
+    asked(candidate)
     return await _post(gateway, candidate, join(upstream.base_url, path), bearer(upstream.key), body, request_id)
 
 

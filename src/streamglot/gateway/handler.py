@@ -9,7 +9,9 @@ stream.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,17 +20,20 @@ from ..dialects import dialect
 from ..engine.cache import CachingPool
 from ..engine.exchange import Exchange, Passthrough
 from ..engine.record import ExchangeRecord
+from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..engine.upstream_stream import ENDS
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request
-from ..stages.stage import ExchangeContext
+from ..stages.stage import ExchangeContext, StageFactory
+from .budget_stage import budget_stage
 from .endpoints import Endpoint
 from .http.call import Call, ClientGone, json_object
 from .keys import Caller, presented
 from .response_writer import ResponseWriter
 from .retention import RetentionOptions, retention_options
+from .spending import Reservation, price_of
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -53,6 +58,7 @@ class RequestHandler:
         self._caller: Caller | None = None
         self._body: dict[str, Any] = {}
         self._exchange: Exchange | None = None
+        self._reservation: Reservation | None = None
         self._options = RetentionOptions()
         self._error: StreamError | None = None
         self._gone = self._stopped = False
@@ -116,6 +122,8 @@ class RequestHandler:
                 await self._end_stopped()
                 return
             if self._interruption is not None:
+                if self._response.call.ended:
+                    return  # it came too late: the client has the whole answer
                 raise self._interruption from None
             raise
 
@@ -134,11 +142,15 @@ class RequestHandler:
         if caller is not None:
             self.record.key = caller.name
             caller.check(model, gateway.clock())
-        gateway.pool.routes.check(model)  # an unknown model is refused before anything is recorded
+        candidates = gateway.pool.routes.find(model, random.random)  # an unknown model is refused before anything is recorded
+        if caller is not None and caller.metered:
+            self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
         call.watch(self._client_gone)
         async with gateway.slot(caller):
             response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"
             await self._record_turn(request, body, response_id)
+            if self._reservation is not None:
+                self._reservation.expect(estimate(request))  # with the history that was put in front
             if request.stream:
                 response.begin(request, body, response_id)
             if self._options.background and not body.get("stream"):
@@ -166,21 +178,22 @@ class RequestHandler:
             request,
             CachingPool(gateway.pool, gateway.cache, self.record.key or key) if gateway.caches else gateway.pool,
             record=self.record,
-            stages=gateway.pool.stages,
-            observers=gateway.observers_for(recorder, self._caller),
-            context=ExchangeContext(
-                self.record.request_id,
-                self.record.dialect,
-                self.record.key,
-                self.record.model,
-                {name: headers[name] for name in TRACE_HEADERS if name in headers},
-            ),
+            stages=self._stages(request),
+            observers=gateway.observers_for(recorder, self._reservation),
+            context=context_of(self.record, headers),
             conversation=recorder,
             passthrough=Passthrough(
                 "" if gateway.authenticator.admitted_by(headers) else key,
                 {name: headers[name] for name in self._endpoint.passed if name in headers},
             ),
         )
+
+    def _stages(self, request: Request) -> list[StageFactory]:
+        """The stages of the configuration, behind the budget of the key where it has one."""
+        stages, reservation, caller = self._gateway.pool.stages, self._reservation, self._caller
+        if reservation is None or caller is None or not reservation.counts:
+            return stages
+        return [budget_stage(reservation, caller, whole=not request.stream), *stages]
 
     async def _stream(self, exchange: Exchange, response_id: str) -> None:
         response, writer = self._response, self._response.writer
@@ -237,11 +250,21 @@ class RequestHandler:
         self._error = error
         await self._response.fail(error, retry_after)
 
+    def _overdrawn(self) -> bool:
+        """Ends an exchange whose budget was used up by other requests of its key."""
+        caller, reservation, exchange = self._caller, self._reservation, self._exchange
+        if caller is None or reservation is None or exchange is None or exchange.turn is None or not reservation.used_up():
+            return False
+        self.interrupt(caller.overdrawn())
+        return True
+
     def tick(self, now: float) -> None:
         """Keeps a silent stream alive and ends one that is over its time."""
         response = self._response
         response.tick()
         if response.call.ended or self._interruption is not None:
+            return
+        if self._overdrawn():
             return
         overdue = self._exchange.overdue(now) if self._exchange is not None else None
         if overdue is not None:
@@ -254,3 +277,9 @@ class RequestHandler:
             call.cut()
         elif response.silent(now, server.keep_alive_seconds):
             self._gateway.spawn(response.keep_alive())
+
+
+def context_of(record: ExchangeRecord, headers: Mapping[str, str]) -> ExchangeContext:
+    """What stages and observers know about a request."""
+    trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
+    return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace)

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..engine.content_log import ContentLog
 from ..engine.observer import ExchangeResult, Observer
-from .keys import Caller
 from .metrics import Metrics
+from .spending import Reservation
 from .telemetry import Telemetry
 
 Log = Callable[[Mapping[str, Any]], None]
@@ -57,15 +57,14 @@ class TracingObserver(Observer):
 
 
 class UsageMeter(Observer):
-    """Charges the tokens of an exchange to the caller's key."""
+    """Settles what an exchange reserved for its key. It comes before the turn recorder, which says when the usage is stored."""
 
     wants_usage = True
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    def __init__(self, reservation: Reservation) -> None:
+        self._reservation = reservation
 
     def finished(self, result: ExchangeResult) -> None:
         record = result.record
-        usage = record.estimated or record.usage
-        if usage is not None and not record.cached:
-            self._caller.spent((usage.input_tokens or 0) + (usage.output_tokens or 0), record.began + result.seconds)
+        usage = None if record.cached else record.estimated or record.usage
+        result.stored = self._reservation.settle(usage, record.began + result.seconds)

@@ -28,6 +28,7 @@ from .http.call import ClientGone, json_object
 from .http.reply import retry_after
 from .keys import Caller
 from .listing import by_address, by_path, entry, listing, tags
+from .metered import Metered
 from .openapi import description, viewer
 from .responses import response_routes
 from .resume import resume_routes
@@ -77,8 +78,8 @@ def pages(gateway: Gateway) -> Starlette:
 
         return reply({"version": __version__})
 
-    async def asked(http: HttpRequest) -> dict[str, Any]:
-        """The body of a request that is no exchange, with the same limits."""
+    async def asked(http: HttpRequest) -> tuple[Caller | None, dict[str, Any]]:
+        """The caller and the body of a request that is no exchange, with the same limits."""
         caller = admit(http)
         server = gateway.server
         body = json_object(
@@ -86,19 +87,21 @@ def pages(gateway: Gateway) -> Starlette:
         )
         if caller is not None:
             caller.check(gateway.pool.routes.named(str(body.get("model", ""))), gateway.clock())
-        return body
+        return caller, body
 
     async def counted(http: HttpRequest) -> Response:
-        body = await asked(http)
+        caller, body = await asked(http)
         request = dialect(COUNTED_BY).parse_request({"max_tokens": 1, **body})
-        answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
+        async with gateway.slot(caller):
+            answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
         return Response(answer or msgspec.json.encode({"input_tokens": estimate(request)}), media_type="application/json")
 
     async def embeddings(http: HttpRequest) -> Response:
-        body = await asked(http)
-        async with gateway.slot(admit(http)):
-            answer = await while_there(http, forward_json(gateway, body, "embeddings", request_id(http)))
-        return Response(answer, media_type="application/json")
+        caller, body = await asked(http)
+        async with Metered(gateway, caller, http.headers, body, request_id(http), "embeddings") as metered:
+            work = forward_json(gateway, body, "embeddings", request_id(http), metered.asked)
+            metered.answer = await while_there(http, work)
+        return Response(metered.answer, media_type="application/json")
 
     async def health(_: HttpRequest) -> Response:
         return reply({"status": "ok"})

@@ -24,9 +24,10 @@ from ..store import (
     is_probe,
     wanted,
 )
+from .authentication import LOOPBACK
 from .endpoints import Endpoint
 from .http.call import Call
-from .keys import LOOPBACK, anonymous
+from .keys import anonymous
 from .retention import RetentionOptions
 from .stream_recorder import StreamRecorder
 
@@ -76,9 +77,8 @@ class TurnRecorders:
         if session.previous and named:
             past = await store.history(session)
             if not past:
-                raise RequestError(
-                    f"what was said before {named!r} is not kept (store.content is off); send the whole conversation"
-                )
+                why = "there was no room for it in the store" if store.settings.content else "store.content is off"
+                raise RequestError(f"what was said before {named!r} is not kept ({why}); send the whole conversation")
             at = 1 if body.get("instructions") else 0
             request.messages[at:at] = past
             request.previous_response_id = None
@@ -159,6 +159,8 @@ class ServedTurnRecorder(TurnRecorder):
         return self._stream
 
     def finished(self, result: ExchangeResult) -> None:
-        if self._stream is not None:
-            self._stream.end()
-        super().finished(result)
+        try:
+            if self._stream is not None:
+                self._stream.end()
+        finally:
+            super().finished(result)  # a turn that has begun always ends

@@ -15,8 +15,9 @@ from typing import Final
 from ..config import Loaded, load
 from ..errors import ConfigError, StreamglotError
 from . import ledger, metrics
-from .app import Gateway
+from .app import Gateway, check_start
 from .http.server import Server, block_signals, unblock_signals
+from .log import Log
 
 SHORTEST_LIFE: Final = 1.0
 """Seconds. A worker that ends sooner is replaced after a pause: another start does not mend what is wrong."""
@@ -122,10 +123,20 @@ class _Supervisor:
 
     def _pass_on(self, number: int, _: object) -> None:
         if number == signal.SIGHUP:
-            with suppress(ConfigError):  # the children say what is wrong with it
-                self._loaded = load(self._loaded.path, overrides=self._loaded.overrides)
+            self._reload()
         else:
             self._stopping = True
         for child in list(self._children):
             with suppress(ProcessLookupError):
                 os.kill(child, number)
+
+    def _reload(self) -> None:
+        """Workers that start later get the new configuration, if they could start with it. Those that run read it themselves."""
+        try:
+            loaded = load(self._loaded.path, overrides=self._loaded.overrides)
+            check_start(loaded, os.environ)
+        except Exception as error:
+            message = error.message if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"[:300]
+            Log()({"event": "reload_failed", "process": "supervisor", "message": message})
+        else:
+            self._loaded = loaded

@@ -18,11 +18,19 @@ class Slot:
         self._caller = caller
 
     async def __aenter__(self) -> None:
-        await self._limit.take()
+        """A request that waits counts for its key already: others of the key must not pass beside it."""
         if self._caller is not None:
-            self._caller.open += 1
+            self._caller.enter()
+        try:
+            await self._limit.take()
+        except BaseException:
+            self._leave()
+            raise
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._limit.give_back()
+        self._leave()
+
+    def _leave(self) -> None:
         if self._caller is not None:
-            self._caller.open -= 1
+            self._caller.leave()

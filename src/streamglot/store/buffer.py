@@ -23,7 +23,7 @@ from ..errors import RequestError, StreamglotError
 from . import schema
 from .database import Database, StoreUnavailable, Watch, within
 from .processes import is_alive
-from .rows import ChunkEntry, StreamEntry, TrimEntry, clean, unpacked
+from .rows import ChunkEntry, StreamEntry, TrimEntry, unpacked
 from .turn import minted_at
 from .writer import Report, Writer
 
@@ -311,7 +311,7 @@ class DatabaseBuffer:
     async def _produced(self, stream_id: str) -> bool:
         """Is the process alive that runs its turn?"""
         table, turns = schema.processes, schema.turns
-        question = select(table).join(turns, turns.c.process == table.c.id).where(turns.c.id == clean(stream_id))
+        question = select(table).join(turns, turns.c.process == table.c.id).where(turns.c.id == stream_id)
         return any(is_alive(row, time.time()) for row in await self._database.fetch(question))
 
     async def _want(self, stream_id: str, wanted: float) -> None:
@@ -360,7 +360,7 @@ class DatabaseBuffer:
         """Its row, and how its turn ended, whose id it has: both as of one moment."""
         table, endings = schema.streams, schema.endings
         question = select(table, endings.c.ending).outerjoin(endings, endings.c.turn_id == table.c.id)
-        question = question.where(table.c.id == clean(stream_id))
+        question = question.where(table.c.id == stream_id)
         if caller is not None:
             question = question.where(table.c.caller == caller)
         rows = await self._database.fetch(question)

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -31,6 +31,8 @@ _OUR_OWN: Final = ("no such column", "no such function", "near ", "table ", "too
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _NOT_OURS: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 """What SQLite says of a file that is damaged, or no database at all."""
+CHECK_SECONDS: Final = 30.0
+"""How often all of a damaged file is read to see whether it was repaired: that takes seconds where it is large."""
 LOCK_SECONDS: Final = 10.0
 """So long is waited for who holds the lock, where nothing goes on without it."""
 
@@ -49,7 +51,7 @@ class StoreLocked(StoreUnavailable):
 
 class Database:
     """``generation`` counts the databases that stood in this place, where one was put there while we had it open: what was
-    written before is not in it."""
+    written before is not in it. ``trouble`` is why it cannot be used now; empty if it can."""
 
     def __init__(self, place: URL) -> None:
         self._engines = engines(place)
@@ -59,6 +61,9 @@ class Database:
         self._dialect_insert = import_module(f"sqlalchemy.dialects.{self.dialect.name}").insert  # the other dialect is not loaded
         self.file = Path(place.database or "") if self.is_sqlite else None
         self.generation = 1
+        self.trouble = ""
+        self._damaged = 0
+        self._check_at = 0.0
         self._inode = 0
         self._turn = asyncio.Lock()
         self._questions: set[asyncio.Task[Sequence[Row[Any]]]] = set()
@@ -177,8 +182,33 @@ class Database:
         except (DBAPIError, sqlite3.Error, OSError, TimeoutError) as error:
             if not passing(error):
                 raise
-            kind = StoreLocked if _locked(error) else StoreUnavailable
-            raise kind(f"the database {self.shown} does not answer: {_reason(error)}; try again") from None
+            if _locked(error):
+                raise StoreLocked(f"the database {self.shown} does not answer: {_reason(error)}; try again") from None
+            self.trouble = _reason(error)
+            if _damaged(error):
+                self._damaged = self._inode_now()
+            raise StoreUnavailable(f"the database {self.shown} does not answer: {self.trouble}; try again") from None
+        else:
+            self.trouble = self.trouble if self._damaged else ""
+
+    async def probe(self) -> None:
+        """Looks whether the database can be used, and notes in ``trouble`` if not. A file that was found to be damaged counts as
+        such until another one is in its place, or a check of all of it finds nothing."""
+        if self._damaged and self._damaged != self._inode_now():
+            self._damaged = 0
+        whole = bool(self._damaged) and time.monotonic() > self._check_at
+        with suppress(StoreUnavailable), self._asked():
+            await self._engines.probe(whole)
+            if whole:
+                self._damaged = 0
+        if whole:
+            self._check_at = time.monotonic() + CHECK_SECONDS
+
+    def _inode_now(self) -> int:
+        try:
+            return os.stat(self.file).st_ino if self.file is not None else 0
+        except OSError:
+            return -1
 
     def version(self) -> tuple[int, int] | None:
         """Another one once another process has written; None where that cannot be told, or not now."""
@@ -191,6 +221,7 @@ class Database:
         try:
             inode = os.stat(self.file).st_ino
         except OSError as error:
+            self.trouble = f"the file is gone: {error.strerror}"
             raise StoreUnavailable(f"the database {self.file} is gone: {error.strerror}") from None
         if inode != self._inode:
             await self._engines.dispose()
@@ -257,7 +288,12 @@ def passing(error: BaseException) -> bool:
 def _foreign(error: BaseException) -> bool:
     """Is the file damaged, no database, or none with our tables?"""
     cause = error.orig if isinstance(error, DBAPIError) else error
-    return isinstance(cause, sqlite3.Error) and (_code(cause) in _NOT_OURS or str(cause).startswith("no such table"))
+    return _damaged(error) or (isinstance(cause, sqlite3.Error) and str(cause).startswith("no such table"))
+
+
+def _damaged(error: BaseException) -> bool:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(cause, sqlite3.Error) and (_code(cause) in _NOT_OURS or str(cause).startswith("the file is damaged"))
 
 
 def _locked(error: BaseException) -> bool:

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event
@@ -33,6 +34,8 @@ READERS: Final = 6
 CHECKPOINT_PAGES: Final = 4_000
 """How much of the log SQLite lets come together before it goes into the file: 16 MB, a second of a busy gateway."""
 
+PROBED: Final = ("turns", "sessions", "messages", "endings", "texts", "frames", "chunks", "keys", "streams")
+"""Tables whose first and last rows are read to see whether the file can be used."""
 FREED_PAGES: Final = 2_000
 """In one transaction: 8 MB, no longer than others can wait."""
 
@@ -44,6 +47,10 @@ class Engines(Protocol):
 
     async def write(self, work: Callable[[Connection], T]) -> T:
         """A transaction: all of it, or nothing."""
+        ...
+
+    async def probe(self, whole: bool) -> None:
+        """Raises if the database cannot be read: some of each table, or all of it (``whole``) where that can be checked."""
         ...
 
     async def give_back(self) -> None:
@@ -66,6 +73,7 @@ class Threaded:
     def __init__(self, place: URL) -> None:
         self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
         self.dialect = self._writing.dialect
+        self._file = place.database or ""
         self._writer: sqlite3.Connection | None = None
         self._writers = 0
         event.listen(self._writing, "connect", self._connected)
@@ -77,6 +85,7 @@ class Threaded:
         engine = create_engine(place, connect_args=settings, hide_parameters=True, **pool)
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
+        event.listen(engine, "before_cursor_execute", _clean_question, retval=True)
         return engine
 
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -102,6 +111,20 @@ class Threaded:
         except asyncio.CancelledError:
             left = True
             raise
+
+    async def probe(self, whole: bool) -> None:
+        """Over a connection of its own: others have pages in memory, and do not notice what became of the file."""
+        place = f"{Path(self._file).as_uri()}?mode=ro"
+
+        def look() -> None:
+            with closing(sqlite3.connect(place, timeout=BUSY_SECONDS, uri=True)) as connection:
+                for table in PROBED:
+                    connection.execute(f"SELECT rowid FROM {table} ORDER BY rowid LIMIT 1").fetchone()
+                    connection.execute(f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone()
+                if whole and (found := connection.execute("PRAGMA quick_check(1)").fetchone()) != ("ok",):
+                    raise sqlite3.DatabaseError(f"the file is damaged: {found[0] if found else 'it cannot be checked'}")
+
+        await asyncio.get_running_loop().run_in_executor(self._threads, look)
 
     async def give_back(self) -> None:
         """Bit by bit, each a transaction of its own: others can write in between."""
@@ -153,9 +176,11 @@ class Looped:
         settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
         pool = {"pool_size": connections, "max_overflow": 0, "pool_timeout": ANSWER_SECONDS, "pool_pre_ping": True}
         try:
-            return create_async_engine(place, connect_args=settings, hide_parameters=True, **pool)
+            engine = create_async_engine(place, connect_args=settings, hide_parameters=True, **pool)
         except ModuleNotFoundError as error:
             raise missing_package(error) or error from None
+        event.listen(engine.sync_engine, "before_cursor_execute", _clean_question, retval=True)
+        return engine
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         async with self._reading.connect() as connection:
@@ -164,6 +189,10 @@ class Looped:
     async def write(self, work: Callable[[Connection], T]) -> T:
         async with self._writing.begin() as connection:
             return await connection.run_sync(work)
+
+    async def probe(self, whole: bool) -> None:  # noqa: ARG002
+        """The server checks its own files."""
+        await self.read(lambda connection: connection.exec_driver_sql(f"SELECT 1 FROM {PROBED[0]} LIMIT 1").all())
 
     async def give_back(self) -> None:
         """It does so by itself."""
@@ -181,6 +210,26 @@ class Looped:
 
 def engines(place: URL) -> Engines:
     return Threaded(place) if place.drivername == "sqlite" else Looped(place)
+
+
+def _clean_question(
+    _connection: Connection, _cursor: object, statement: str, parameters: Any, _context: object, many: bool
+) -> tuple[str, Any]:
+    """Text that no database can hold (NUL in PostgreSQL, half of a surrogate pair in both) comes from clients and from command
+    lines. In a question it is replaced by a character that no id, name or word of ours has, so nothing is found by it. What is
+    written in bulk was cleaned when its rows were made."""
+    if many or not parameters:
+        return statement, parameters
+    if isinstance(parameters, dict):
+        return statement, {name: searchable(value) for name, value in parameters.items()}
+    return statement, tuple(searchable(value) for value in parameters)
+
+
+def searchable(value: Any) -> Any:
+    """The value as a database takes it in a question."""
+    if not isinstance(value, str) or (value.isascii() and "\0" not in value):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def _prepare(connection: Any, _record: object) -> None:

@@ -17,6 +17,7 @@ from ..callers import MOST, fault_of_key_name
 from ..errors import RequestError, excerpt
 from . import schema
 from .database import Database, Watch
+from .key_marker import KeyMarker
 
 PREFIX: Final = "sg-"
 SHOWN_CHARS: Final = 8
@@ -59,6 +60,11 @@ class StoredKeys:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._watch = Watch(database, select(schema.keys).order_by(schema.keys.c.created))
+        self._marker = KeyMarker(database.file, database.shown)
+
+    def had_keys(self) -> bool:
+        """Did this store ever have keys, as far as a file beside it remembers?"""
+        return self._marker.is_set()
 
     async def add(self, name: str, **limits: Any) -> tuple[StoredKey, str]:
         """A new key, and its secret: nobody can see that again."""
@@ -81,6 +87,7 @@ class StoredKeys:
         except IntegrityError:
             raise RequestError(f"there is, or was, a key with the name {name!r}; choose another one") from None
         self._watch.forget()
+        self._marker.set()
         return key, secret
 
     async def all(self, *, revoked: bool = False) -> list[StoredKey]:
@@ -94,6 +101,8 @@ class StoredKeys:
     async def news(self) -> list[StoredKey] | None:
         """All that are or were valid; None if they are those of the last time."""
         rows = await self._watch.look()
+        if rows:
+            self._marker.set()
         return None if rows is None else [_key(row) for row in rows]
 
     async def find(self, secret: str) -> StoredKey | None:
@@ -123,20 +132,26 @@ class StoredKeys:
         question = _used(keys.c.name, now=None).where(keys.c.revoked.is_(None), counts, which).distinct()
         return [row.name for row in await self._database.fetch(question.order_by(keys.c.name))]
 
-    async def overdrawn(self, now: float | None = None) -> list[Overdrawn]:
-        """The valid keys that have used up their budget."""
+    async def balances(self, now: float | None = None) -> list[tuple[StoredKey, Spent]]:
+        """The valid keys that have a budget, and what was used of it."""
         keys = schema.keys
-        over = or_(func.sum(_COST) >= keys.c.budget_cost, func.sum(_TOKENS) >= keys.c.budget_tokens)
+        budgeted = or_(keys.c.budget_cost.is_not(None), keys.c.budget_tokens.is_not(None))
         question = (
-            _used(*keys.c, *_SUMS, now=now)
-            .where(keys.c.revoked.is_(None))
+            _used(*keys.c, *_SUMS, now=now, all_keys=True)
+            .where(keys.c.revoked.is_(None), budgeted)
             .group_by(*keys.c)
-            .having(over)
             .order_by(keys.c.created)
         )
-        rows = await self._database.fetch(question)
-        found = [(_key(row), _spent(row)) for row in rows]
-        return [Overdrawn(key=key, spent=spent, renews=await self._renews(key, spent, now)) for key, spent in found]
+        return [(_key(row), _spent(row)) for row in await self._database.fetch(question)]
+
+    async def overdrawn(self, now: float | None = None) -> list[Overdrawn]:
+        """The valid keys that have used up their budget."""
+        return [
+            Overdrawn(key=key, spent=spent, renews=await self._renews(key, spent, now))
+            for key, spent in await self.balances(now)
+            if (key.budget_cost is not None and spent.cost >= key.budget_cost)
+            or (key.budget_tokens is not None and spent.tokens >= key.budget_tokens)
+        ]
 
     async def _renews(self, key: StoredKey, spent: Spent, now: float | None) -> float | None:
         """When so many of the oldest turns are out of the count that the rest is less than the budget."""
@@ -160,21 +175,22 @@ _TOKENS: Final = func.coalesce(cast(schema.endings.c.input_tokens, BigInteger), 
 """Two numbers of one column may be more than it holds."""
 _COST: Final = func.coalesce(schema.endings.c.cost, 0.0)
 _SUMS: Final = (
-    func.count(schema.turns.c.id).label("turns"),
+    func.count(schema.endings.c.turn_id).label("turns"),
     func.coalesce(func.sum(_TOKENS), 0).label("tokens"),
     func.coalesce(func.sum(_COST), 0.0).label("cost"),
 )
 
 
-def _used(*columns: Any, now: float | None) -> Select[Any]:
-    """These columns of the turns that count for the budget of their key."""
+def _used(*columns: Any, now: float | None, all_keys: bool = False) -> Select[Any]:
+    """These columns of the turns that count for the budget of their key. ``all_keys``: also of keys that have no such turns."""
     keys, turns, endings = schema.keys, schema.turns, schema.endings
     at = now or time.time()
+    counted = and_(turns.c.caller == keys.c.name, turns.c.started >= at - func.coalesce(keys.c.budget_seconds, at))
     return (
         select(*columns)
         .select_from(keys)
-        .join(turns, and_(turns.c.caller == keys.c.name, turns.c.started >= at - func.coalesce(keys.c.budget_seconds, at)))
-        .join(endings, endings.c.turn_id == turns.c.id)
+        .join(turns, counted, isouter=all_keys)
+        .join(endings, endings.c.turn_id == turns.c.id, isouter=all_keys)
     )
 
 

@@ -12,17 +12,26 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import HASH_BYTES
 from .echoes import carries_echo
-from .turn import Finished, Turn, given_id, title_of
+from .shorten import bare_response, short_request, short_response
+from .turn import BARE_BYTES, Finished, Turn, answer_weight, given_id, title_of, weight
 from .wording import wording
 
 TEXT_CHARS: Final = 65_536
 """As much of a turn can be found by a search."""
 MOST_TOKENS: Final = 2**31 - 1
 """What a column of whole numbers holds: an upstream that counts further is not believed."""
+
+SHORT_BYTES: Final = 2**16
+"""The most that a turn with short contents takes. One with more messages than that is kept without contents."""
+ID_CHARS: Final = 512
+"""An id, or the name of a provider's state, that is longer is not kept: an index of PostgreSQL takes 2.7 KB."""
+CONTENTS: Final = "contents"
+"""Says in the ``more`` of an ending that contents were ``cut`` or ``dropped`` for lack of room."""
 
 UNTOLD: Final = "its words are not kept (store.content is off)"
 """The message of an error, where contents are not kept."""
@@ -31,6 +40,8 @@ PACKED: Final = b"\x01"
 """How what is packed begins. An array, which is how a row began before, does not."""
 
 Row: TypeAlias = dict[str, Any]
+_UNFIT: Final = (ValueError, TypeError, OverflowError, RecursionError)
+"""What is raised by a value that cannot be a row."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -40,15 +51,47 @@ class Entry(Struct, kw_only=True):
     kind: str
     weight: int = 256
 
+    def lighter(self) -> Entry | None:
+        """The same with less content, for a queue that is full or a database that does not take it whole; None if all that it
+        holds must be kept."""
+        return None
+
 
 class TurnEntry(Entry, kw_only=True):
-    """A turn that started, or one that ended."""
+    """A turn that started, or one that ended. ``request`` is what is kept of the request, where that is not all of it."""
 
     turn: Turn
     process: str
     content: bool
     finished: Finished | None = None
     tip: bytes | None = None
+    request: Request | None = None
+
+    def lighter(self) -> TurnEntry | None:
+        """First with short contents, then with none. How it ended and what it used always stay."""
+        if not self.content:
+            return None
+        short = self._short() if self.request is None else None
+        return short if short is not None and short.weight <= SHORT_BYTES else self._bare()
+
+    def _short(self) -> TurnEntry:
+        request, finished = short_request(self.turn.started.request), self.finished
+        size = weight(request)
+        if finished is not None:
+            response = short_response(finished.response) if finished.response is not None else None
+            more = {**finished.more, CONTENTS: "cut"}
+            finished = replace(finished, response=response, upstream_request=None, verdicts=[], more=more)
+            size += answer_weight(response)
+        return replace(self, weight=size, request=request, finished=finished)
+
+    def _bare(self) -> TurnEntry:
+        finished = self.finished
+        if finished is not None:
+            response = bare_response(finished.response) if finished.response is not None else None
+            more = {**finished.more, CONTENTS: "dropped"}
+            finished = replace(finished, response=response, upstream_request=None, verdicts=[], more=more)
+            self.turn.forget_request()
+        return replace(self, weight=BARE_BYTES, content=False, finished=finished)
 
 
 class FrameEntry(Entry, kw_only=True):
@@ -104,8 +147,8 @@ class Rows(Struct):
 
 
 def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
-    """All rows of these entries, for a database of this generation. An entry that cannot be written at all is counted, and does
-    not spoil the others."""
+    """All rows of these entries, for a database of this generation. An entry that cannot be written as it is is written with less
+    content. One that cannot be written at all is counted, and does not spoil the others."""
     rows = Rows(generation=generation)
     hashes: dict[int, bytes] = {}
     frames: dict[str, list[tuple[int, float, str, bytes]]] = {}
@@ -114,12 +157,14 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
         try:
             match entry:
                 case TurnEntry():
-                    _turn(rows, entry, hashes)
+                    _turn_or_less(rows, entry, hashes)
                 case FrameEntry():
                     frame = (entry.number, entry.at, entry.direction, entry.data)
                     frames.setdefault(entry.turn_id, []).append(frame)
                 case StateEntry():
                     for name, value in entry.state.items():
+                        if len(name) > ID_CHARS:
+                            continue
                         place = (entry.session_id, clean(entry.provider), clean(name))
                         row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": _json(value)}
                         rows.states[place] = {**row, "at": entry.at}
@@ -129,7 +174,7 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
                     rows.streams[entry.row["id"]] = entry.row
                 case TrimEntry():
                     rows.trims[entry.stream_id] = entry.number
-        except (ValueError, TypeError, OverflowError, RecursionError):
+        except _UNFIT:
             rows.unfit[entry.kind] = rows.unfit.get(entry.kind, 0) + 1
     rows.frames = [_frame_row(turn, found) for turn, found in frames.items()]
     rows.chunks = [row for stream, found in chunks.items() for row in _chunk_rows(stream, found)]
@@ -163,11 +208,26 @@ def unpacked(body: bytes) -> bytes:
     return zlib.decompress(body[1:], -zlib.MAX_WBITS) if body.startswith(PACKED) else body
 
 
+def _turn_or_less(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
+    """A turn whose contents cannot be written must end all the same: its conversation would stay locked."""
+    while True:
+        try:
+            _turn(rows, entry, hashes)
+        except _UNFIT:
+            lighter = entry.lighter()
+            if lighter is None:
+                raise
+            entry = lighter
+        else:
+            return
+
+
 def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
     turn, finished = entry.turn, entry.finished
     started, session = turn.started, turn.session
     if turn.written != rows.generation and turn.id not in rows.turns:
-        turn.node = _history(rows, started.request.messages, hashes) if entry.content else None
+        request = entry.request or started.request
+        turn.node = _history(rows, request.messages, hashes) if entry.content else None
         row: Row = {
             "id": turn.id,
             "session_id": session.id,
@@ -177,13 +237,13 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
             "started": started.at,
             "dialect": clean(started.dialect),
             "model": clean(started.model),
-            "stream": started.request.stream,
+            "stream": request.stream,
             "probe": started.probe,
-            "title": clean(title_of(started.request)) if entry.content and not started.probe else "",
-            "request": _request(started.request) if entry.content else None,
+            "title": clean(title_of(request)) if entry.content and not started.probe else "",
+            "request": _request(request) if entry.content else None,
             "node": turn.node,
             "asked": session.conversation.asked if session.conversation is not None and not started.probe else None,
-            "response_id": clean(started.response_id),
+            "response_id": _id(started.response_id),
             "retrievable": started.retrievable,
             "wish": _json(started.wish) if started.wish else None,
         }
@@ -204,8 +264,9 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
     response, content, turn = finished.response, entry.content, entry.turn
     error = response.error if response is not None else None
     if error is not None and not content:  # upstreams quote in their errors what they were asked
-        error = msgspec.structs.replace(error, message=UNTOLD, detail=None)
+        error = replace(error, message=UNTOLD, detail=None)
     usage = response.usage if response is not None else None
+    counted = None if finished.more.get("cached") else usage  # an answer from the cache used nothing
     asked = finished.upstream_request if content else None
     timings = {**finished.timings, "first_event": finished.first_event} if finished.first_event else finished.timings
     row: Row = {
@@ -214,7 +275,7 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
         "ending": clean(finished.ending),
         "error_code": clean(error.code) if error is not None else "",
         "error": _json(error) if error is not None else None,
-        "response_id": clean(given_id(turn.started, finished)),
+        "response_id": _id(given_id(turn.started, finished)),
         "response": None,
         "tip": entry.tip,
         "upstream": clean(finished.upstream),
@@ -222,8 +283,8 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
         "upstream_model": clean(finished.upstream_model),
         "upstream_request": _request(asked) if asked is not None else None,
         "upstream_node": _upstream_node(rows, turn, asked, hashes) if asked is not None else None,
-        "input_tokens": _tokens(usage.input_tokens) if usage is not None else None,
-        "output_tokens": _tokens(usage.output_tokens) if usage is not None else None,
+        "input_tokens": _tokens(counted.input_tokens) if counted is not None else None,
+        "output_tokens": _tokens(counted.output_tokens) if counted is not None else None,
         "usage": _json(usage) if usage is not None else None,
         "cost": finished.cost() if callable(finished.cost) else finished.cost,
         "timings": _json(timings),
@@ -235,10 +296,10 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
         said: list[Part] = []
         for choice in response.choices:
             message = Message("assistant", choice.parts)
-            mark = _message(rows, message)
-            rows.answers.append({"turn_id": turn.id, "choice": choice.index, "message": mark, "echoes": carries_echo(message)})
+            mark, index = _message(rows, message), min(choice.index, MOST_TOKENS)
+            rows.answers.append({"turn_id": turn.id, "choice": index, "message": mark, "echoes": carries_echo(message)})
             said += choice.parts
-        rows.texts.append({"turn_id": turn.id, "body": _words(turn.started.request, said)})
+        rows.texts.append({"turn_id": turn.id, "body": _words(entry.request or turn.started.request, said)})
     return row
 
 
@@ -270,13 +331,13 @@ def _message(rows: Rows, message: Message) -> bytes:
 
 def _request(request: Request) -> str:
     """All but the messages, which are in the tree."""
-    return _json(msgspec.structs.replace(request, messages=[]))
+    return _json(replace(request, messages=[]))
 
 
 def _response(response: Response) -> str:
     """All but the parts, which are messages too."""
-    choices = [msgspec.structs.replace(choice, parts=[]) for choice in response.choices]
-    return _json(msgspec.structs.replace(response, choices=choices))
+    choices = [replace(choice, parts=[]) for choice in response.choices]
+    return _json(replace(response, choices=choices))
 
 
 def _words(request: Request, said: Iterable[Part]) -> str:
@@ -291,6 +352,11 @@ def words(asked: str, answer: str = "") -> str:
 
 def _tokens(count: int | None) -> int | None:
     return None if count is None else max(0, min(count, MOST_TOKENS))
+
+
+def _id(text: str) -> str:
+    """Nothing in place of one that is longer than an id can be."""
+    return clean(text) if len(text) <= ID_CHARS else ""
 
 
 def _json(value: object) -> str:

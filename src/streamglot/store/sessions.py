@@ -27,8 +27,8 @@ from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, 
 from .database import Database, StoreUnavailable
 from .recent import EDITED, Match, Recent, Seen
 from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, RETRIEVABLE
-from .rows import clean
-from .turn import Session, mint_id, weight
+from .rows import ID_CHARS, clean
+from .turn import Session, mint_id, spoken_weight
 
 PREFIX: Final = "ses_"
 HEADERS: Final = ("x-streamglot-session", "x-session-id", "session-id", "session_id")
@@ -70,8 +70,8 @@ def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapp
     previous = request.previous_response_id or ""
     return Wanted(
         caller=caller,
-        name=clean(found[:512]),
-        response_id=clean(previous[:512]),
+        name=clean(found[:ID_CHARS]),
+        response_id=previous[: ID_CHARS + 1],  # longer than any that is kept, where it is too long
         directory=headers.get("x-streamglot-directory", ""),
     )
 
@@ -254,6 +254,6 @@ def named(caller: str, name: str) -> str:
 
 
 async def _conversation(caller: str, request: Request) -> Conversation:
-    if weight(request) > LARGE:
+    if spoken_weight(request) > LARGE:
         return await asyncio.to_thread(hash_conversation, caller, request.messages)
     return hash_conversation(caller, request.messages)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..messages import Message, Request
@@ -24,10 +25,13 @@ from .recent import Recent, Seen
 from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, Responses, settled
 from .rows import FrameEntry, StateEntry, TurnEntry
 from .sessions import Sessions, Wanted
-from .turn import Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
+from .shorten import bare_response, encoded_size
+from .turn import BARE_BYTES, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, Report, Writer
 
 TURN: Final = "turn_"
+PROBE_SECONDS: Final = 2.0
+"""How often the database is looked at when nobody asks it anything: a fault that nobody meets is told within this time."""
 
 
 class StoreSettings(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -107,10 +111,13 @@ class Store:
             self._say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
 
     async def _ticking(self) -> None:
-        pause = FIRST_SECONDS
-        while not await within(self._closing, pause):
-            pause = SEEN_SECONDS
+        due = time.monotonic() + FIRST_SECONDS
+        while not await within(self._closing, min(PROBE_SECONDS, max(0.0, due - time.monotonic()))):
             try:
+                await self.database.probe()
+                if time.monotonic() < due:
+                    continue
+                due = time.monotonic() + SEEN_SECONDS
                 await self.process.seen()
                 await self.process.recover()
                 await self.buffer.expire()
@@ -149,15 +156,18 @@ class Store:
             await asyncio.sleep(LOOK_SECONDS)
 
     def start(self, session: Session, started: Started) -> Turn:
-        """A turn begins; it is written ahead, so that it is there whatever happens to us."""
+        """A turn begins. It is written ahead, so that it is there whatever happens to us. Room for its ending is reserved in
+        the same step: a turn that has begun has an ending."""
         started.at = started.at or time.time()
         turn = Turn(self, mint_id(TURN, started.at), session, started, self.settings.raw)
         asked = session.conversation.asked if session.conversation is not None else None
         named = bool(session.name)
         seen = Seen(turn.id, session.id, session.caller, asked, named, started.response_id, started.retrievable)
         self._recent.start(seen, started.probe)
-        size = weight(started.request) if self.settings.content else 512
-        self.writer.put(TurnEntry(kind="starts", weight=size, turn=turn, process=self.process.id, content=self.settings.content))
+        content = self.settings.content
+        turn.weight = weight(started.request) if content else BARE_BYTES
+        entry = TurnEntry(kind="starts", weight=turn.weight, turn=turn, process=self.process.id, content=content)
+        turn.kept = self.writer.put(entry, reserve=BARE_BYTES)
         return turn
 
     def take_end(self, turn: Turn, finished: Finished) -> None:
@@ -169,21 +179,22 @@ class Store:
             run = normal(parts)
             tip = spoken.tip(run)
         self._recent.finish(turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts), size)
-        if not self.settings.content:
-            size = 512
-        elif not turn.written:
-            size += weight(turn.started.request)
-        self.writer.put(
-            TurnEntry(
-                kind="endings",
-                weight=size,
-                turn=turn,
-                process=self.process.id,
-                content=self.settings.content,
-                finished=finished,
-                tip=tip,
+        if not turn.kept:
+            self.writer.drop("endings")
+            return
+        content = self.settings.content
+        if not content:
+            finished = replace(
+                finished, response=bare_response(response) if response is not None else None, upstream_request=None
             )
+            turn.forget_request()
+            size = BARE_BYTES
+        elif not turn.written:
+            size += turn.weight
+        entry = TurnEntry(
+            kind="endings", weight=size, turn=turn, process=self.process.id, content=content, finished=finished, tip=tip
         )
+        self.writer.put(entry, reserve=-BARE_BYTES)
 
     def take_frame(self, turn: Turn, direction: str, at: float, data: bytes) -> None:
         self.writer.put(
@@ -195,12 +206,16 @@ class Store:
     def take_state(self, turn: Turn, provider: str, state: dict[str, Any]) -> None:
         turn.session.state.setdefault(provider, {}).update(state)
         self._recent.learn(turn.session.id, provider, state)
-        self.writer.put(StateEntry(kind="states", session_id=turn.session.id, provider=provider, state=state, at=time.time()))
+        entry = StateEntry(kind="states", session_id=turn.session.id, provider=provider, state=state, at=time.time())
+        entry.weight += encoded_size(state)
+        self.writer.put(entry)
 
     def report(self) -> Report:
-        """Of the writer, and of a buffer that has a queue of its own."""
+        """Of the writer, of the database where it cannot be read, and of a buffer that has a queue of its own."""
         one, two = self.writer.report(), self.buffer.report()
         one.missed = self.sessions.missed
+        if self.database.trouble:
+            one.failing, one.last_error = True, one.last_error if one.failing else self.database.trouble
         if two is None:
             return one
         return Report(

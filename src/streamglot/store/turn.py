@@ -7,12 +7,16 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..events import Extra
 from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import Conversation
+from .shorten import encoded_size
 
 TITLE_CHARS: Final = 120
+BARE_BYTES: Final = 1024
+"""About what a turn, or its ending, takes without contents."""
 TOLD: Final = "streamglot.turn"
 """Beside the state of a provider: the turn in which it told it."""
 BROKEN: Final = ("truncated", "client_gone", "interrupted", "policy", "error")
@@ -66,7 +70,8 @@ class Started(Struct, kw_only=True):
 class Finished(Struct, kw_only=True):
     """``response`` is what came, whole or in part. ``upstream_request`` is the last request that was built for an upstream.
     ``response_id`` is the id that the client was given, where neither the start said it nor the response has it. ``cost`` may be
-    a question: who knows the answer takes a while to load, so it is asked beside the event loop."""
+    a question: who knows the answer takes a while to load, so it is asked beside the event loop. ``written`` is called once the
+    ending is in the database, and never if it does not get there."""
 
     ending: str
     response: Response | None = None
@@ -81,6 +86,7 @@ class Finished(Struct, kw_only=True):
     more: dict[str, Any] = field(default_factory=dict)
     first_event: float = 0.0
     at: float = 0.0
+    written: Callable[[], None] | None = None
 
 
 class Taker(Protocol):
@@ -93,13 +99,16 @@ class Taker(Protocol):
 
 class Turn:
     """A turn that is under way. Nothing here waits, and nothing here fails: what cannot be kept is counted. ``written``, the
-    generation of the database that has it, and ``node``, where its history ends, are the writer's to say."""
+    generation of the database that has it, and ``node``, where its history ends, are set by the writer. ``kept``: is there room
+    for it at all? If so, there is room for its ending too. ``weight``: of its request, in bytes."""
 
     def __init__(self, store: Taker, id: str, session: Session, started: Started, raw: bool) -> None:
         self.id = id
         self.session = session
         self.started = started
         self.written = 0
+        self.kept = True
+        self.weight = 0
         self.node: bytes | None = None
         self.frames = 0
         self.finished: Finished | None = None
@@ -117,6 +126,12 @@ class Turn:
         state = {name: value for name, value in extra.data.items() if isinstance(value, (str, int, float, bool))}
         if state and not self.started.probe:
             self._store.take_state(self, provider, {**state, TOLD: self.id})
+
+    def forget_request(self) -> None:
+        """It has ended and its contents are not kept: the request must not fill the memory until the ending is written."""
+        request = self.started.request
+        bare = Request(model=request.model, stream=request.stream, dialect=request.dialect)
+        self.started = replace(self.started, request=bare)
 
     def finish(self, finished: Finished) -> None:
         """Once; a second ending is not the true one."""
@@ -163,13 +178,25 @@ def title_of(request: Request) -> str:
 
 def weight(request: Request) -> int:
     """About how many bytes it takes to keep this."""
-    return 512 + sum(_weight(message) for message in request.messages)
+    size = BARE_BYTES + spoken_weight(request)
+    for beside in (request.tools, request.extra, request.metadata):
+        if beside:
+            size += encoded_size(beside)
+    return size
+
+
+def spoken_weight(request: Request) -> int:
+    """About how many bytes its messages have."""
+    return sum(_weight(message) for message in request.messages)
 
 
 def answer_weight(response: Response | None) -> int:
     if response is None:
-        return 512
-    return 512 + sum(64 + _size(part) for choice in response.choices for part in choice.parts)
+        return BARE_BYTES
+    size = BARE_BYTES + sum(64 + _size(part) for choice in response.choices for part in choice.parts)
+    if response.usage.raw:
+        size += encoded_size(response.usage.raw)
+    return size + encoded_size(response.extras) if response.extras else size
 
 
 def _weight(message: Message) -> int:
@@ -177,13 +204,17 @@ def _weight(message: Message) -> int:
 
 
 def _size(part: Part) -> int:
-    if type(part) is TextPart:  # as nearly all are
+    if type(part) is TextPart and part.echo is None:  # as nearly all are
         return 64 + len(part.text)
     size = 64
-    for name in ("text", "arguments", "data"):
+    for name in ("text", "arguments", "transcript", "url"):
         value = getattr(part, name, "")
         if isinstance(value, str):
             size += len(value)
+    data = getattr(part, "data", "")
+    size += len(data) if isinstance(data, str) else encoded_size(data)
+    for name in ("echo", "native"):
+        size += encoded_size(getattr(part, name, None))
     for inner in getattr(part, "content", ()):
         size += _size(inner)
     return size

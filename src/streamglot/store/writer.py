@@ -1,7 +1,14 @@
 """The one writer of a process: a bounded queue, and a task that commits it in batches.
 
-``put`` never waits: an entry that does not fit is dropped and counted by its kind. What is queued is tried again, with pauses,
-for as long as the database is locked, full or gone; only ``close`` gives up, after a time, and counts what it gives up.
+``put`` never waits. When the queue is full, contents are dropped and never the ending of a turn or what it used:
+
+    1. raw bytes and chunks of streams are not taken any more, and those that are queued make room for turns
+    2. a turn that does not fit whole is taken with short contents, then with none
+    3. turns that are queued lose their contents too
+    4. a turn for which there is no room even then is not begun: it has no start that would wait for an ending
+
+What is dropped is counted by its kind. What is queued is tried again, with pauses, for as long as the database is locked, full
+or gone; only ``close`` gives up, after a time, and counts what it gives up.
 """
 
 from __future__ import annotations
@@ -23,11 +30,15 @@ COMMIT_SECONDS: Final = 0.2
 CHUNK_SECONDS: Final = 0.1
 """Chunks of a stream are waited for by its readers in other processes."""
 QUEUE_ENTRIES: Final = 50_000
+"""Entries that may wait with their contents. Turns without contents are limited by their bytes alone."""
 QUEUE_BYTES: Final = 128 * 2**20
-"""Ten seconds of a busy gateway without a database; more is a loss rather than a process without memory."""
-SHARES: Final[Mapping[str, float]] = {"frames": 0.5, "chunks": 0.6, "starts": 0.8}
-"""How much of the queue each kind may fill; the others may fill all of it. An ending is worth more than a start, which
-it holds too, and both are worth more than raw bytes."""
+"""Bytes that may wait: ten seconds of a busy gateway without a database, or 100,000 turns without their contents."""
+RAW: Final = ("frames", "chunks")
+"""Kinds that nobody needs to know how a turn ended."""
+CONTENTS: Final = "contents"
+"""Contents of turns that were cut or dropped are counted as this kind."""
+SHARES: Final[Mapping[str, float]] = {"frames": 0.5, "chunks": 0.6, CONTENTS: 0.9}
+"""How much of the queue each kind may fill; the others may fill all of it."""
 BATCH_ENTRIES: Final = 2_000
 BATCH_BYTES: Final = 16 * 2**20
 """One commit: large enough to be cheap, small enough not to hold the lock for long."""
@@ -69,7 +80,8 @@ class Writer:
         self._entries, self._bytes, self._interval = entries, bytes, interval
         self._say = say or (lambda line: None)
         self._queue: deque[Entry] = deque()
-        self._weight = 0
+        self._weight = self._reserved = 0
+        self._heavy = 0
         self._oldest = 0.0
         self._due = self._committed = 0.0
         self._wake = asyncio.Event()
@@ -92,13 +104,68 @@ class Writer:
 
     # --- from outside
 
-    def put(self, entry: Entry) -> bool:
-        """Queues it, or counts it as dropped."""
-        queue, kind, share = self._queue, entry.kind, SHARES.get(entry.kind, 1.0)
-        full = self._weight + entry.weight > share * self._bytes or len(queue) >= share * self._entries
-        if full or self._task.done():
-            self._drop(kind)
+    def put(self, entry: Entry, reserve: int = 0) -> bool:
+        """Queues the entry, with less content if need be; False if it is dropped. ``reserve`` bytes are kept free until they are
+        given back by an entry with a negative number: that one always fits."""
+        if self._task.done():
+            self.drop(entry.kind)
             return False
+        if reserve < 0:
+            self._reserved += reserve
+        fitting = entry if self._fits(entry, reserve) else self._with_room(entry, reserve)
+        if fitting is None:
+            self.drop(entry.kind)
+            return False
+        if reserve > 0:
+            self._reserved += reserve
+        self._queue_up(fitting)
+        return True
+
+    def _fits(self, entry: Entry, reserve: int = 0) -> bool:
+        """Where a start reserves room for its ending, both must fit."""
+        size = self._weight + self._reserved + entry.weight + max(0, reserve)
+        if _heavy(entry):
+            share = SHARES[entry.kind if entry.kind in RAW else CONTENTS]
+            return size <= share * self._bytes and self._heavy < share * self._entries
+        return size <= self._bytes
+
+    def _with_room(self, entry: Entry, reserve: int) -> Entry | None:
+        """The entry as it fits after others made room for it; None if it does not."""
+        if entry.kind in RAW:
+            return None
+        self._make_room(lambda queued: None if queued.kind in RAW else queued)
+        found = entry
+        while not self._fits(found, reserve):
+            lighter = found.lighter()
+            if lighter is None:
+                self._make_room(_without_contents)
+                break
+            found = lighter
+        if not self._fits(found, reserve):
+            return None
+        if found is not entry:
+            self.drop(CONTENTS)
+        return found
+
+    def _make_room(self, lighter: Callable[[Entry], Entry | None]) -> None:
+        """Puts in place of each queued entry what ``lighter`` makes of it. What it takes away leaves an empty entry behind: who
+        waits until an entry is written counts them."""
+        if not self._heavy:
+            return
+        queue: deque[Entry] = deque()
+        self._heavy = 0
+        for entry in self._queue:
+            left = lighter(entry)
+            if left is not entry:
+                self.drop(entry.kind if left is None else CONTENTS)
+                left = left or Entry(kind="", weight=0)
+                self._weight -= entry.weight - left.weight
+            queue.append(left)
+            self._heavy += _heavy(left)
+        self._queue = queue
+
+    def _queue_up(self, entry: Entry) -> None:
+        queue, kind = self._queue, entry.kind
         if not queue:
             self._oldest = time.monotonic()
             self._due = self._oldest + self._interval / 2  # the other half is for the commit itself
@@ -111,12 +178,12 @@ class Writer:
         queue.append(entry)
         self._put += 1
         self._weight += entry.weight
+        self._heavy += _heavy(entry)
         if len(queue) >= BATCH_ENTRIES:
             self._hurry.set()
-        return True
 
-    def _drop(self, kind: str) -> None:
-        """The first of a row is told at once, the whole row when there is room again."""
+    def drop(self, kind: str) -> None:
+        """Counts what is dropped. The first of a row is told at once, the whole row when there is room again."""
         if not self._dropping:
             self._dropping = True
             self._dropped_before = self._dropped.copy()
@@ -167,7 +234,11 @@ class Writer:
                 await self._wait_for_more()
                 batch = self._take()
                 if batch:
-                    await self._keep(batch)
+                    try:
+                        await self._keep(batch)
+                    except Exception as error:  # a fault of our own must not end the writing
+                        self._note_unfit(batch, error)
+                    self._weight -= sum(entry.weight for entry in batch)
                     await self._settle(len(batch))
                 elif self._closing:
                     return
@@ -186,6 +257,7 @@ class Writer:
         while self._queue and len(batch) < BATCH_ENTRIES and size < BATCH_BYTES:
             entry = self._queue.popleft()
             size += entry.weight
+            self._heavy -= _heavy(entry)
             batch.append(entry)
         if not self._queue:
             self._wake.clear()
@@ -204,22 +276,37 @@ class Writer:
 
     async def _keep(self, batch: list[Entry]) -> None:
         """Commits the batch. If no database would take it as it is, its entries are tried one by one."""
-        size = sum(entry.weight for entry in batch)
         try:
             await self._try(batch)
         except _GivenUp:
-            self._dropped.update(entry.kind for entry in batch)
+            self._dropped.update(entry.kind for entry in batch if entry.kind)
         except Exception:
             for entry in batch:
-                try:
-                    await self._try([entry])
-                except _GivenUp:
-                    self._dropped[entry.kind] += 1
-                except Exception as error:
-                    self._unfit[entry.kind] += 1
-                    self._last_error = f"{type(error).__name__}: {error}"[:300]
-                    self._say({"event": "store_unfit", "kind": entry.kind, "message": self._last_error})
-        self._weight -= size
+                await self._keep_one(entry)
+
+    async def _keep_one(self, entry: Entry) -> None:
+        """Commits one entry: whole, or with as much content as the database takes."""
+        tried: Entry | None = entry
+        while tried is not None:
+            try:
+                await self._try([tried])
+            except _GivenUp:
+                self._dropped[entry.kind] += 1
+                return
+            except Exception as error:
+                tried = tried.lighter()
+                if tried is None:
+                    self._note_unfit([entry], error)
+            else:
+                if tried is not entry:
+                    self.drop(CONTENTS)
+                return
+
+    def _note_unfit(self, entries: list[Entry], error: Exception) -> None:
+        self._last_error = f"{type(error).__name__}: {error}"[:300]
+        for kind in filter(None, (entry.kind for entry in entries)):
+            self._unfit[kind] += 1
+            self._say({"event": "store_unfit", "kind": kind, "message": self._last_error})
 
     async def _try(self, batch: list[Entry]) -> None:
         """Until it is written. Every row can be written twice without harm, so a commit whose answer was lost is repeated."""
@@ -243,11 +330,13 @@ class Writer:
                 break
         self._succeeded()
         self._unfit.update(rows.unfit)
-        self._written.update(entry.kind for entry in batch)
+        self._written.update(entry.kind for entry in batch if entry.kind)
         self._written.subtract(rows.unfit)
         for entry in batch:
             if isinstance(entry, TurnEntry):
                 entry.turn.written = rows.generation
+                if entry.finished is not None and entry.finished.written is not None and entry.turn.id in rows.endings:
+                    entry.finished.written()
 
     async def _attempt(self, rows: Rows) -> None:
         """A database that does not even say no must not keep us from closing."""
@@ -275,6 +364,21 @@ class Writer:
             seconds = time.monotonic() - self._failing_since
             self._failing_since = 0.0
             self._say({"event": "store_back", "seconds": round(seconds, 3)})
+
+
+def _has_contents(entry: Entry) -> bool:
+    return isinstance(entry, TurnEntry) and entry.content
+
+
+def _heavy(entry: Entry) -> bool:
+    """Could it make room?"""
+    return entry.kind in RAW or _has_contents(entry)
+
+
+def _without_contents(entry: Entry) -> Entry | None:
+    while _has_contents(entry) and (lighter := entry.lighter()) is not None:
+        entry = lighter
+    return entry
 
 
 class _GivenUp(Exception):

@@ -1,0 +1,112 @@
+"""Rules for a configuration that its types do not express. A violation is a ``ConfigError`` that names the setting."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from .callers import fault_of_key_name
+from .dialects import DIALECTS
+from .errors import ConfigError, excerpt
+from .inband import find_format
+from .upstream.settings import Upstream
+
+if TYPE_CHECKING:
+    from .config import Config, Server
+
+LARGEST_NUMBER: Final = 2**53
+"""The largest whole number that a float holds exactly. Limits are compared with floats."""
+LARGEST_PORT: Final = 65_535
+PUBLIC_PATHS: Final = ("/", "/metrics", "/ready")
+"""Pages about the gateway itself that may be served without a key."""
+SCHEMES: Final = ("http://", "https://", "file:")
+_FREE_FORM: Final = ("options", "policies")
+"""Tables whose values have rules of their own: those of a dialect, and those of each policy."""
+_FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""Characters that no HTTP field value may hold. A tab is allowed."""
+
+
+def check_config(config: Config) -> None:
+    for place, number in _numbers(msgspec.to_builtins(config), ""):
+        if not math.isfinite(number) or not 0 <= number <= LARGEST_NUMBER:
+            raise ConfigError(f"{place} is {number}: it must be a number from 0 to {LARGEST_NUMBER}")
+    for name, upstream in config.upstreams.items():
+        _check_upstream(name, upstream)
+    _check_server(config.server)
+
+
+def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
+    """Every number of the configuration with its place."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in _FREE_FORM:
+                yield from _numbers(inner, f"{place}.{name}" if place else name)
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _numbers(inner, f"{place}[{position}]")
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield place, value
+
+
+def _check_upstream(name: str, upstream: Upstream) -> None:
+    if upstream.dialect not in DIALECTS or not DIALECTS[upstream.dialect].reader_class:
+        able = ", ".join(entry.name for entry in DIALECTS.values() if entry.reader_class)
+        raise ConfigError(f"upstreams.{name}.dialect is {upstream.dialect!r}; an upstream can speak {able}")
+    if not upstream.base_url.startswith(SCHEMES):
+        shown = upstream.place if upstream.base_url else ""
+        raise ConfigError(f"upstreams.{name}.base_url is {shown!r}: it must begin with one of {', '.join(SCHEMES)}")
+    for setting in ("base_url", "proxy"):
+        fault = _fault_of_address(getattr(upstream, setting) or "")
+        if fault:
+            raise ConfigError(f"upstreams.{name}.{setting} is not a valid address: {fault}")
+    for field, value in upstream.headers.items():
+        if not _FIELD_NAME.fullmatch(field):
+            raise ConfigError(f"upstreams.{name}.headers has {excerpt(field)}, which is not the name of an HTTP header")
+        if _CONTROL.search(value):
+            raise ConfigError(f"upstreams.{name}.headers.{field} has a line break or another control character; remove it")
+    if upstream.ca_file and not Path(upstream.ca_file).is_file():
+        raise ConfigError(f"upstreams.{name}.ca_file is {upstream.ca_file!r}, and there is no such file")
+    find_format(upstream.inband)
+
+
+def _fault_of_address(address: str) -> str:
+    """Why this is no address with a host; empty if it is one, or where none is needed. It never quotes the address, which may
+    hold a password."""
+    if not address.startswith(("http://", "https://")):
+        return ""
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "its host or its port cannot be read"
+    if not host:
+        return "it has no host"
+    return "it has spaces or control characters" if re.search(r"[\x00-\x20\x7f]", address) else ""
+
+
+def _check_server(server: Server) -> None:
+    if server.port > LARGEST_PORT:
+        raise ConfigError(f"server.port is {server.port}: it must be a number from 0 to {LARGEST_PORT}")
+    if server.authentication == "none" and server.keys:
+        raise ConfigError(
+            'server.authentication is "none" and there are server.keys, which would not be asked for: remove either'
+        )
+    unknown = [path for path in server.public_paths or () if path not in PUBLIC_PATHS]
+    if unknown:
+        raise ConfigError(f"server.public_paths has {unknown[0]!r}; it can list {', '.join(PUBLIC_PATHS)}")
+    for key in server.keys:
+        fault = fault_of_key_name(key.name)
+        if fault:
+            raise ConfigError(f"server.keys: {fault}")
+    for pattern in server.redact:
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ConfigError(f"server.redact has {excerpt(pattern)}, which is no pattern: {error}") from None

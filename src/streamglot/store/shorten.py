@@ -1,0 +1,104 @@
+"""Contents that do not fit, made shorter: each long part is cut and says so itself. Pure.
+
+What is cut stays a conversation that can be gone on with: messages and calls keep their places, ids and order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from ..messages import (
+    MediaPart,
+    NativePart,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    Request,
+    Response,
+    TextPart,
+    TokenCounts,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+PART_CHARS: Final = 4096
+"""Characters that are kept of each part: enough to know what it was, little enough that thousands of turns fit."""
+ERROR_CHARS: Final = 500
+"""Characters that are kept of the message of an error."""
+
+
+def short_request(request: Request) -> Request:
+    """The request with short messages. Tools and fields of one dialect alone are left out where they are long."""
+    return replace(
+        request,
+        messages=[replace(message, parts=[short_part(part) for part in message.parts]) for message in request.messages],
+        tools=[] if encoded_size(request.tools) > PART_CHARS else request.tools,
+        extra={} if encoded_size(request.extra) > PART_CHARS else request.extra,
+        metadata=None if encoded_size(request.metadata) > PART_CHARS else request.metadata,
+    )
+
+
+def short_response(response: Response) -> Response:
+    """The response with short parts. How it ended and what it used stay."""
+    choices = [replace(choice, parts=[short_part(part) for part in choice.parts], extras=[]) for choice in response.choices]
+    bare = bare_response(response)
+    return replace(response, choices=choices, usage=bare.usage, error=bare.error, extras=[], extensions=None)
+
+
+def bare_response(response: Response) -> Response:
+    """What the response used and what went wrong with it, and nothing of what it said."""
+    counts = {name: getattr(response.usage, name) for name in TokenCounts.__struct_fields__ if name != "raw"}
+    error = response.error
+    if error is not None:
+        error = replace(error, message=error.message[:ERROR_CHARS], detail=None)
+    return Response(id=response.id, model=response.model, created=response.created, usage=TokenCounts(**counts), error=error)
+
+
+def short_part(part: Part) -> Part:
+    """The part itself where it is short. State of a provider goes with what it belongs to: a signature of words that are not
+    there is worth nothing."""
+    match part:
+        case TextPart() | RefusalPart() | ReasoningPart():
+            return _short_text(part)
+        case ToolCallPart() if len(part.arguments) > PART_CHARS or _large(part.echo, part.native):
+            left_out = {"streamglot": f"{len(part.arguments)} characters of arguments were not kept"}
+            return replace(part, arguments=msgspec.json.encode(left_out).decode(), echo=None, native=None)
+        case ToolResultPart():
+            content: list[Any] = [short_part(inner) for inner in part.content]
+            return replace(part, content=content, native=None if _large(part.native) else part.native)
+        case MediaPart() if len(part.data) + len(part.url) + len(part.transcript) > PART_CHARS:
+            return TextPart(f"[{part.mime or 'a medium'} of {len(part.data)} characters was not kept]")
+        case NativePart() if encoded_size(part.data) > PART_CHARS:
+            return TextPart(f"[a part in the dialect {part.dialect} was not kept]")
+    return part
+
+
+def _short_text(part: TextPart | RefusalPart | ReasoningPart) -> Part:
+    large = not isinstance(part, RefusalPart) and _large(part.echo)
+    if len(part.text) <= PART_CHARS and not large:
+        return part
+    text = part.text
+    if len(text) > PART_CHARS:
+        text = f"{text[:PART_CHARS]} [{len(text) - PART_CHARS} more characters were not kept]"
+    if isinstance(part, RefusalPart):
+        return RefusalPart(text)
+    if isinstance(part, ReasoningPart):
+        return replace(part, text=text, echo=None)
+    return replace(part, text=text, echo=None, citations=[])
+
+
+def _large(*states: Any) -> bool:
+    return any(state is not None and encoded_size(state) > PART_CHARS for state in states)
+
+
+def encoded_size(value: object) -> int:
+    """About how many bytes this takes. What cannot be encoded counts as large."""
+    if not value:
+        return 0
+    try:
+        return len(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return PART_CHARS + 1
