@@ -35,7 +35,7 @@ from .wish import Wish, wish
 if TYPE_CHECKING:
     from .app import Gateway
 
-_NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
+NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
 ID_CHARS: Final = 128
 MANY: Final = 10
 """Events of one read that are collected at once."""
@@ -46,7 +46,7 @@ TOGETHER: Final = 100
 class Exchange:
     def __init__(self, gateway: Gateway, face: Face, call: Call, model_in_path: str) -> None:
         given = call.headers.get("x-request-id")
-        known = _NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
+        known = NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
         self.record = Record(known or gateway.new_id(), face.dialect, gateway.clock())
         self._gateway = gateway
         self._face = face
