@@ -126,6 +126,15 @@ def test_framing_is_counted_and_content_is_not() -> None:
     assert refusal(start, *[extended] * (FRAMING_BYTES // 900)) == (413, "framing_too_large")
 
 
+@pytest.mark.parametrize("cut", [0, 1])
+def test_limits_hold_behind_an_offer_to_upgrade(cut: int) -> None:
+    request = DIRECT.chunked(b"0\r\n" + b"x: y\r\n" * 2 * HEADERS, UPGRADES["h2c"])
+    place = cut * (request.index(b"\r\n\r\n") + 4)
+    assert refusal(request[:place], request[place:]) == (413, "framing_too_large")
+    broken = DIRECT.chunked(b"zz\r\n", UPGRADES["h2c"])
+    assert refusal(broken) == (400, "not_http")
+
+
 def test_a_fault_of_the_receiver_is_its_own() -> None:
     """It is not taken for one of the client."""
 
@@ -133,5 +142,6 @@ def test_a_fault_of_the_receiver_is_its_own() -> None:
         def request_started(self, head: RequestHead) -> None:  # noqa: ARG002
             raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        RequestParser(Broken()).feed(HEALTH)
+    for data in (HEALTH, DIRECT.request(UPGRADES["h2c"])):
+        with pytest.raises(ZeroDivisionError):
+            RequestParser(Broken()).feed(data)
