@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .app import Gateway
 
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
-_NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
+NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
 ID_CHARS: Final = 128
 """The longest request id that is taken from a client; an id is logged and sent to upstreams."""
 
@@ -49,7 +49,7 @@ class RequestHandler:
 
     def __init__(self, gateway: Gateway, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
         given = call.headers.get("x-request-id")
-        known = _NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
+        known = NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
         self.record = ExchangeRecord(known or gateway.new_id(), endpoint.dialect, gateway.clock())
         self._gateway = gateway
         self._endpoint = endpoint

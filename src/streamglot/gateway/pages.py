@@ -22,7 +22,7 @@ from .approvals import approval_routes
 from .archive import archive_routes
 from .endpoints import COUNTED_BY, dialect_of
 from .forward import count_tokens, forward_json
-from .handler import ID_CHARS
+from .handler import ID_CHARS, NOT_IN_AN_ID
 from .http.asgi import DisconnectWatch, read_body
 from .http.call import ClientGone, json_object
 from .http.reply import retry_after
@@ -169,7 +169,7 @@ def reply(body: object, status: int = 200, headers: Mapping[str, str] | None = N
 def request_id(http: HttpRequest) -> str:
     """The client's own name for the request, or one of ours; the same whenever it is asked for."""
     if not hasattr(http.state, "request_id"):
-        http.state.request_id = http.headers.get("x-request-id", "")[:ID_CHARS] or uuid.uuid4().hex
+        http.state.request_id = NOT_IN_AN_ID.sub("", http.headers.get("x-request-id", ""))[:ID_CHARS] or uuid.uuid4().hex
     named: str = http.state.request_id
     return named
 

@@ -108,18 +108,20 @@ class RequestParser:
         self._feeding = size = len(data)
         if self._in_head:
             self._unread += size
+        rest: bytes | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
-            return
+            rest = data[upgrade.args[0] :]  # read on below: in here, the context of another error would be this one
         except httptools.HttpParserCallbackError as error:
             raise (error.__context__ or error) from None
         except httptools.HttpParserError as error:
             raise ProtocolError(
                 400, "not_http", f"this is no HTTP/1.1 request that can be read ({error}); check the client's address and proxy"
             ) from None
-        if self._in_head:
+        if rest is not None:
+            self._ignore_upgrade(rest)
+        elif self._in_head:
             if self._unread > HEAD_BYTES:
                 raise _head_too_large()
         elif self._chunked:

@@ -1,0 +1,440 @@
+"""Connections: how long they are held, how many there may be, and that a client which hangs up is noticed whatever it sent."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.asking import body_of
+from gateway.conftest import upstreams_at
+from gateway.running import Running, running
+from gateway.scenarios import DONE, END, said
+from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
+from hostile.responses import Malformed, Response, parse_responses
+from hostile.targets import ASGI, DIRECT, HEALTH, HOST, Attacker, Target, statuses
+from streamglot.gateway.http.http_call import HTTPCall
+from streamglot.gateway.http.protocol import DISCARD_BYTES, PIPELINED, PIPELINED_BYTES, HTTPProtocol
+from streamglot.gateway.http.server import Server
+from streamglot.gateway.serve import listen
+from waiting import PATIENCE, until
+
+GET = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+def read_one(attacker: Attacker) -> Response:
+    """The next response on a connection that stays open."""
+    while True:
+        found = parse_responses(attacker.data, closed=False)
+        if found:
+            attacker.data = b""
+            return found[0]
+        piece = attacker.socket.recv(2**18)
+        assert piece, f"the connection ended: {attacker.data!r}"
+        attacker.data += piece
+
+
+# --- bodies that nobody wants
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """A gateway whose patience is short."""
+    for name in ("head_seconds", "discard_seconds"):
+        monkeypatch.setattr(HTTPProtocol, name, 0.5)
+    with running({"server": {"max_body_bytes": 1000, "stall_seconds": 0.5}}) as gateway:
+        yield gateway
+
+
+UNREAD = {
+    "a path that is not there": b"POST /nowhere HTTP/1.1\r\n" + HOST + b"content-length: 10\r\n\r\n123456789",
+    "a page": b"GET /health HTTP/1.1\r\n" + HOST + b"content-length: 10\r\n\r\n123456789",
+    "a body that is too large": DIRECT.line() + HOST + b"content-length: 2000\r\n\r\n" + b"x" * 1999,
+    "a chunk that does not end": b"GET /health HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\n5\r\n1234",
+    "a coding without a chunk": b"GET /health HTTP/1.1\r\n" + HOST + b"transfer-encoding: chunked\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("shape", UNREAD)
+def test_a_byte_that_never_comes_holds_no_connection(hurried: Running, shape: str) -> None:
+    with Attacker(hurried.port, hurried) as one:
+        one.send(UNREAD[shape])
+        assert one.read_to_end()
+    until(lambda: not hurried.server.connections)
+
+
+def test_a_byte_now_and_then_does_not_hold_it_either(hurried: Running) -> None:
+    with Attacker(hurried.port, hurried) as one:
+        one.send(b"GET /health HTTP/1.1\r\n" + HOST + b"content-length: 1000000\r\n\r\n")
+        read_one(one)
+        end = time.monotonic() + PATIENCE
+        while hurried.server.connections:
+            assert time.monotonic() < end, "the connection is held"
+            one.send(b"x")
+            one.settle()
+
+
+def test_the_rest_of_a_body_is_read_before_the_next_request(gateway: Running) -> None:
+    """The response came early; the connection can still be used."""
+    with Attacker(gateway.port, gateway) as one:
+        one.send(b"POST /nowhere HTTP/1.1\r\n" + HOST + b"content-length: 10\r\n\r\n12345")
+        assert read_one(one).status == 404
+        one.send(b"67890" + HEALTH)
+        assert [response.status for response in one.responses()] == [200]
+
+
+def test_an_endless_body_is_not_read_for_ever(gateway: Running) -> None:
+    with Attacker(gateway.port, gateway) as one:
+        one.send(b"POST /nowhere HTTP/1.1\r\n" + HOST + b"content-length: 99999999999\r\n\r\n")
+        assert read_one(one).status == 404
+        assert one.flood(b"x" * 2**18, 2 * DISCARD_BYTES) < 2 * DISCARD_BYTES
+
+
+def test_empty_lines_do_not_keep_a_connection_alive(hurried: Running) -> None:
+    with Attacker(hurried.port, hurried) as one:
+        one.send(GET)
+        read_one(one)
+        one.send(b"\r\n")
+        assert b" 408 " in one.read_to_end()
+
+
+# --- how many
+
+
+def test_connections_that_wait_make_room() -> None:
+    with running({"server": {"max_connections": 3}}) as gateway:
+        old = [Attacker(gateway.port, gateway) for _ in range(3)]
+        for one in old:
+            one.send(GET)
+            assert read_one(one).status == 200
+        with Attacker(gateway.port, gateway) as new:
+            new.send(GET)
+            assert read_one(new).status == 200
+            assert old[0].read_to_end() == b"", "the one that waited longest"
+            assert len(gateway.server.connections) == 3
+        for one in old:
+            one.socket.close()
+
+
+def test_connections_that_work_are_left_alone(upstream: HostileUpstream) -> None:
+    upstream.scripts["busy-connection"] = [head(), sse(said("Hello")), Hang()]
+    with running({"server": {"max_connections": 2}, "upstreams": upstreams_at(upstream.url)}) as gateway:
+        busy = [Attacker(gateway.port, gateway) for _ in range(2)]
+        for one in busy:
+            one.send(DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/busy-connection"))))
+            one.read_until(b"Hello")
+        with Attacker(gateway.port, gateway) as new:
+            (response,) = new.responses()
+        assert (response.status, response.code) == (503, "too_many_connections")
+        for one in busy:
+            one.socket.close()
+        until(lambda: not gateway.server.connections)
+        assert statuses(gateway, HEALTH) == [200]
+
+
+# --- one request behind the other
+
+
+def test_a_pipelined_request_does_not_hide_that_the_client_hangs_up(gateway: Running, upstream: HostileUpstream) -> None:
+    """In the same packet, in another one, and when it is too large to be kept."""
+    behind = {"same": GET, "next": GET, "half": GET[:10], "large": b"x" * (PIPELINED_BYTES + 1), "none": b""}
+    for name, more in behind.items():
+        model = f"hidden-{name}"
+        upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+        request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", f"openai_chat/{model}")))
+        one = Attacker(gateway.port, gateway)
+        if name == "same":
+            one.send(request + more)
+            one.read_until(b"Hello")
+        else:
+            one.send(request)
+            one.read_until(b"Hello")
+            one.send(more)
+            one.settle()
+        one.socket.close()
+        upstream.wait_for(model, lambda seen: seen.closed)
+
+
+def test_a_client_that_hangs_up_before_the_first_byte_of_its_answer(gateway: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["hidden-early"] = [Hang()]
+    one = Attacker(gateway.port, gateway)
+    one.send(DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/hidden-early"))) + GET)
+    upstream.wait_for("hidden-early")
+    one.socket.close()
+    upstream.wait_for("hidden-early", lambda seen: seen.closed)
+
+
+@pytest.mark.parametrize("packets", ["one", "two", "bytes"])
+def test_pipelined_requests_are_answered_in_order(gateway: Running, packets: str) -> None:
+    data = DIRECT.request() + GET + ASGI.request() + b"GET /nowhere HTTP/1.1\r\n" + HOST + b"\r\n" + DIRECT.request() + HEALTH
+    sent = {"one": [data], "two": [data[:300], data[300:]], "bytes": [bytes([byte]) for byte in data]}
+    with Attacker(gateway.port, gateway if packets == "two" else None) as one:
+        one.send(*sent[packets])
+        found = one.responses()
+    assert [response.status for response in found] == [200, 200, 200, 404, 200, 200]
+    assert DIRECT.says in found[0].body
+    assert ASGI.says in found[2].body
+
+
+def test_too_many_pipelined_requests_end_the_connection(gateway: Running) -> None:
+    """Those that fit are answered; the client sees that the others were not."""
+    with Attacker(gateway.port, gateway) as one:
+        one.send(GET * (PIPELINED + 50))
+        found = one.responses()
+    assert PIPELINED <= len(found) <= PIPELINED + 2
+    assert {response.status for response in found} == {200}
+    assert found[-1].headers["connection"] == "close"
+
+
+def test_what_is_wrong_behind_a_request_does_not_harm_it(gateway: Running, upstream: HostileUpstream) -> None:
+    go_on = threading.Event()
+    upstream.scripts["harmed"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/harmed")))
+    with Attacker(gateway.port, gateway) as one:
+        one.send(request + b"NONSENSE\r\n\r\n")
+        one.read_until(b"Hello")
+        go_on.set()
+        first, second = one.responses()
+    assert first.body.endswith(b"data: [DONE]\n\n")
+    assert (second.status, second.code) == (400, "not_http")
+
+
+# --- 100 Continue
+
+
+def test_who_asks_before_it_sends_is_told_to_go_on(gateway: Running, target: Target) -> None:
+    with Attacker(gateway.port, gateway) as one:
+        one.send(target.line() + HOST + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(target.body))
+        one.read_until(b"HTTP/1.1 100 Continue\r\n\r\n")
+        one.send(target.body + HEALTH)
+        first, second = one.responses()
+    assert (first.status, second.status) == (200, 200)
+    assert target.says in first.body
+
+
+def test_who_asks_before_it_sends_and_may_not_is_told_so(hurried: Running) -> None:
+    """Nobody knows whether the body will come: the connection is not used again."""
+    with Attacker(hurried.port, hurried) as one:
+        one.send(DIRECT.line() + HOST + b"expect: 100-continue\r\ncontent-length: 2000\r\n\r\n")
+        (response,) = one.responses()
+    assert response.status == 413
+    assert response.headers["connection"] == "close"
+    assert b"100 Continue" not in one.data
+
+
+# --- slow clients
+
+
+@pytest.mark.parametrize("start", [b"G", b"GET /health HTTP/1.1\r\nhost: loc", b"\r\n"])
+def test_a_head_that_does_not_end_is_refused(hurried: Running, start: bytes) -> None:
+    with Attacker(hurried.port, hurried) as one:
+        one.send(start)
+        (response,) = one.responses()
+    assert (response.status, response.code) == (408, "headers_too_slow")
+
+
+def test_a_head_of_one_byte_at_a_time_is_refused(hurried: Running) -> None:
+    with Attacker(hurried.port, hurried) as one:
+        one.send(b"GET /health HTTP/1.1\r\nx: ")
+        end = time.monotonic() + PATIENCE
+        while hurried.server.connections:
+            assert time.monotonic() < end, "every byte prolongs it"
+            one.send(b"y")
+            one.settle()
+
+
+def test_a_request_that_is_cut_off_is_refused(gateway: Running) -> None:
+    with Attacker(gateway.port, gateway) as one:
+        one.send(b"GET /health HTTP/1.1\r\nhost: loc")
+        one.settle()
+        one.socket.shutdown(socket.SHUT_WR)
+        (response,) = one.responses()
+    assert (response.status, response.code) == (400, "cut_off")
+
+
+# --- a server with nothing behind it: what the gateway's endpoints never do
+
+
+class Endpoint:
+    """An application that does one thing."""
+
+    stall_seconds = 600.0
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+        self.faults: list[BaseException] = []
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        @asynccontextmanager
+        async def nothing() -> Any:
+            yield
+
+        return nothing()
+
+    def respond(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
+        work: Coroutine[Any, Any, None] = self._work(call)
+        return work
+
+    def stop(self, seconds: float) -> None: ...
+    def reload(self) -> None: ...
+
+    def say_fault(self, request_id: str, error: BaseException) -> None:
+        self.faults.append(error)
+
+
+@contextmanager
+def serving(application: Endpoint) -> Iterator[tuple[Server, int]]:
+    server = Server(application, 0.0)
+    listener = listen("127.0.0.1", 0)
+    port: int = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=[listener], daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    try:
+        yield server, port
+    finally:
+        server.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+@contextmanager
+def blocked(server: Server) -> Iterator[None]:
+    """The server's event loop does nothing, as if something took all its time."""
+    begun, over = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        over.wait(PATIENCE)
+
+    server.loop.call_soon_threadsafe(wait)
+    assert begun.wait(PATIENCE)
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def test_a_client_that_does_not_read_is_given_up() -> None:
+    async def endless(call: HTTPCall) -> None:
+        await call.start(200, {})
+        while not call.disconnected:
+            await call.write(b"x" * 65_536)
+
+    application = Endpoint(endless)
+    application.stall_seconds = 0.5
+    with serving(application) as (server, port), Attacker(port) as one:
+        one.send(GET)
+        until(lambda: server.connections)
+        until(lambda: not server.connections and not server.tasks)
+    assert not application.faults
+
+
+def test_a_client_that_does_not_read_the_last_bytes_is_given_up_too() -> None:
+    async def large(call: HTTPCall) -> None:
+        await call.reply(200, b"x" * 2**25, "text/plain", {"connection": "close"})
+
+    application = Endpoint(large)
+    application.stall_seconds = 0.5
+    with serving(application) as (server, port), Attacker(port) as one:
+        one.send(GET)
+        until(lambda: server.connections)
+        until(lambda: not server.connections and not server.tasks)
+
+
+@pytest.mark.parametrize("when", ["at once", "in the task", "after nothing"])
+def test_a_fault_before_the_first_byte_is_an_answer(when: str) -> None:
+    async def broken(_: HTTPCall) -> None:
+        if when == "in the task":
+            raise ZeroDivisionError("a fault")
+
+    def raises(_: HTTPCall) -> Any:
+        raise ZeroDivisionError("a fault")
+
+    application = Endpoint(raises if when == "at once" else broken)
+    with serving(application) as (_, port):
+        for _ in range(2):
+            with Attacker(port) as one:
+                one.send(GET + HEALTH)
+                found = one.responses()
+            assert [(response.status, response.code) for response in found] == [(500, "internal_error")] * 2
+            assert b"ZeroDivision" not in one.data
+        until(lambda: len(application.faults) == 4)
+
+
+@pytest.mark.parametrize("when", ["streaming", "too short", "too long", "not ended"])
+def test_a_fault_after_the_first_byte_is_seen(when: str) -> None:
+    """The response is not whole, and the client can tell."""
+
+    async def broken(call: HTTPCall) -> None:
+        await call.start(200, {} if when in ("streaming", "not ended") else {"content-length": "10"})
+        await call.write(b"12345")
+        if when == "streaming":
+            raise ZeroDivisionError("a fault")
+        if when != "not ended":
+            await call.end(b"" if when == "too short" else b"678901")
+
+    with serving(Endpoint(broken)) as (server, port), Attacker(port) as one:
+        one.send(GET)
+        one.read_to_end()
+        if one.data:  # a reset may come before the first bytes
+            with pytest.raises(Malformed):
+                parse_responses(one.data)
+        until(lambda: not server.connections)
+
+
+def test_a_request_that_comes_in_a_busy_moment_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection's time is over while its request waits unread: it is read before that counts."""
+    monkeypatch.setattr(HTTPProtocol, "keep_alive_seconds", 0.5)
+    monkeypatch.setattr(HTTPProtocol, "head_seconds", 0.5)
+
+    async def fine(call: HTTPCall) -> None:
+        await call.reply(200, b"fine", "text/plain", {})
+
+    with serving(Endpoint(fine)) as (server, port):
+        for used in (True, False):
+            with Attacker(port) as one:
+                if used:
+                    one.send(GET)
+                    assert read_one(one).status == 200
+                else:
+                    until(lambda: server.connections)
+                with blocked(server):
+                    one.send(GET)
+                    time.sleep(1.0)  # its time passes
+                assert read_one(one).status == 200
+            until(lambda: not server.connections)
+
+
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HTTPProtocol, "keep_alive_seconds", 0.2)
+    with running() as gateway, Attacker(gateway.port) as one:
+        one.send(GET)
+        assert [response.status for response in one.responses()] == [200]
+
+
+def test_a_server_that_stops_answers_what_it_has_read(upstream: HostileUpstream) -> None:
+    """And what waits unread in a socket: with an answer or a refusal, and not with a close."""
+    go_on = threading.Event()
+    upstream.scripts["stopping"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/stopping")))
+    with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
+        with Attacker(gateway.port, gateway) as busy, Attacker(gateway.port, gateway) as waiting:
+            waiting.send(GET)
+            read_one(waiting)
+            busy.send(request)
+            busy.read_until(b"Hello")
+            with blocked(gateway.server):
+                gateway.server.stop()
+                waiting.send(DIRECT.request())
+            (answered,) = waiting.responses()
+            go_on.set()
+            (ended,) = busy.responses()
+        assert (answered.status, answered.headers["connection"]) in ((200, "close"), (503, "close"))
+        assert ended.body.endswith(b"data: [DONE]\n\n")
