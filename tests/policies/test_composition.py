@@ -305,7 +305,7 @@ def test_callbacks_change_what_they_return() -> None:
 def test_callbacks_that_observe_hold_nothing() -> None:
     seen: list[tuple[str, str]] = []
     context = ExchangeContext()
-    policy = Callbacks(on_block_complete=lambda piece: seen.append((piece.kind, piece.text)), observe=True)  # type: ignore[func-returns-value]
+    policy = Callbacks(on_block_complete=lambda piece: seen.append((piece.kind, piece.text)), observe=True)
     events = stream(text("a", "b"), call("f", "{", "}"), [ToolResult("call_f", "r")], reason="tool_calls")
     stage = policy_stage([policy])(context)
     assert stage is not None
