@@ -133,7 +133,7 @@ def allowed_host(url: str, globs: Sequence[str]) -> bool:
     if _CONTROL.search(url):
         return False
     try:
-        host = urlsplit(url if "://" in url else f"//{url}").hostname or ""
+        host = urlsplit(url if "//" in url else f"//{url}").hostname or ""
     except ValueError:
         return False
     return bool(host) and any_matches(globs, host.rstrip(".").lower())

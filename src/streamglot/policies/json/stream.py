@@ -1,8 +1,8 @@
 """Checks JSON while it is written: syntax, the type of the whole, and each member of the top level against its schema.
 
 A fault is reported at the character that shows it, whatever way the text is cut: words and numbers are judged at the character behind
-them, members of the top level when they are complete. The whole value is checked once more at its end. Each character is decoded twice at
-most.
+them, names of properties at their end, members of the top level when they are complete. The whole value is checked once more at its end.
+Each character is decoded twice at most.
 """
 
 from __future__ import annotations
@@ -49,24 +49,16 @@ class JsonStream:
             at = end
         return None
 
-    def close(self) -> str:
-        """The end of the text; what is wrong with the whole."""
-        if not self.fault and self._word:
-            self._end_word()
-        if not self.fault and not self._done:
-            self.fault = "the text ends inside of the JSON value" if self._text else ""
-        return self.fault
-
     def _step(self, text: str, at: int) -> int:
         """Reads from ``at``; the place behind what was read, or a fault."""
         if self._in_string:
             return self._string(text, at)
         word = _WORD.match(text, at)
         if word is not None:
-            if not self._word and self._expects != _VALUE:
-                self.fault = f"{self._expects} is missing before {word[0][0]!r}"
-            elif self._done:
+            if self._done:
                 self.fault = "there is text behind the JSON value"
+            elif not self._word and self._expects != _VALUE:
+                self.fault = f"{self._expects} is missing before {word[0][0]!r}"
             self._word.append(word[0])
             return word.end()
         if self._word:
@@ -92,7 +84,7 @@ class JsonStream:
             if self._is_key:
                 self._expects = _COLON
                 if len(self._stack) == 1:
-                    self._name = msgspec.json.decode('"' + "".join(self._key) + '"')
+                    self._end_key()
             else:
                 self._end_value()
             return at + 1
@@ -109,6 +101,13 @@ class JsonStream:
         if self._is_key and len(self._stack) == 1:
             self._key.append(char)
         return at + 1
+
+    def _end_key(self) -> None:
+        name = self._decoded(['"', *self._key, '"'])
+        if not self.fault:
+            self._name = name
+            if self._schema is not None and self._schema.member(name) is False:
+                self.fault = f"the property {name!r} is not allowed"
 
     def _end_word(self) -> None:
         word = "".join(self._word)
@@ -170,8 +169,6 @@ class JsonStream:
             self.fault = f"the value is of type {kind}, which the schema does not allow"
         elif len(self._stack) == 1:
             self._member = []
-            if schema.member(self._name) is False:
-                self.fault = f"the property {self._name!r} is not allowed"
 
     def _keep(self, text: str) -> None:
         self._text.append(text)
