@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import uvicorn
 from msgspec import Struct
-from streamglot.gateway.config import Config, Loaded
 
 from gateway.asking import body_of
 from gateway.running import Running
 from hostile.responses import Response, parse_responses
+from streamglot.config import Config, Loaded
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.serve import listen
 from waiting import PATIENCE, until

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from streamglot.gateway.config import load
 
 from gateway.running import Running, running
 from hostile.responses import Response
 from hostile.targets import TARGETS, Attacker, Target, on_another_server, statuses
 from streamglot import ConfigError
+from streamglot.config import load
 from streamglot.gateway.http.hosts import AllowedHosts
 from streamglot.gateway.keys import digest_of
 

@@ -62,7 +62,7 @@ class Judge(Policy, frozen=True, kw_only=True):
     def needs(self) -> Needs:
         return self.of
 
-    def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:  # noqa: ARG002
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:
         return self.by(piece)
 
 
@@ -70,7 +70,7 @@ class Waiting(Judge, frozen=True, kw_only=True):
     by: Callable[[Piece], Verdict | Defer] = lambda piece: DEFER
     says: Verdict | None = None
 
-    async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:  # noqa: ARG002
+    async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:
         await asyncio.sleep(0)
         if self.says is None:
             raise ValueError("broken")

@@ -50,7 +50,7 @@ class Gated(Policy, frozen=True, kw_only=True):
     def needs(self) -> Needs:
         return {"block": block("tool_call"), "sentence": sentence("text"), "answer": answer()}[self.unit]
 
-    async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:  # noqa: ARG002
+    async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:
         name = piece.name or piece.text.strip()
         await GATES[name].wait() if name in GATES else await asyncio.sleep(0)
         verdict = VERDICTS.get(name, forward("fine"))
@@ -237,7 +237,7 @@ class AskFirst(Policy, frozen=True):
     def needs(self) -> Needs:
         return block("tool_call")
 
-    async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:  # noqa: ARG002
+    async def decide(self, piece: Piece, context: JudgeContext, engine: Engine) -> Verdict:
         return ask(f"{piece.name}?")
 
 
@@ -427,7 +427,7 @@ class NoX(Policy, frozen=True):
     def needs(self) -> Needs:
         return delta("text")
 
-    def judge(self, piece: Piece, context: JudgeContext) -> Verdict:  # noqa: ARG002
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict:
         return end("no x", stop=self.stop) if "x" in piece.text else forward()
 
 

@@ -78,7 +78,7 @@ class Judge(Policy, frozen=True, kw_only=True):
     def needs(self) -> Needs:
         return request(*self.kinds, history=self.history)
 
-    def judge(self, piece: Piece, context: JudgeContext) -> Verdict:  # noqa: ARG002
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict:
         return self.by(piece)
 
 
@@ -177,7 +177,7 @@ class Slow(Policy, frozen=True):
     def needs(self) -> Needs:
         return request("text", "tool_result")
 
-    async def decide(self, piece: Piece, context: JudgeContext, engine: Any) -> Verdict:  # noqa: ARG002
+    async def decide(self, piece: Piece, context: JudgeContext, engine: Any) -> Verdict:
         await asyncio.sleep(0)
         if piece.text == "result":
             return ask("ok?")
