@@ -85,7 +85,7 @@ def test_a_request_id_with_anything_in_it(port: int, upstream: HostileUpstream) 
 @pytest.mark.parametrize("origin", [b"", ORIGIN], ids=["no page", "a page"])
 def test_a_fault_of_ours_is_an_answer(gateway: Running, monkeypatch: pytest.MonkeyPatch, origin: bytes) -> None:
     """At any place on the way of an exchange."""
-    for name in ("turn", "new_id", "finished", "exchange"):
+    for name in ("slot", "observers_for", "exchange"):
         with monkeypatch.context() as patch:
             patch.setattr(Gateway, name, lambda *_: 1 / 0)
             response = post(gateway.port, DIRECT.path, body_of("openai_chat", "replay", False), origin)

@@ -104,9 +104,12 @@ class RequestHandler:
             await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
         finally:
             self._response.call.unwatch()
-            self._finish()
-            if self._exchange is not None:
-                self._exchange.close()
+            try:
+                self._finish()
+                if self._exchange is not None:
+                    self._exchange.close()
+            except Exception as error:
+                self._gateway.say_fault(self.record.request_id, error)
             self._response.release()
 
     async def _guarded(self) -> None:
