@@ -56,7 +56,8 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def serving(tmp_path: Path, config: str, *options: str) -> Iterator[Process]:
+def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False) -> Iterator[Process]:
+    """``signalled``: it is told to read its configuration again, over and over until it answers."""
     path = tmp_path / "streamglot.toml"
     path.write_text(config)
     log = tmp_path / "log"
@@ -71,7 +72,7 @@ def serving(tmp_path: Path, config: str, *options: str) -> Iterator[Process]:
         told = LISTENS.search(log.read_text())
         assert told, f"it ended: {log.read_text()}"
         served = Process(process, int(told[1]), log)
-        until(lambda: not refuses(served.port))
+        until(lambda: (signalled and process.send_signal(signal.SIGHUP)) or not refuses(served.port))
         assert served.ask("/health")[0] == 200
         yield served
     finally:
@@ -109,6 +110,29 @@ def test_a_hang_up_signal_reads_the_configuration_again(upstream: HostileUpstrea
             data += one.read_until(b"[DONE]")
         assert b" world" in data
         assert served.process.poll() is None
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_hang_up_signal_before_it_can_be_handled_ends_nothing(tmp_path: Path, workers: str) -> None:
+    """From the moment in which it says that it listens, and for workers that start later as well."""
+    with serving(tmp_path, "", "--workers", workers, signalled=True) as served:
+        assert served.process.poll() is None
+        if workers == "2":
+            until(lambda: len(children_of(served.process.pid)) == 2)
+            first, second = children_of(served.process.pid)
+            os.kill(first, signal.SIGKILL)
+            until(lambda: first not in children_of(served.process.pid))
+
+            def replaced() -> list[int]:
+                served.process.send_signal(signal.SIGHUP)
+                return [child for child in children_of(served.process.pid) if child != second]
+
+            until(replaced)
+            (third,) = replaced()
+            lines = served.log.read_text().count('"reloaded"')
+            until(lambda: replaced() == [third] and served.log.read_text().count('"reloaded"') > lines + 20)
+            assert sorted(children_of(served.process.pid)) == sorted((second, third))
+        assert served.ask("/health")[0] == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

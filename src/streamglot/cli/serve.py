@@ -13,6 +13,7 @@ import msgspec
 from ..config import load
 from ..errors import StreamglotError
 from ..gateway.app import Gateway
+from ..gateway.http.server import block_signals
 from ..gateway.serve import listen, serve
 from ..upstream.discovery import discover
 from ..upstream.local import NAME, LocalServer, local_server, missing
@@ -62,6 +63,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
         asyncio.run(Gateway(loaded).check())  # a bad configuration is refused before anything is said or listens
         server = loaded.config.server
         listener = listen(server.host, server.port)
+        block_signals()  # from here on it is told to be there, and a signal that it cannot handle yet must not end it
         address = f"[{server.host}]" if ":" in server.host else server.host
         started = f"upstreams.{NAME}" in overrides
         _greet(rows, f"http://{address}:{listener.getsockname()[1]}", NAME if started else REPLAY)
