@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 import streamglot
 from boxes import every_cut
@@ -15,6 +16,7 @@ from cli.shell import Shell
 from served import served
 from store.turns import answer, ask, assistant, call, result, take, thought, user
 from streamglot.cli.amounts import moment, seconds, shown_size, size
+from streamglot.cli.table import fit
 from streamglot.errors import ConfigError
 from streamglot.events import StreamError, encode
 from streamglot.messages import Message, Response, TextPart
@@ -412,6 +414,31 @@ def test_limits_that_mean_nothing_are_refused(shell: Shell, limits: tuple[str, .
 
 
 # --- the rest
+
+
+def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe(shell: Shell) -> None:
+    title = "\u6c34" * 60 + " end"
+    shell.run("query", "-m", "replay", title)
+    with shell.terminal("logs", "list", NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+    header, row, *_ = terminal.seen.decode().split("\r\n")
+    assert cell_len(row) == 80
+    assert row.endswith("\u2026")
+    assert (header.index("model"), header.index("title")) == (row.index("replay"), row.index("\u6c34"))
+    piped = shell.run("logs", "list").stdout.decode().splitlines()
+    assert piped[1].endswith(title)
+    with shell.terminal("logs", "list") as terminal:
+        assert terminal.end() == 0
+    assert terminal.seen.startswith(b"\x1b[1mstarted")
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "fitted"),
+    [([5, 9, 40], 80, [5, 9, 40]), ([5, 9, 40], 30, [5, 9, 12]), ([5, 30, 40], 40, [5, 23, 8]), ([9, 9, 9], 4, [8, 8, 8])],
+)
+def test_the_last_column_gives_way_first(widths: list[int], room: int, fitted: list[int]) -> None:
+    fit(widths, room)
+    assert widths == fitted
 
 
 def test_completion_offers_what_was_kept(shell: Shell) -> None:

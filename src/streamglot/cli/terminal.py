@@ -16,6 +16,7 @@ try:
 except ModuleNotFoundError:  # not on Windows
     termios = None  # type: ignore[assignment]  # there is no other way to say that a module may be missing
 
+BOLD: Final = "\x1b[1m"
 DIM: Final = "\x1b[2m"
 RED: Final = "\x1b[31m"
 CYAN: Final = "\x1b[36m"

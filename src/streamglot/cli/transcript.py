@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 
@@ -13,9 +12,7 @@ from ..store import TurnDetail
 from .amounts import shown_time
 from .cost import money, tokens
 from .table import one_line
-from .terminal import CYAN, DIM, RED, RESET, coloured, neutral
-
-BOLD: Final = "\x1b[1m"
+from .terminal import BOLD, CYAN, DIM, RED, RESET, coloured, neutral
 
 
 class Transcript:
