@@ -9,16 +9,18 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, RequestError, StreamglotError, UpstreamError
+from ..tasks import TaskSupervisor
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
 from ..upstream.client import Client
 from ..upstream.discovery import Found, discover
 from ..upstream.local import NAME as LOCAL
 from ..upstream.routes import Routes
-from ..upstream.secrets import hide
+from ..upstream.secrets import hide, hide_in
 from .admission import Turn, Turns
 from .cache import Cache
 from .call import Call, Receive, Scope, Send
@@ -55,7 +57,7 @@ class Gateway:
         self._log = Log()
         self.say = say or self._log
         self._environment = os.environ if environment is None else environment
-        self.client = Client()
+        self.client = Client(self.say)
         self.metrics = Metrics()
         self._chance = random.Random()
         self._deadlines = Deadlines(self.clock)
@@ -63,7 +65,7 @@ class Gateway:
         self.found: list[Found] = []
         self.stopping = False
         self._live: set[Exchange] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.tasks = TaskSupervisor(lambda line: self.say(hide_in(line, self.secrets())))
         self._breakers: dict[str, Breaker] = {}
         self._upstream_turns: dict[str, Turns] = {}
         self._turns = Turns(0, 0, "the gateway")
@@ -126,15 +128,13 @@ class Gateway:
             await self._open_store()
             if self.store is not None:
                 await self._meet(self.store)
-                self.spawn(self._stored.watch(self.store, self.store_state, self.say))
-            self._ticker = asyncio.ensure_future(self._tick())
+                watch = partial(self._stored.watch, self.store, self.store_state, self.say)
+                self.tasks.start("stored keys", watch)
+            self._ticker = self.tasks.start("clock", self._tick)
             try:
                 yield
             finally:
-                self._ticker.cancel()
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self.tasks.close()
                 if self.store is not None:
                     await self.store.close()
                 self.metrics.publish(len(self._live))
@@ -170,14 +170,16 @@ class Gateway:
             raise
 
     async def _tick(self) -> None:
+        """The gateway's clock. A step that fails must not keep the others from being taken."""
+        attempt = self.tasks.attempt
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.clock()
-            self._deadlines.tick(now)
+            attempt("deadlines", self._deadlines.tick, now)
             for exchange in list(self._live):
-                exchange.tick(now)
-            self._memory.tick(len(self._live))
-            self.metrics.publish(len(self._live))
+                attempt("exchange", exchange.tick, now)
+            attempt("memory", self._memory.tick, len(self._live))
+            attempt("metrics", self.metrics.publish, len(self._live))
 
     def stop(self, seconds: float) -> None:
         """No new work; what still runs after so many seconds is ended with a proper error."""
@@ -189,10 +191,9 @@ class Gateway:
         for exchange in list(self._live):
             exchange.interrupt(error)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> None:
+        """Runs ``work`` in the background; a failure is logged under this name."""
+        self.tasks.spawn(name, work)
 
     # --- ASGI
 

@@ -293,12 +293,14 @@ class Exchange:
 
     def tick(self, now: float) -> None:
         """Called by the gateway's clock: keeps a silent stream alive and ends one that is over its time."""
-        outlet = self._outlet
-        outlet.tick()
+        if not self._outlet.call.ended and self._interruption is None:
+            self._check_times(now)
+        self._outlet.tick()
         if self._tapped and len(self._tapped) > TOGETHER:
             self._collect()
-        if outlet.call.ended or self._interruption is not None:
-            return
+
+    def _check_times(self, now: float) -> None:
+        outlet = self._outlet
         server = self._gateway.server
         upstream = self._source.upstream if self._source is not None else None
         if upstream is not None:
@@ -313,7 +315,7 @@ class Exchange:
             self._client_gone()
             call.cut()
         elif outlet.silent(now, server.keep_alive_seconds):
-            self._gateway.spawn(outlet.keep_alive())
+            self._gateway.spawn("keep-alive", outlet.keep_alive())
 
 
 def _learns(upstream: Upstream | None) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from ..dialects import dialect
 from ..events import KeepAlive, StreamError
 from ..messages import Request
-from .call import Call, Unheard
+from .call import Call, ClientGone, Unheard
 from .faces import Face
 from .kept_stream import SPOKEN, KeptStream
 from .record import Record
@@ -127,7 +128,8 @@ class Outlet:
         data = self.writer.feed([KeepAlive()])
         if data:
             said = self.last_write
-            await self.write(data)
+            with suppress(ClientGone):  # the exchange itself is told of that
+                await self.write(data)
             self._last_keep_alive, self.last_write = self.last_write, max(said, self._record.last_event)
 
     # --- one whole answer

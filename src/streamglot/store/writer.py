@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from ..tasks import TaskSupervisor
 from .commit import Commit
 from .database import passing, within
 from .rows import Entry, Rows, TurnEntry, rows_of
@@ -88,7 +89,7 @@ class Writer:
         self._deadline = 0.0
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._attempting: asyncio.Task[None] | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="store writer")
+        self._task = TaskSupervisor(say).start("store writer", self._run)
 
     # --- from outside
 
@@ -167,8 +168,11 @@ class Writer:
                 await self._wait_for_more()
                 batch = self._take()
                 if batch:
-                    await self._keep(batch)
-                    await self._settle(len(batch))
+                    try:
+                        await self._keep(batch)
+                    finally:
+                        self._weight -= sum(entry.weight for entry in batch)
+                        await self._settle(len(batch))
                 elif self._closing:
                     return
         finally:
@@ -204,7 +208,6 @@ class Writer:
 
     async def _keep(self, batch: list[Entry]) -> None:
         """Commits the batch. If no database would take it as it is, its entries are tried one by one."""
-        size = sum(entry.weight for entry in batch)
         try:
             await self._try(batch)
         except _GivenUp:
@@ -219,7 +222,6 @@ class Writer:
                     self._unfit[entry.kind] += 1
                     self._last_error = f"{type(error).__name__}: {error}"[:300]
                     self._say({"event": "store_unfit", "kind": entry.kind, "message": self._last_error})
-        self._weight -= size
 
     async def _try(self, batch: list[Entry]) -> None:
         """Until it is written. Every row can be written twice without harm, so a commit whose answer was lost is repeated."""

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 from ..errors import ConfigError, UpstreamError, UpstreamTruncated
+from ..tasks import TaskSupervisor, WriteLine
 from .answer import Answer
 from .connection import Connection
 from .http import HttpClient
@@ -39,8 +40,9 @@ class Place(NamedTuple):
 
 
 class Client:
-    def __init__(self) -> None:
+    def __init__(self, say: WriteLine | None = None) -> None:
         self.writes = Writes()
+        self._tasks = TaskSupervisor(say)
         self._general = HttpClient()
         self._idle: dict[tuple[str, int, bool, str], dict[Connection, None]] = {}
         self._all: set[Connection] = set()
@@ -122,12 +124,13 @@ class Client:
         return connection
 
     def _sweep(self) -> None:
-        """Hangs up those that nobody wanted for a while."""
+        """Closes the connections that were idle for too long, and comes again while there are idle ones."""
         loop = asyncio.get_running_loop()
         limit = loop.time() - IDLE_SECONDS
         for idle in self._idle.values():
             for connection in [connection for connection in idle if connection.since <= limit]:
-                connection.abort()
+                idle.pop(connection)
+                self._tasks.attempt("idle connections", connection.abort)
         waiting = any(self._idle.values())
         self._sweeper = loop.call_later(IDLE_SECONDS / 2, self._sweep) if waiting else None
 
