@@ -182,7 +182,11 @@ def test_a_value_that_is_nested_without_end_is_refused() -> None:
     arguments = "[" * 500 + '"\\ud800"' + "]" * 500
     assert DIALECTS["gemini"].writer_class
     box = streamglot.writer("gemini")
-    call = [streamglot.ToolCallStart("c", "f"), streamglot.ToolCallDelta(f'{{"a":{arguments}}}'), streamglot.ToolCallEnd()]
+    call: list[streamglot.Event] = [
+        streamglot.ToolCallStart("c", "f"),
+        streamglot.ToolCallDelta(f'{{"a":{arguments}}}'),
+        streamglot.ToolCallEnd(),
+    ]
     assert box.feed([streamglot.StreamStart(), *call, streamglot.StreamEnd("tool_calls")]) + box.close()
 
 

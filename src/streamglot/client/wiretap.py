@@ -16,6 +16,7 @@ from ..gateway.pipeline import in_words
 from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.client import Client as Connections
+from ..upstream.secrets import shown_url
 from .desk import REPLAY, Desk
 
 MOST_BYTES = 256 * 2**20
@@ -69,7 +70,7 @@ async def tap(upstream: Upstream, model: str, request: Request, extra: Mapping[s
     built.body.update(extra or {})
     place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
     headers = {"content-type": "application/json", **place.headers, **upstream.headers}
-    tapped = Tapped(upstream.name, upstream.dialect, place.url.split("?", 1)[0], built.body, dropped=built.dropped)
+    tapped = Tapped(upstream.name, upstream.dialect, shown_url(place.url), built.body, dropped=built.dropped)
     async with Connections() as connections:
         began = time.monotonic()
         limits = upstream.timeouts

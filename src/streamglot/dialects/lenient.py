@@ -17,7 +17,6 @@ import msgspec
 from ..errors import UpstreamProtocolError, excerpt
 from ..framing.utf8 import whole_characters
 
-
 MAX_DEPTH: Final = 128
 """Objects and lists inside each other. The deepest schemas have some twenty; the interpreter's stack ends at a thousand frames,
 of which a level takes two."""

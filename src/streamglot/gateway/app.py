@@ -100,7 +100,7 @@ class Gateway:
         routes = Routes(upstreams, loaded.config.routes, default)
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
         self._origins = Origins(server.origins, lambda: doorkeeper.asks)
-        self.content_log = ContentLog(server.redact) if server.log_content else None
+        self.content_log = ContentLog(server.redact, self.secrets) if server.log_content else None
         self.loaded, self.server, self.doorkeeper, self.routes, self._telemetry = loaded, server, doorkeeper, routes, telemetry
         self.cache.resize(server.cache_bytes)
         self._turns.resize(server.concurrent, server.wait)
@@ -290,9 +290,10 @@ class Gateway:
         usage = record.estimated or record.usage
         if caller is not None and usage is not None and not record.cached:
             caller.spent((usage.input_tokens or 0) + (usage.output_tokens or 0), now)
-        self.metrics.note(record)
+        attempt = self.tasks.attempt  # who watches an exchange must not keep the others from it
+        attempt("metrics", self.metrics.note, record)
         if self._telemetry is not None:
-            self._telemetry.note(record, headers, now, time)
+            attempt("telemetry", self._telemetry.note, record, headers, now, time)
         if self.server.log:
             self.say(record.line(now, time))
 

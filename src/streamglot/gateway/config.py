@@ -17,7 +17,7 @@ from ..dialects import DIALECTS
 from ..errors import ConfigError
 from ..inband import find_format
 from ..upstream.routes import Route
-from ..upstream.secrets import HIDDEN
+from ..upstream.secrets import HIDDEN, shown_url
 from ..upstream.settings import Upstream, is_secret
 
 FILE_NAME = "streamglot.toml"
@@ -25,7 +25,6 @@ PREFIX = "STREAMGLOT_"
 NOTHING = "none"
 """The ``store.url`` of who wants nothing kept."""
 PLACES = ("http://", "https://", "file:")
-_USER_INFO = re.compile(r"//[^/@\s\"]+@")
 
 
 class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -144,10 +143,17 @@ def shown(loaded: Loaded) -> list[tuple[str, str, str]]:
             return
         hidden = value and is_secret(place.rpartition(".")[2]) and not isinstance(value, (bool, int, float))
         origin = next((loaded.origins[known] for known in (place, place.partition("[")[0]) if known in loaded.origins), "default")
-        rows.append((place, HIDDEN if hidden else _USER_INFO.sub(f"//{HIDDEN}@", msgspec.json.encode(value).decode()), origin))
+        rows.append((place, HIDDEN if hidden else msgspec.json.encode(_without_secrets(value)).decode(), origin))
 
     walk(msgspec.to_builtins(loaded.config), "")
     return rows
+
+
+def _without_secrets(value: Any) -> Any:
+    """A value of the configuration; addresses without passwords."""
+    if isinstance(value, list):
+        return [_without_secrets(element) for element in value]
+    return shown_url(value) if isinstance(value, str) and "://" in value else value
 
 
 def _usual_place(environment: Mapping[str, str]) -> Path | None:
@@ -205,7 +211,7 @@ def _finish(config: Config, environment: Mapping[str, str], origins: dict[str, s
             raise ConfigError(f"upstreams.{name}.dialect is {upstream.dialect!r}; an upstream can speak {able}")
         if not upstream.base_url.startswith(PLACES):
             raise ConfigError(
-                f"upstreams.{name}.base_url is {upstream.base_url!r}: it must begin with one of {', '.join(PLACES)}"
+                f"upstreams.{name}.base_url is {shown_url(upstream.base_url)!r}: it must begin with one of {', '.join(PLACES)}"
             )
         find_format(upstream.inband)
         if upstream.key_env and not upstream.key:

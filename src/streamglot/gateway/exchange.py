@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -21,13 +20,16 @@ from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request, Response
 from ..stages import Collect
 from ..upstream import Upstream
+from ..upstream.secrets import hide
 from .cache import key_of
 from .call import Call, ClientGone, json_object
+from .content import ContentLog
 from .faces import Face
 from .keys import Caller, presented
 from .opening import Opening, retry_after_of
 from .outlet import Outlet
-from .record import Record
+from .record import ID_CHARS as ID_CHARS
+from .record import Record, clean_id
 from .source import ENDS, Events
 from .tokens import estimated_usage
 from .wish import Wish, wish
@@ -35,8 +37,6 @@ from .wish import Wish, wish
 if TYPE_CHECKING:
     from .app import Gateway
 
-_NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
-ID_CHARS: Final = 128
 MANY: Final = 10
 """Events of one read that are collected at once."""
 TOGETHER: Final = 100
@@ -46,8 +46,7 @@ TOGETHER: Final = 100
 class Exchange:
     def __init__(self, gateway: Gateway, face: Face, call: Call, model_in_path: str) -> None:
         given = call.headers.get("x-request-id")
-        known = _NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
-        self.record = Record(known or gateway.new_id(), face.dialect, gateway.clock())
+        self.record = Record((clean_id(given) if given else "") or gateway.new_id(), face.dialect, gateway.clock())
         self._gateway = gateway
         self._face = face
         self._outlet = Outlet(gateway, face, call, self.record, self.stop)
@@ -96,21 +95,27 @@ class Exchange:
     async def run(self) -> None:
         self._task = self._outlet.call.task()
         try:
+            await self._answered()
+        except Exception as error:  # of ours, and be it in telling of another: the client is answered all the same
+            self._gateway.say_fault(self.record.request_id, error)
+            await self._fail_at_last()
+        finally:
+            attempt = self._gateway.tasks.attempt  # none of this may keep the rest from being done
+            self._outlet.call.unwatch()
+            attempt("turn", self._keep)
+            if self._source is not None:
+                self._source.close()
+            attempt("record", self._gateway.finished, self.record, self._caller, self._outlet.call.headers)
+
+    async def _answered(self) -> None:
+        """The path; what was refused is told."""
+        try:
             await self._guarded()
         except ClientGone:
             self._outlet.end_unheard()
             self.record.ending = "client_gone"
         except StreamglotError as error:
-            await self._fail(error.as_event(), retry_after_of(error))
-        except Exception as error:
-            self._gateway.say_fault(self.record.request_id, error)
-            await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
-        finally:
-            self._outlet.call.unwatch()
-            self._keep()
-            if self._source is not None:
-                self._source.close()
-            self._gateway.finished(self.record, self._caller, self._outlet.call.headers)
+            await self._fail(error.as_event(), retry_after_of(error), error.has_context)
 
     async def _guarded(self) -> None:
         """The path; a cancellation of ours becomes what it meant."""
@@ -230,7 +235,7 @@ class Exchange:
         assert response is not None
         self.record.usage = response.usage
         if response.error is not None:
-            await self._fail(response.error, None)
+            await self._fail(response.error, None, has_context=True)
             return
         response = msgspec.structs.replace(
             response,
@@ -254,7 +259,10 @@ class Exchange:
         if self._cache_key and whole and not self._gone:
             gateway.cache.put(self._cache_key, response, self._source.name, gateway.clock() + self._cache_seconds)
         if gateway.content_log is not None:
-            gateway.say(gateway.content_log.line(self.record.request_id, self._request, response))
+            gateway.tasks.attempt("content log", self._log_content, gateway.content_log, response)
+
+    def _log_content(self, log: ContentLog, response: Response) -> None:
+        self._gateway.say(log.line(self.record.request_id, self._request, response))
 
     def _keep(self) -> None:
         """In the same step as the last byte: a client may ask for the answer again as soon as it has it, and an upstream may
@@ -284,12 +292,21 @@ class Exchange:
         nothing: list[Event] = [StreamStart(), StreamEnd("cancelled")]
         await self._outlet.end(self._written(nothing if self._source is None else self._source.stop()))
 
-    async def _fail(self, error: StreamError, retry_after: float | None) -> None:
-        if self.record.request_id not in error.message:
-            error = msgspec.structs.replace(error, message=f"{error.message} (request id {self.record.request_id})")
+    async def _fail(self, error: StreamError, retry_after: float | None, has_context: bool = False) -> None:
+        if not has_context:
+            message = hide(error.message, self._gateway.secrets())
+            error = msgspec.structs.replace(error, message=f"{message} (request id {self.record.request_id})")
         self.record.failed(error)
         self._error = error
         await self._outlet.fail(error, retry_after)
+
+    async def _fail_at_last(self) -> None:
+        """The answer where a fault of ours is the reason. If even that cannot be said, the client is hung up on."""
+        try:
+            await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
+        except Exception as error:
+            self._gateway.say_fault(self.record.request_id, error)
+            self._outlet.call.cut()
 
     def tick(self, now: float) -> None:
         """Called by the gateway's clock: keeps a silent stream alive and ends one that is over its time."""

@@ -9,12 +9,13 @@ import msgspec
 
 from ..dialects import dialect
 from ..dialects.endpoint import bearer, join
-from ..errors import RequestError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
+from ..errors import RequestError, StreamglotError, Unsupported, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.routes import Candidate
 from .faces import COUNTED_BY, PLAIN
 from .opening import refused
+from .record import clean_id
 from .source import Told
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ async def _post(
     upstream = candidate.upstream
     told = Told(candidate, request_id)
     sent = msgspec.json.encode({**body, "model": candidate.model})
-    every = {"content-type": "application/json", "x-request-id": request_id, **headers, **upstream.headers}
+    every = {"content-type": "application/json", "x-request-id": clean_id(request_id), **headers, **upstream.headers}
     turns = gateway.upstream_turns(upstream)
     await turns.take()
     try:
@@ -67,7 +68,7 @@ async def _post(
                 answer.close()
     except TimeoutError:
         raise told.error(UpstreamTimeout(f"no answer within {upstream.timeouts.first_byte:g} s (timeouts.first_byte)")) from None
-    except UpstreamError as error:
+    except StreamglotError as error:
         raise told.error(error) from None
     finally:
         turns.give_back()

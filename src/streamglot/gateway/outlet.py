@@ -164,7 +164,8 @@ class Outlet:
             headers["x-should-retry"] = "false"  # we tried for the client, or it is of no use
         if error.status == 408:
             headers["connection"] = "close"
-        await self.reply(error.status, msgspec.json.encode(dialect(self._face.dialect).error_body(error)), **headers)
+        status = error.status if 400 <= error.status < 600 else 500
+        await self.reply(status, msgspec.json.encode(dialect(self._face.dialect).error_body(error)), **headers)
 
     # --- headers
 

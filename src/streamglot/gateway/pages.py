@@ -103,8 +103,7 @@ def pages(gateway: Gateway) -> Starlette:
         return reply({"status": ready, "upstreams": states, "store": gateway.store_state()}, status)
 
     async def metrics(_: HttpRequest) -> Response:
-        for name, state in gateway.states().items():
-            gateway.metrics.upstream_state.labels(name).set(state == "open")
+        gateway.metrics.note_breakers({name: state == "open" for name, state in gateway.states().items()})
         gateway.store_state()
         return PlainTextResponse(gateway.metrics_page(), media_type="text/plain; version=0.0.4")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec import structs
 
@@ -12,7 +12,7 @@ from ..errors import StreamglotError, UpstreamError, UpstreamRefused, UpstreamTr
 from ..events import Event, Extra, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
 from ..upstream import Answer, Upstream
 from ..upstream.routes import Candidate
-from ..upstream.secrets import hide, hide_in
+from ..upstream.secrets import SecretMask, hide, hide_in
 from .pipeline import Pipeline
 
 PRELUDE: Final = (StreamStart, KeepAlive, Usage, Extra)
@@ -72,6 +72,7 @@ class Source:
         self._told = told
         self._give_back: Callable[[], None] | None = give_back
         self._heard = heard
+        self._mask = SecretMask(told.secrets()) if heard is not None else None
         self._interruption: StreamglotError | None = None
         self._over = False
 
@@ -90,15 +91,27 @@ class Source:
             return self._broken(self._interruption)
         if chunk:
             if self._heard is not None:
-                self._heard(chunk)
+                self._hear(chunk)
             events = self._pipeline.feed(chunk)
         else:
             self._over = True
             events = self._pipeline.close()
-        if events and type(events[-1]) is StreamError:
-            self._over = True
-            events[-1] = self._told.event(events[-1])
+        if events:
+            last = events[-1]
+            if type(last) is StreamError:
+                self._over = True
+                events[-1] = self._told.event(last)
+        if self._heard is not None and (self._over or (events and type(events[-1]) in ENDS)):
+            self._hear()
         return events
+
+    def _hear(self, chunk: bytes = b"") -> None:
+        """Hands the bytes on to whoever keeps them, without secrets; without a chunk those that were held back."""
+        assert self._mask is not None
+        assert self._heard is not None
+        data = self._mask.feed(chunk) if chunk else self._mask.close()
+        if data:
+            self._heard(data)
 
     def interrupt(self, error: StreamglotError) -> None:
         """What a cancelled read means: the reader is asked what it makes of an end here, and else it is this error."""
@@ -107,11 +120,15 @@ class Source:
     def stop(self) -> list[Event]:
         """The end of it as somebody wished: what is open is closed."""
         self._over = True
+        if self._heard is not None:
+            self._hear()
         return self._pipeline.stop()
 
     def _broken(self, error: StreamglotError) -> list[Event]:
         """No more will come: what the reader makes of the end, in words that say what happened."""
         self._over = True
+        if self._heard is not None:
+            self._hear()
         events = self._pipeline.close()
         if events and type(events[-1]) is StreamError:
             events[-1] = self._told.event(error.as_event())
@@ -138,7 +155,10 @@ class Source:
 
 
 class Told:
-    """How a fault of one candidate is told: who, which model, which status, what next, which request. Never a secret."""
+    """How a fault of one candidate is told: who, which model, which status, what next, which request. Never a secret.
+
+    It removes secrets from everything that the upstream said, always. Nothing that the upstream or the client writes can change that.
+    """
 
     def __init__(self, candidate: Candidate, request_id: str, key: str = "") -> None:
         """``key`` is the client's own, where it was sent."""
@@ -149,21 +169,29 @@ class Told:
     def message(self, message: str, status: int) -> str:
         upstream, model = self._candidate.upstream, self._candidate.model
         step = NEXT_STEP.get(status, SERVER_STEP if status >= 500 else "change the request")
-        said = hide(message, self._secrets())
+        said = hide(message, self.secrets())
         return f"upstream {upstream.name!r}, model {model!r}, status {status}: {said} ({step}; request id {self._request_id})"
 
-    def event(self, event: Any) -> StreamError:
-        told: StreamError = structs.replace(
-            event, message=self.message(event.message, event.status), detail=hide_in(event.detail, self._secrets())
+    def event(self, event: StreamError) -> StreamError:
+        """The same error with its context, and without secrets."""
+        return structs.replace(
+            event,
+            code=hide(event.code, self.secrets()),
+            message=self.message(event.message, event.status),
+            detail=hide_in(event.detail, self.secrets()),
         )
-        return told
 
     def error(self, error: StreamglotError) -> StreamglotError:
-        error.message = self.message(error.message, error.status)
-        error.detail = hide_in(error.detail, self._secrets())
+        """The same, once: an error that came out of the stream has its context already."""
+        if not error.has_context:
+            error.code = hide(error.code, self.secrets())
+            error.message = self.message(error.message, error.status)
+            error.detail = hide_in(error.detail, self.secrets())
+            error.has_context = True
         return error
 
-    def _secrets(self) -> tuple[str, ...]:
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be seen of what this upstream says."""
         return (self._key, *self._candidate.upstream.secrets())
 
 
@@ -172,6 +200,7 @@ def _raised(event: StreamError) -> UpstreamError:
     kind = UpstreamTruncated if event.code.startswith(("upstream_truncated", "upstream_empty")) else UpstreamRefused
     error = kind(event.message, code=event.code, status=event.status, retryable=event.retryable, detail=event.detail)
     error.origin = event.origin
+    error.has_context = True
     return error
 
 
