@@ -31,7 +31,7 @@ from .exchange import Exchange
 from .faces import Face, face_for
 from .keys import Caller, Doorkeeper
 from .log import Log
-from .memory import Memory
+from .memory import Memory, set_allocator
 from .metrics import Metrics
 from .origins import Origins, origin_of
 from .record import Record
@@ -121,6 +121,7 @@ class Gateway:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
+        set_allocator()
         async with self.client:
             if self.server.discover:
                 self.found = await discover(self._environment)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from msgspec import Struct, field
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
@@ -50,7 +50,8 @@ def forget(process: int) -> None:
         _folder.retire(process, Numbers, lambda numbers: sum_of(numbers, Numbers()))
 
 
-class Spread(Struct):
+@dataclass(slots=True)
+class Spread:
     """How many of some times fell into each bucket, and their sum."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
@@ -64,7 +65,8 @@ class Spread(Struct):
         return Spread([one + two for one, two in zip(self.counts, other.counts, strict=True)], self.sum + other.sum)
 
 
-class UpstreamNumbers(Struct):
+@dataclass(slots=True)
+class UpstreamNumbers:
     """What came to an end at one upstream. ``requests`` are by dialect and ending, ``errors`` by kind."""
 
     requests: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -89,13 +91,15 @@ class UpstreamNumbers(Struct):
         )
 
 
-class StoreNumbers(Struct):
+@dataclass(slots=True)
+class StoreNumbers:
     """What the store counted, by name and kind; counts that have no kind are under ""."""
 
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
-class LiveNumbers(Struct):
+@dataclass(slots=True)
+class LiveNumbers:
     """What is so now, and is gone with its process."""
 
     open: int = 0
@@ -117,7 +121,8 @@ class LiveNumbers(Struct):
         )
 
 
-class Numbers(Struct):
+@dataclass(slots=True)
+class Numbers:
     """All numbers of one process."""
 
     upstreams: dict[str, UpstreamNumbers] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, quote_plus, unquote, unquote_plus, urlsplit
 
 HIDDEN: Final = "••••"
 SHORTEST: Final = 6
@@ -122,7 +122,7 @@ def _overlap(data: bytes, secret: bytes) -> int:
 def shown_url(url: str) -> str:
     """An address without what may be secret in it: user and password, and the values of parameters."""
     split = _split(url)
-    if split is None or (not split.netloc and split.scheme != "file" and "@" in split.path):
+    if split is None or (split.scheme != "file" and "://" not in url and "@" in split.path):
         address = url.partition("?")[0]
         before, at, behind = address.rpartition("@")
         scheme, mark, _ = before.partition("://")
@@ -130,9 +130,9 @@ def shown_url(url: str) -> str:
     user_info, _, host = split.netloc.rpartition("@")
     if not user_info and not split.query:
         return url
-    query = "&".join(f"{name}={value if name in PUBLIC_QUERY else HIDDEN}" for name, value in _parameters(split.query))
+    query = "&".join(map(_shown_parameter, split.query.split("&"))) if split.query else ""
     shown = f"{HIDDEN}@{host}" if user_info else host
-    return f"{split.scheme}://{shown}{split.path}{f'?{query or HIDDEN}' if split.query else ''}"
+    return f"{split.scheme}://{shown}{split.path}{f'?{query}' if query else ''}"
 
 
 def secrets_in_url(url: str) -> Iterator[str]:
@@ -149,13 +149,13 @@ def secrets_in_url(url: str) -> Iterator[str]:
         for part in (password, user):
             yield part
             yield unquote(part)
-    parameters = _parameters(split.query)
-    for name, value in parameters:
-        if name not in PUBLIC_QUERY:
-            yield value
-            yield quote(value, safe="")
-    if not parameters:
-        yield split.query
+    for parameter in split.query.split("&"):
+        name, mark, written = parameter.partition("=")
+        if not mark:
+            yield name  # a value without a name
+        elif unquote_plus(name) not in PUBLIC_QUERY:
+            value = unquote_plus(written)
+            yield from (written, value, quote(value), quote(value, safe=""), quote_plus(value))
 
 
 def basic_authorization(url: str) -> str:
@@ -168,9 +168,11 @@ def basic_authorization(url: str) -> str:
     return f"Basic {base64.b64encode(f'{unquote(user)}:{unquote(password)}'.encode()).decode()}"
 
 
-def _parameters(query: str) -> list[tuple[str, str]]:
-    """Names and values of a query; none where it is one word, which is a value without a name."""
-    return parse_qsl(query, keep_blank_values=True) if "=" in query else []
+def _shown_parameter(parameter: str) -> str:
+    name, mark, value = parameter.partition("=")
+    if not mark:
+        return HIDDEN  # a value without a name
+    return f"{name}={value if unquote_plus(name) in PUBLIC_QUERY else HIDDEN}"
 
 
 def _split(url: str) -> SplitResult | None:
