@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from msgspec import Struct, field
 from .config_checks import check_config
 from .errors import ConfigError
 from .upstream.routes import Route
-from .upstream.secrets import HIDDEN
+from .upstream.secrets import HIDDEN, shown_url
 from .upstream.settings import Upstream, is_secret
 
 FILE_NAME = "streamglot.toml"
@@ -24,7 +23,6 @@ FILE_BYTES = 4 * 2**20
 PREFIX = "STREAMGLOT_"
 NOTHING = "none"
 """The ``store.url`` of who wants nothing kept."""
-_USER_INFO = re.compile(r"//[^/@\s\"]+@")
 
 
 class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -178,10 +176,17 @@ def shown(loaded: Loaded) -> list[tuple[str, str, str]]:
             return
         hidden = value and is_secret(place.rpartition(".")[2]) and not isinstance(value, (bool, int, float))
         origin = next((loaded.origins[known] for known in (place, place.partition("[")[0]) if known in loaded.origins), "default")
-        rows.append((place, HIDDEN if hidden else _USER_INFO.sub(f"//{HIDDEN}@", msgspec.json.encode(value).decode()), origin))
+        rows.append((place, HIDDEN if hidden else msgspec.json.encode(_without_secrets(value)).decode(), origin))
 
     walk(msgspec.to_builtins(loaded.config), "")
     return rows
+
+
+def _without_secrets(value: Any) -> Any:
+    """A value of the configuration; addresses without passwords."""
+    if isinstance(value, list):
+        return [_without_secrets(element) for element in value]
+    return shown_url(value) if isinstance(value, str) and "://" in value else value
 
 
 def _usual_place(environment: Mapping[str, str]) -> Path | None:

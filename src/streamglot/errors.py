@@ -36,12 +36,17 @@ def excerpt(piece: object) -> str:
 
 
 class StreamglotError(Exception):
-    """The root: catch this one to catch all of ours."""
+    """The root: catch this one to catch all of ours.
+
+    ``has_context``: the message names the upstream, the next step and the request, and has no secrets in it. Only a flag can say so:
+    a message is text of an upstream, and an upstream may write anything.
+    """
 
     status = 500
     code = "internal_error"
     origin: ErrorOrigin = "gateway"
     retryable = False
+    has_context = False
 
     def __init__(
         self,

@@ -17,7 +17,6 @@ from streamglot.config import Config, Kept, Loaded, Server
 from streamglot.gateway import ledger
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.ledger import Bucket
-from streamglot.gateway.memory import CROWD, TICKS, Memory
 from streamglot.upstream.replay import recordings
 from streamglot.upstream.settings import Upstream
 
@@ -107,18 +106,6 @@ def test_one_ledger_for_several(tmp_path: Path) -> None:
         assert mine.take(1, 120.0) > 0
     finally:
         ledger._shared = None
-
-
-def test_memory_is_given_back_when_the_crowd_has_gone() -> None:
-    given: list[int] = []
-    memory = Memory()
-    memory._trim = given.append
-    for under_way in (10, CROWD, 50, 5):
-        memory.tick(under_way)
-    assert given == [0]
-    for _ in range(TICKS * 2):
-        memory.tick(0)
-    assert given == [0, 0]
 
 
 def test_another_server_than_ours() -> None:

@@ -72,7 +72,13 @@ def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False)
         told = LISTENS.search(log.read_text())
         assert told, f"it ended: {log.read_text()}"
         served = Process(process, int(told[1]), log)
-        until(lambda: (signalled and process.send_signal(signal.SIGHUP)) or not refuses(served.port))
+
+        def answers() -> bool:
+            if signalled:
+                process.send_signal(signal.SIGHUP)
+            return not refuses(served.port)
+
+        until(answers)
         assert served.ask("/health")[0] == 200
         yield served
     finally:

@@ -267,7 +267,7 @@ def test_after_the_deadline_streams_end_with_an_error(upstream: HostileUpstream)
 def test_nothing_is_left_behind(gateway: Running) -> None:
     """After all that: no exchange, no place, no task of ours."""
     core = gateway.gateway
-    until(lambda: not core._live and not core._tasks)
+    until(lambda: not core._live and core.tasks.running == ["clock"])
     assert core._limit.taken == 0
     assert all(turns.taken == 0 for turns in core.pool._limits.values())
     page = gateway.ask("/metrics").body

@@ -325,12 +325,15 @@ def test_random_cuts() -> None:
 
 def test_addresses_in_parts() -> None:
     place = parts("https://example.com/v1/models/a b:go?alt=sse&key=1")
-    assert place is not None
     assert (place.host, place.port, place.tls) == ("example.com", 443, True)
     assert place.start == "POST /v1/models/a%20b:go?alt=sse&key=1 HTTP/1.1\r\nhost: example.com\r\n"
     place = parts("http://[::1]:8000")
-    assert place is not None
     assert (place.host, place.port, place.start) == ("::1", 8000, "POST / HTTP/1.1\r\nhost: [::1]:8000\r\n")
-    assert parts("https://user:word@example.com/") is None
-    assert parts("ftp://example.com/") is None
-    assert parts("http://example.com:x/") is None
+    place = parts("https://us%40er:word@example.com/a%2Fb")
+    assert (place.host, place.user) == ("example.com", "Basic dXNAZXI6d29yZA==")
+    assert place.url == "https://example.com/a%2Fb"
+    for url in ("ftp://example.com/", "http://user:secret@example.com:x/", "http:///v1", f"http://{'x' * 300}.com/", "http://[/"):
+        with pytest.raises(UpstreamError) as refusal:
+            parts(url)
+        assert refusal.value.code == "upstream_unreachable"
+        assert "secret" not in refusal.value.message

@@ -17,6 +17,7 @@ from ..errors import ConfigError, UpstreamError
 from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.client import Client as Connections
+from ..upstream.secrets import shown_url
 
 MOST_BYTES = 256 * 2**20
 """A recording that is kept in memory until it is written."""
@@ -69,7 +70,7 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
     built.body.update(extra or {})
     place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
     headers = {"content-type": "application/json", **place.headers, **upstream.headers}
-    captured = Capture(upstream.name, upstream.dialect, place.url.split("?", 1)[0], built.body, dropped=built.dropped)
+    captured = Capture(upstream.name, upstream.dialect, shown_url(place.url), built.body, dropped=built.dropped)
     async with Connections() as connections:
         began = time.monotonic()
         limits = upstream.timeouts

@@ -94,6 +94,12 @@ class Dialect(Struct, frozen=True, dict=True):
         return found
 
     @cached_property
+    def model_name(self) -> Callable[[str], str]:
+        """The name of a model as an upstream of this dialect knows it, of the name that a client gave."""
+        found: Callable[[str], str] = getattr(self._module("endpoint", self.request and self.reader_class), "model_name", str)
+        return found
+
+    @cached_property
     def error_body(self) -> Callable[[StreamError], dict[str, Any]]:
         """An error in the shape that clients of this dialect expect as the body of an HTTP answer."""
         body: Callable[[StreamError], dict[str, Any]] = self._module("error", True).error_body

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from ..errors import UpstreamRefused, excerpt
+
+MESSAGE_CHARS: Final = 4096
+"""The longest message of an upstream that is passed on: some put a whole page there."""
+_CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.:#/-]{0,63}")
+"""What can be a code of an error: one word. Anything else is text, which has its place in the message."""
 
 STATUS_OF: Final[dict[str, int]] = {
     "invalid_request_error": 400,
@@ -94,33 +100,42 @@ def is_error(value: object) -> bool:
 
 def refusal(error: Any, status: int | None = None) -> UpstreamRefused:
     """The exception for an upstream's error object, however it is shaped."""
-    if isinstance(error, list):
-        error = error[0] if error else {}
-    if not isinstance(error, dict):
-        error = {"message": str(error)}
-    inner = error.get("error")
-    if is_error(inner):
-        return refusal(inner, status)
+    while True:
+        if isinstance(error, list):
+            error = error[0] if error else {}
+        if not isinstance(error, dict):
+            error = {"message": str(error)}
+        if not is_error(error.get("error")):
+            break
+        error = error["error"]
     words = [error.get(key) for key in ("code", "type", "status", "error_type", "__type")]
     metadata = error.get("metadata")
     if isinstance(metadata, dict):
         words.append(metadata.get("error_type"))
-    for candidate in (error.get("status_code"), error.get("code"), error.get("status")):
-        if status is None and isinstance(candidate, int) and 400 <= candidate < 600:
-            status = candidate
-        elif status is None and isinstance(candidate, str) and candidate.isdigit() and 400 <= int(candidate) < 600:
-            status = int(candidate)
-    named = [word for word in words if isinstance(word, str) and word and not word.isdigit() and word != "error"]
+    if status is None:
+        status = next(filter(None, map(_status, (error.get("status_code"), error.get("code"), error.get("status")))), None)
+    named = [word for word in words if isinstance(word, str) and _CODE.fullmatch(word) and word != "error"]
     if status is None:
         status = next((STATUS_OF[word.lower()] for word in named if word.lower() in STATUS_OF), 502)
     message = next((error[key] for key in ("message", "detail", "msg", "error_description", "title") if error.get(key)), None)
+    if not isinstance(message, str):
+        message = f"the upstream reported an error: {excerpt(error)}"
+    elif len(message) > MESSAGE_CHARS:
+        message = f"{message[:MESSAGE_CHARS]} … ({len(message)} in all)"
     return UpstreamRefused(
-        message if isinstance(message, str) else f"the upstream reported an error: {excerpt(error)}",
+        message,
         code=named[0] if named else KIND_OF.get(status, "upstream_error"),
         status=status,
         retryable=status in RETRYABLE,
         detail=error,
     )
+
+
+def _status(value: Any) -> int | None:
+    """The HTTP status of an error that a field of an error object names; None if it names none."""
+    if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and 400 <= value < 600 else None
 
 
 TYPE_OF: Final[dict[int, str]] = {

@@ -10,12 +10,16 @@ import json
 from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 
 from ..errors import UpstreamProtocolError, excerpt
 from ..framing.utf8 import whole_characters
+
+MAX_DEPTH: Final = 128
+"""Objects and lists inside each other. The deepest schemas have some twenty; the interpreter's stack ends at a thousand frames,
+of which a level takes two."""
 
 
 def loads(data: bytes) -> tuple[Any, bool]:
@@ -62,7 +66,7 @@ def fit(kind: Any, value: Any) -> Any:
     members = get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
         try:
-            return msgspec.convert(value, kind, strict=False)
+            return _converted(value, kind)
         except ValueError:
             pass
         known: dict[str, Any] = {}
@@ -78,12 +82,28 @@ def fit(kind: Any, value: Any) -> Any:
     if kind is msgspec.Raw:
         return msgspec.Raw(msgspec.json.encode(clean(value)))
     try:
-        return msgspec.convert(value, kind, strict=False)
+        return _converted(value, kind)
     except ValueError:
         if get_origin(kind) not in (Union, UnionType):
             return None
         fits = (fit(member, value) for member in members if member is not NoneType)
         return next((fitted for fitted in fits if fitted is not None), None)
+
+
+def _converted(value: Any, kind: Any) -> Any:
+    """The value as this type, with strings read as numbers where a number belongs. "inf" and "nan" are no numbers."""
+    converted = msgspec.convert(value, kind, strict=False)
+    if not _is_finite(converted):
+        raise ValueError("a number is not finite")
+    return converted
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, msgspec.Struct):
+        return all(_is_finite(getattr(value, name)) for name in _fields_with_floats(type(value)))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or isfinite(value)
 
 
 @cache
@@ -92,12 +112,26 @@ def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, Any]]:
     return [(item.name, item.encode_name, item.type) for item in msgspec.structs.fields(kind)]
 
 
-def clean(value: Any) -> Any:
+@cache
+def _fields_with_floats(kind: type[msgspec.Struct]) -> list[str]:
+    """The fields of a struct that hold a float, or structs that do."""
+    return [name for name, _, inner in _fields(kind) if _has_float(inner)]
+
+
+def _has_float(kind: Any) -> bool:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return bool(_fields_with_floats(kind))
+    return kind is float or any(map(_has_float, get_args(kind)))
+
+
+def clean(value: Any, depth: int = 0) -> Any:
     """The same value with surrogates joined or replaced in all its strings."""
     if isinstance(value, str):
         return whole_characters(value)
-    if isinstance(value, list):
-        return [clean(element) for element in value]
-    if isinstance(value, dict):
-        return {clean(key): clean(element) for key, element in value.items()}
+    if isinstance(value, (list, dict)):
+        if depth >= MAX_DEPTH:
+            raise UpstreamProtocolError(f"a JSON value has more than {MAX_DEPTH} objects and lists inside each other")
+        if isinstance(value, list):
+            return [clean(element, depth + 1) for element in value]
+        return {clean(key): clean(element, depth + 1) for key, element in value.items()}
     return value

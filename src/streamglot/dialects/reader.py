@@ -10,6 +10,7 @@ import re
 from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from ..errors import StreamglotError, ToolCallParseError, UpstreamProtocolError, UpstreamTruncated, excerpt
 from ..events import BareEvent, Choice, Event, KeepAlive, StopReason, StreamEnd, StreamStart
@@ -290,7 +291,11 @@ class Reader:
         for blocks in self._blocks.values():
             blocks.abort()
         self._blocks = {}
-        self._out.append(clean_event(error.as_event()))
+        event = error.as_event()
+        try:
+            self._out.append(clean_event(event))
+        except UpstreamProtocolError:  # its detail is nested too deep
+            self._out.append(clean_event(structs.replace(event, detail=None)))
 
 
 def exception(frame: Frame) -> StreamglotError:

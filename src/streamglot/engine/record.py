@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from msgspec import Struct, field
 
+from ..dialects import faults
+from ..errors import UpstreamError, UpstreamProtocolError, UpstreamRefused, UpstreamTimeout, UpstreamTruncated
 from ..events import Event, StepEnd, StreamEnd, StreamError, Usage
 from ..messages import TokenCounts
 
+ID_CHARS: Final = 128
+"""The longest request id that a client may choose, in characters: it stands in headers and log lines."""
+_NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
 _COUNTED: Final = frozenset((Usage, StepEnd))
 
 
+def clean_id(given: str) -> str:
+    """A client's own id of its request, as it can stand in a header."""
+    return _NOT_IN_AN_ID.sub("", given[: 2 * ID_CHARS])[:ID_CHARS]
+
+
 class ExchangeRecord(Struct):
-    """Times are of the gateway's clock. ``ending`` is the true one: end, length, …, truncated, client_gone, error. ``usage`` is
+    """Times are of the gateway's clock. ``error`` is the code as the client sees it, which an upstream may have made up;
+    ``error_kind`` is one of a limited number of words. ``ending`` is the true one: end, length, …, truncated, client_gone, error. ``usage`` is
     what the upstream said; where it did not say all of it, ``estimated`` is what counts against a key."""
 
     request_id: str
@@ -35,6 +47,7 @@ class ExchangeRecord(Struct):
     reads: int = 0
     ending: str = ""
     error: str = ""
+    error_kind: str = ""
     message: str = ""
     status: int = 200
     usage: Usage | None = None
@@ -76,6 +89,7 @@ class ExchangeRecord(Struct):
         broken = "truncated" if error.code in ("upstream_truncated", "upstream_empty") else "error"
         self.ending = "policy" if error.origin == "policy" else broken
         self.error, self.message, self.status = error.code, error.message, error.status
+        self.error_kind = _kind_of(error)
 
     def line(self, now: float, time: float) -> dict[str, Any]:
         """The line of the log."""
@@ -106,3 +120,22 @@ class ExchangeRecord(Struct):
         if self.error:
             line["error"], line["status"], line["message"] = self.error, self.status, self.message[:500]
         return line
+
+
+_OWN_CODES: Final = frozenset(
+    (
+        *(error.code for error in (UpstreamError, UpstreamProtocolError, UpstreamRefused, UpstreamTimeout, UpstreamTruncated)),
+        *("upstream_empty", "upstream_unreachable", "upstream_resting", "tool_call_parse_error", "not_json"),
+        *faults.KIND_OF.values(),
+    )
+)
+"""Codes that we give to what upstreams do."""
+
+
+def _kind_of(error: StreamError) -> str:
+    """The error as one of a limited number of words: our own code, a code that providers are known to use, or what the status
+    stands for. An upstream can make up codes without end, and each would be a time series of its own for ever."""
+    if error.origin != "upstream" or error.code in _OWN_CODES:
+        return error.code
+    known = error.code.lower()
+    return known if known in faults.STATUS_OF else faults.KIND_OF.get(error.status, UpstreamError.code)

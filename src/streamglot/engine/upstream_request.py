@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 import uuid
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,11 +16,12 @@ import msgspec
 
 from ..dialects import dialect, faults
 from ..dialects.lenient import loads
-from ..errors import StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
+from ..errors import RequestError, StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
 from ..upstream import Answer
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
+from ..upstream.secrets import shown_url
 from .conversation import ConversationState
 from .exchange import Passthrough
 from .pipeline import Pipeline, in_words
@@ -31,11 +34,19 @@ if TYPE_CHECKING:
 FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
 """Refusals that another upstream may not share; so may any server error."""
 LONGEST_PAUSE: Final = 8.0
-"""A client that waits for longer than this between two attempts is better told to come again."""
+"""A client that waits for longer than this between two attempts is better told to try again later."""
 CALL_PREFIX_CHARS: Final = 24
 """Characters of a random id that begin the ids of calls: 96 bits never repeat, and some providers take ids of 40 characters."""
+LONGEST_RETRY: Final = 86_400.0
+"""Seconds: a day. Clients sleep for as long as they are told, and no upstream means longer."""
 ERROR_BYTES: Final = 2**18
 """The most of an error's body that is read."""
+LOCATION_CHARS: Final = 200
+"""Of the address that a redirect points to."""
+_NUMBER: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,9})?")
+"""What can be a time in a header: no sign, no exponent, no infinity."""
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+"""What a header can hold, as RFC 9110 has it."""
 
 
 class UpstreamRequest:
@@ -109,14 +120,14 @@ class UpstreamRequest:
         """Asks once, and waits for the first event that says something."""
         upstream = candidate.upstream
         key = self._passthrough.key if upstream.pass_key else upstream.key
-        told = ErrorContext(candidate, self._record.request_id, key)
+        errors = ErrorContext(candidate, self._record.request_id, key)
         limit = self._pool.limit(upstream)
         await limit.take()
         try:
             with self._pool.within(upstream.timeouts.first_byte):
                 answer, pipeline, dropped = await self._post(candidate, key)
                 heard = self._conversation.received if self._conversation is not None else None
-                source = UpstreamStream(candidate, answer, pipeline, told, dropped, limit.give_back, heard)
+                source = UpstreamStream(candidate, answer, pipeline, errors, dropped, limit.give_back, heard)
                 try:
                     if not 200 <= answer.status < 300:
                         raise await refused(answer)
@@ -128,10 +139,10 @@ class UpstreamRequest:
         except TimeoutError:
             limit.give_back()
             seconds = f"{upstream.timeouts.first_byte:g} s (timeouts.first_byte)"
-            raise told.error(UpstreamTimeout(f"it did not begin its answer within {seconds}")) from None
+            raise errors.error(UpstreamTimeout(f"it did not begin its answer within {seconds}")) from None
         except StreamglotError as error:
             limit.give_back()
-            raise (told.error(error) if self._record.request_id not in error.message else error) from None
+            raise errors.error(error) from None
         except BaseException:
             limit.give_back()
             raise
@@ -155,15 +166,27 @@ class UpstreamRequest:
             options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
         built = wire.build_request(worded, provider=upstream.name, **options)
         place = wire.endpoint(upstream.base_url, worded, key=key, **options)
+        passed = self._passthrough.headers if upstream.dialect == request.dialect else {}
+        check_headers({**passed, "authorization": self._passthrough.key})
         headers = {
             "content-type": "application/json",
             "x-request-id": self._record.request_id,
-            **(self._passthrough.headers if upstream.dialect == request.dialect else {}),
+            **passed,
             **place.headers,
             **upstream.headers,
         }
         answer = await self._pool.connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
         return answer, pipeline, built.dropped
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuses what a client wants to be passed on if no header may hold it: a line end there would begin another header."""
+    for name, value in headers.items():
+        if not _HEADER_VALUE.fullmatch(value):
+            raise RequestError(
+                f"the header {name} has a control character or a character beyond Latin-1 in it, and cannot be passed on; correct it",
+                code="invalid_header",
+            )
 
 
 class _CircuitOpen(Exception):
@@ -176,7 +199,7 @@ class _CircuitOpen(Exception):
 async def refused(answer: Answer) -> UpstreamError:
     """The upstream's error answer as ours: its status, its words, its Retry-After."""
     if answer.status < 400:
-        place = answer.headers.get("location", "nowhere").split("?", 1)[0]
+        place = shown_url(answer.headers.get("location", "nowhere"))[:LOCATION_CHARS]
         return UpstreamProtocolError(f"it answers {answer.status} and points to {place}; correct its base_url")
     pieces, size = [], 0
     while size < ERROR_BYTES and (piece := await answer.read()):
@@ -184,44 +207,44 @@ async def refused(answer: Answer) -> UpstreamError:
         size += len(piece)
     body = b"".join(pieces)
     try:
-        told: Any = loads(body)[0]
+        explanation: Any = loads(body)[0]
     except UpstreamProtocolError:
-        told = body.decode("utf-8", "replace").strip()[:300]
-    error = faults.refusal(told or f"status {answer.status} and no explanation", answer.status)
+        explanation = body.decode("utf-8", "replace").strip()[:300]
+    status = answer.status if answer.status < 600 else 502  # clients know no other statuses, and servers send no other ones
+    error = faults.refusal(explanation or f"status {answer.status} and no explanation", status)
     error.retry_after = retry_seconds(answer.headers)
     return error
 
 
 def retry_seconds(headers: Mapping[str, str]) -> float | None:
-    """A Retry-After, which is a number of milliseconds, of seconds, or a date."""
-    text = headers.get("retry-after-ms")
+    """A Retry-After, which is a number of milliseconds, of seconds, or a date; None for anything else."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "").strip()
+        if _NUMBER.fullmatch(text):
+            return _sensible(float(text) * unit)
     try:
-        if text:
-            return max(0.0, float(text) / 1000)
-        text = headers.get("retry-after")
-        return max(0.0, float(text)) if text else None
-    except ValueError:
-        pass
-    try:
-        when = parsedate_to_datetime(text or "")
-    except ValueError:
+        when = parsedate_to_datetime(headers.get("retry-after", ""))
+        if when.tzinfo is None:  # RFC 5322 writes UTC of an unknown place as -0000
+            when = when.replace(tzinfo=UTC)
+        return _sensible(max(0.0, (when - datetime.now(UTC)).total_seconds()))
+    except (ValueError, TypeError, OverflowError):
         return None
-    from datetime import datetime
-
-    return max(0.0, (when - datetime.now(when.tzinfo)).total_seconds())
 
 
 def retry_after_of(error: StreamglotError) -> float | None:
     """How long to wait, where the error says it."""
     asked = getattr(error, "retry_after", None)
-    if asked is None:
-        asked = (error.detail or {}).get("retry_after")
-    return float(asked) if isinstance(asked, (int, float)) else None
+    if asked is None and error.detail is not None:
+        asked = error.detail.get("retry_after")
+    return _sensible(asked) if isinstance(asked, (int, float)) and not isinstance(asked, bool) else None
+
+
+def _sensible(seconds: float) -> float | None:
+    """A time that a client can wait for; None for what is none."""
+    return float(min(seconds, LONGEST_RETRY)) if seconds >= 0 else None
 
 
 def _pause(attempt: int, first: float, failure: StreamglotError) -> float:
-    """Twice as long each time, with a part of chance; what the upstream asked for is respected."""
-    asked = retry_after_of(failure)
-    if asked is not None:
-        return asked
-    return min(LONGEST_PAUSE, first * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+    """Twice as long each time, with a part of chance; longer if the upstream asked for that."""
+    own = min(LONGEST_PAUSE, first * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+    return max(own, retry_after_of(failure) or 0.0)

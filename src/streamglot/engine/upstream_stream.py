@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec import structs
 
@@ -11,7 +11,7 @@ from ..errors import StreamglotError, UpstreamError, UpstreamRefused, UpstreamTr
 from ..events import Event, Extra, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
 from ..upstream import Answer, Upstream
 from ..upstream.routes import Candidate
-from ..upstream.secrets import hide, hide_in
+from ..upstream.secrets import SecretMask, hide, hide_in
 from .pipeline import Pipeline
 
 PRELUDE: Final = (StreamStart, KeepAlive, Usage, Extra)
@@ -78,6 +78,7 @@ class UpstreamStream:
         self._errors = errors
         self._give_back: Callable[[], None] | None = give_back
         self._received = received
+        self._mask = SecretMask(errors.secrets()) if received is not None else None
         self._over = False
 
     async def read(self) -> list[Event] | None:
@@ -92,24 +93,40 @@ class UpstreamStream:
             return self.broken(error)
         if chunk:
             if self._received is not None:
-                self._received(chunk)
+                self._record_bytes(chunk)
             events = self._pipeline.feed(chunk)
         else:
             self._over = True
             events = self._pipeline.close()
-        if events and type(events[-1]) is StreamError:
-            self._over = True
-            events[-1] = self._errors.event(events[-1])
+        if events:
+            last = events[-1]
+            if type(last) is StreamError:
+                self._over = True
+                events[-1] = self._errors.event(last)
+        if self._received is not None and (self._over or (events and type(events[-1]) in ENDS)):
+            self._record_bytes()
         return events
+
+    def _record_bytes(self, chunk: bytes = b"") -> None:
+        """Passes the bytes to the recorder, without secrets; without a chunk those that were held back."""
+        assert self._mask is not None
+        assert self._received is not None
+        data = self._mask.feed(chunk) if chunk else self._mask.close()
+        if data:
+            self._received(data)
 
     def stop(self) -> list[Event]:
         self._over = True
+        if self._received is not None:
+            self._record_bytes()
         return [*(self._primed or ()), *self._pipeline.stop()]
 
     def broken(self, error: StreamglotError) -> list[Event]:
         """The reader decides what an end at this place means; where it is an error, ``error`` says what happened. The upstream is
         named where the fault is its own."""
         self._over = True
+        if self._received is not None:
+            self._record_bytes()
         events = self._pipeline.close()
         if events and type(events[-1]) is StreamError:
             event = error.as_event()
@@ -140,7 +157,10 @@ class UpstreamStream:
 
 
 class ErrorContext:
-    """How a fault of one candidate is told: who, which model, which status, what next, which request. Never a secret."""
+    """Adds to a failure of one candidate: the upstream, the model, the status, the next step, the request id. Never a secret.
+
+    It removes secrets from everything that the upstream said, always. Nothing that the upstream or the client writes can change that.
+    """
 
     def __init__(self, candidate: Candidate, request_id: str, key: str = "") -> None:
         """``key`` is the client's own, where it was sent."""
@@ -151,21 +171,29 @@ class ErrorContext:
     def message(self, message: str, status: int) -> str:
         upstream, model = self._candidate.upstream, self._candidate.model
         step = NEXT_STEP.get(status, SERVER_STEP if status >= 500 else "change the request")
-        said = hide(message, self._secrets())
+        said = hide(message, self.secrets())
         return f"upstream {upstream.name!r}, model {model!r}, status {status}: {said} ({step}; request id {self._request_id})"
 
-    def event(self, event: Any) -> StreamError:
-        told: StreamError = structs.replace(
-            event, message=self.message(event.message, event.status), detail=hide_in(event.detail, self._secrets())
+    def event(self, event: StreamError) -> StreamError:
+        """The same error with its context, and without secrets."""
+        return structs.replace(
+            event,
+            code=hide(event.code, self.secrets()),
+            message=self.message(event.message, event.status),
+            detail=hide_in(event.detail, self.secrets()),
         )
-        return told
 
     def error(self, error: StreamglotError) -> StreamglotError:
-        error.message = self.message(error.message, error.status)
-        error.detail = hide_in(error.detail, self._secrets())
+        """The same, once: an error that came out of the stream has its context already."""
+        if not error.has_context:
+            error.code = hide(error.code, self.secrets())
+            error.message = self.message(error.message, error.status)
+            error.detail = hide_in(error.detail, self.secrets())
+            error.has_context = True
         return error
 
-    def _secrets(self) -> tuple[str, ...]:
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be seen of what this upstream says."""
         return (self._key, *self._candidate.upstream.secrets())
 
 
@@ -174,4 +202,5 @@ def _raised(event: StreamError) -> UpstreamError:
     kind = UpstreamTruncated if event.code.startswith(("upstream_truncated", "upstream_empty")) else UpstreamRefused
     error = kind(event.message, code=event.code, status=event.status, retryable=event.retryable, detail=event.detail)
     error.origin = event.origin
+    error.has_context = True
     return error

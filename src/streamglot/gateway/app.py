@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..config import NOTHING, Loaded, load
@@ -17,7 +18,8 @@ from ..engine.limiter import ConcurrencyLimit
 from ..engine.observer import ExchangeResult, Observer
 from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, StreamglotError
-from ..upstream.secrets import hide
+from ..tasks import TaskSupervisor
+from ..upstream.secrets import hide, hide_in
 from . import ledger
 from .authentication import LOOPBACK
 from .endpoints import Endpoint, endpoint_for
@@ -30,7 +32,7 @@ from .http.http_call import HTTPCall
 from .http.reply import Reply
 from .keys import Authenticator, Caller
 from .log import Log
-from .memory import Memory
+from .memory import Memory, set_allocator
 from .metrics import Metrics
 from .observers import AccessLog, ContentLogger, MetricsObserver, TracingObserver, UsageMeter
 from .slot import Slot
@@ -62,7 +64,7 @@ class Gateway:
         self.new_id = self.pool.new_id
         self.stopping = False
         self._live: set[RequestHandler] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.tasks = TaskSupervisor(lambda line: self.say(hide_in(line, self.pool.secrets())))
         self._limit = ConcurrencyLimit(0, 0, "the gateway")
         self.cache = ResponseCache(0)
         self.caches = False
@@ -84,7 +86,7 @@ class Gateway:
         self._stored.known |= loaded.config.store.url == NOTHING
         authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None), starting)
         telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
-        content_log = ContentLog(server.redact) if server.log_content else None
+        content_log = ContentLog(server.redact, self.pool.secrets) if server.log_content else None
         cors, hosts = CORS(server.origins, lambda: authenticator.asks), AllowedHosts(server.allowed_hosts)
         self.pool.configure(loaded)
         authenticator.take_effect()
@@ -117,19 +119,18 @@ class Gateway:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         ledger.join()
+        set_allocator()
         async with self.pool:
             await self._open_store()
             if self.store is not None:
                 await self._meet(self.store)
-                self.spawn(self._stored.watch(self.store, self.store_state, self.say))
-            self._ticker = asyncio.ensure_future(self._tick())
+                watch = partial(self._stored.watch, self.store, self.store_state, self.say)
+                self.tasks.start("stored keys", watch)
+            self._ticker = self.tasks.start("clock", self._tick)
             try:
                 yield
             finally:
-                self._ticker.cancel()
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self.tasks.close()
                 if self.store is not None:
                     await self.store.close()
                 self.metrics.publish(len(self._live))
@@ -165,14 +166,16 @@ class Gateway:
             raise
 
     async def _tick(self) -> None:
+        """The gateway's clock. A step that fails must not keep the others from being taken."""
+        attempt = self.tasks.attempt
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self.clock()
-            self.pool.tick(now)
+            attempt("deadlines", self.pool.tick, now)
             for handler in list(self._live):
-                handler.tick(now)
-            self._memory.tick(len(self._live))
-            self.metrics.publish(len(self._live))
+                attempt("request", handler.tick, now)
+            attempt("memory", self._memory.tick, len(self._live))
+            attempt("metrics", self.metrics.publish, len(self._live))
 
     def stop(self, seconds: float) -> None:
         """No new work; what still runs after so many seconds is ended with a proper error."""
@@ -184,10 +187,9 @@ class Gateway:
         for handler in list(self._live):
             handler.interrupt(error)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> None:
+        """Runs ``work`` in the background; a failure is logged under this name."""
+        self.tasks.spawn(name, work)
 
     # --- ASGI
 

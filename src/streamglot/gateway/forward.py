@@ -10,9 +10,10 @@ import msgspec
 
 from ..dialects import dialect
 from ..dialects.endpoint import bearer, join
+from ..engine.record import clean_id
 from ..engine.upstream_request import refused
 from ..engine.upstream_stream import ErrorContext
-from ..errors import RequestError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
+from ..errors import RequestError, StreamglotError, Unsupported, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.routes import Candidate
@@ -57,7 +58,7 @@ async def _post(
     upstream = candidate.upstream
     told = ErrorContext(candidate, request_id)
     sent = msgspec.json.encode({**body, "model": candidate.model})
-    every = {"content-type": "application/json", "x-request-id": request_id, **headers, **upstream.headers}
+    every = {"content-type": "application/json", "x-request-id": clean_id(request_id), **headers, **upstream.headers}
     limit = gateway.pool.limit(upstream)
     await limit.take()
     try:
@@ -71,7 +72,7 @@ async def _post(
                 answer.close()
     except TimeoutError:
         raise told.error(UpstreamTimeout(f"no answer within {upstream.timeouts.first_byte:g} s (timeouts.first_byte)")) from None
-    except UpstreamError as error:
+    except StreamglotError as error:
         raise told.error(error) from None
     finally:
         limit.give_back()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +18,7 @@ import msgspec
 from ..dialects import dialect
 from ..engine.cache import CachingPool
 from ..engine.exchange import Exchange, Passthrough
-from ..engine.record import ExchangeRecord
+from ..engine.record import ExchangeRecord, clean_id
 from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..engine.upstream_stream import ENDS
@@ -27,6 +26,7 @@ from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
+from ..upstream.secrets import hide
 from .budget_stage import budget_stage
 from .endpoints import Endpoint
 from .http.call import Call, ClientGone, json_object
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from .app import Gateway
 
 TRACE_HEADERS: Final = ("traceparent", "tracestate")
-NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
-ID_CHARS: Final = 128
-"""The longest request id that is taken from a client; an id is logged and sent to upstreams."""
 
 
 class RequestHandler:
@@ -49,8 +46,7 @@ class RequestHandler:
 
     def __init__(self, gateway: Gateway, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
         given = call.headers.get("x-request-id")
-        known = NOT_IN_AN_ID.sub("", given)[:ID_CHARS] if given else ""
-        self.record = ExchangeRecord(known or gateway.new_id(), endpoint.dialect, gateway.clock())
+        self.record = ExchangeRecord((clean_id(given) if given else "") or gateway.new_id(), endpoint.dialect, gateway.clock())
         self._gateway = gateway
         self._endpoint = endpoint
         self._response = ResponseWriter(gateway, endpoint, call, self.record, self.stop)
@@ -93,24 +89,35 @@ class RequestHandler:
     async def run(self) -> None:
         self._task = self._response.call.task()
         try:
+            await self._answer()
+        except Exception as error:  # a fault of ours, even in reporting another one: the client is answered all the same
+            self._gateway.say_fault(self.record.request_id, error)
+            await self._report_fault()
+        finally:
+            attempt = self._gateway.tasks.attempt  # none of these steps may prevent the next one
+            self._response.call.unwatch()
+            attempt("finish", self._finish)
+            if self._exchange is not None:
+                attempt("close", self._exchange.close)
+            self._response.release()
+
+    async def _answer(self) -> None:
+        """The path; a refusal is reported to the client."""
+        try:
             await self._guarded()
         except ClientGone:
             self._response.end_unheard()
             self.record.ending = "client_gone"
         except StreamglotError as error:
-            await self._fail(error.as_event(), retry_after_of(error))
+            await self._fail(error.as_event(), retry_after_of(error), error.has_context)
+
+    async def _report_fault(self) -> None:
+        """Answers after a fault of ours. If even that fails, the connection is cut."""
+        try:
+            await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
         except Exception as error:
             self._gateway.say_fault(self.record.request_id, error)
-            await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
-        finally:
-            self._response.call.unwatch()
-            try:
-                self._finish()
-                if self._exchange is not None:
-                    self._exchange.close()
-            except Exception as error:
-                self._gateway.say_fault(self.record.request_id, error)
-            self._response.release()
+            self._response.call.cut()
 
     async def _guarded(self) -> None:
         """The path; a cancellation of ours becomes what it meant."""
@@ -217,7 +224,7 @@ class RequestHandler:
         """The same path, collected."""
         collected = await exchange.collect(extensions=bool(self._body.get("extensions")))
         if collected.error is not None:
-            await self._fail(collected.error, None)
+            await self._fail(collected.error, None, has_context=True)
             return
         collected = msgspec.structs.replace(
             collected,
@@ -246,9 +253,11 @@ class RequestHandler:
         events = nothing if self._exchange is None else self._exchange.end_now()
         await self._response.end(self._response.writer.feed(events))
 
-    async def _fail(self, error: StreamError, retry_after: float | None) -> None:
-        if self.record.request_id not in error.message:
-            error = msgspec.structs.replace(error, message=f"{error.message} (request id {self.record.request_id})")
+    async def _fail(self, error: StreamError, retry_after: float | None, has_context: bool = False) -> None:
+        """``has_context``: the message names the upstream and the request id already, and has no secrets."""
+        if not has_context:
+            message = hide(error.message, self._gateway.pool.secrets())
+            error = msgspec.structs.replace(error, message=f"{message} (request id {self.record.request_id})")
         self.record.failed(error)
         self._error = error
         await self._response.fail(error, retry_after)
@@ -279,7 +288,7 @@ class RequestHandler:
             self._client_gone()
             call.cut()
         elif response.silent(now, server.keep_alive_seconds):
-            self._gateway.spawn(response.keep_alive())
+            self._gateway.spawn("keep-alive", response.keep_alive())
 
 
 def context_of(record: ExchangeRecord, headers: Mapping[str, str]) -> ExchangeContext:

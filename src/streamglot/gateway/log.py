@@ -11,20 +11,24 @@ import msgspec
 
 MOMENT_SECONDS: Final = 0.02
 """How long a line may wait for others: too short to be noticed, long enough for a hundred of them under load."""
+REPR_CHARS: Final = 2000
+"""A line that JSON cannot express is written as its ``repr``, up to this length."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Log:
-    """Where no loop runs, and after ``close``, each line is written at once."""
+    """Writes each line at once where no loop runs, and after ``close``. It never raises: a log that cannot be written must not
+    end what it tells of. Lines that were lost are counted in the next one that can be written."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
         self._due: asyncio.TimerHandle | None = None
         self._closed = False
+        self._lost = 0
 
     def __call__(self, line: Mapping[str, Any]) -> None:
-        self._lines.append(_encode(line))
+        self._lines.append(_encoded(line))
         if self._due is not None:
             return
         try:
@@ -44,5 +48,18 @@ class Log:
 
     def _write(self) -> None:
         lines, self._lines, self._due = self._lines, [], None
-        sys.stderr.write(b"\n".join([*lines, b""]).decode())
-        sys.stderr.flush()
+        lost = [_encode({"event": "log_lost", "lines": self._lost})] if self._lost else []
+        try:
+            sys.stderr.write(b"\n".join([*lost, *lines, b""]).decode())
+            sys.stderr.flush()
+        except (OSError, ValueError):  # a full disk, a broken pipe, a closed file
+            self._lost += len(lines)
+        else:
+            self._lost = 0
+
+
+def _encoded(line: Mapping[str, Any]) -> bytes:
+    try:
+        return _encode(line)
+    except (TypeError, ValueError, RecursionError):
+        return _encode({"event": "log_fault", "line": ascii(dict(line))[:REPR_CHARS]})

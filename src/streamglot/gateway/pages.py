@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ..dialects import dialect
+from ..engine.record import clean_id
 from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..errors import RequestError, StreamglotError
@@ -22,7 +23,6 @@ from .approvals import approval_routes
 from .archive import archive_routes
 from .endpoints import COUNTED_BY, dialect_of
 from .forward import count_tokens, forward_json
-from .handler import ID_CHARS, NOT_IN_AN_ID
 from .http.asgi import DisconnectWatch, read_body
 from .http.call import ClientGone, json_object
 from .http.reply import retry_after
@@ -116,8 +116,7 @@ def pages(gateway: Gateway) -> Starlette:
 
     async def metrics(http: HttpRequest) -> Response:
         admit_to_page(http)
-        for name, state in gateway.pool.states().items():
-            gateway.metrics.upstream_state.labels(name).set(state == "open")
+        gateway.metrics.note_breakers({name: state == "open" for name, state in gateway.pool.states().items()})
         gateway.store_state()
         return PlainTextResponse(gateway.metrics_page(), media_type="text/plain; version=0.0.4")
 
@@ -169,7 +168,7 @@ def reply(body: object, status: int = 200, headers: Mapping[str, str] | None = N
 def request_id(http: HttpRequest) -> str:
     """The client's own name for the request, or one of ours; the same whenever it is asked for."""
     if not hasattr(http.state, "request_id"):
-        http.state.request_id = NOT_IN_AN_ID.sub("", http.headers.get("x-request-id", ""))[:ID_CHARS] or uuid.uuid4().hex
+        http.state.request_id = clean_id(http.headers.get("x-request-id", "")) or uuid.uuid4().hex
     named: str = http.state.request_id
     return named
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from ..events import KeepAlive, StreamError
 from ..messages import Request
 from ..stages.stage import ExchangeContext
 from .endpoints import Endpoint
-from .http.call import Call, DetachedCall
+from .http.call import Call, ClientGone, DetachedCall
 from .http.reply import retry_after as retry_after_value
 from .stream_recorder import SPOKEN, StreamRecorder
 
@@ -136,7 +137,8 @@ class ResponseWriter:
         data = self.writer.feed([KeepAlive()])
         if data:
             said = self.last_write
-            await self.write(data)
+            with suppress(ClientGone):  # the exchange itself is told of that
+                await self.write(data)
             self._last_keep_alive, self.last_write = self.last_write, max(said, self._record.last_event)
 
     # --- one whole answer
@@ -171,7 +173,8 @@ class ResponseWriter:
             headers["x-should-retry"] = "false"  # we tried for the client, or it is of no use
         if error.status == 408:
             headers["connection"] = "close"
-        await self.reply(error.status, msgspec.json.encode(dialect(self._endpoint.dialect).error_body(error)), **headers)
+        status = error.status if 400 <= error.status < 600 else 500
+        await self.reply(status, msgspec.json.encode(dialect(self._endpoint.dialect).error_body(error)), **headers)
 
     # --- headers
 

@@ -1,7 +1,7 @@
-"""OpenTelemetry, by the conventions for generative AI: one span a request and two histograms. All names stand here.
+"""OpenTelemetry, by the conventions for generative AI: one span a request and three histograms. All names stand here.
 
-It is off unless ``server.telemetry`` is set. Who embeds the gateway and has set providers of their own keeps them; else
-spans and metrics go by OTLP to where the usual variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` …).
+It is off unless ``server.telemetry`` is set. A program that embeds the gateway and has set providers of its own keeps them;
+otherwise spans and metrics go by OTLP to where the usual variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` …).
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ UPSTREAM: Final = "streamglot.upstream"
 REQUEST_ID: Final = "streamglot.request.id"
 NANOSECONDS: Final = 1_000_000_000
 CHAT: Final = "chat"
+MODELS: Final = 500
+"""Names of models that metrics tell apart. Clients choose them, and each is a time series of its own for ever."""
+OTHER_MODELS: Final = "other"
 
 
 class Telemetry:
@@ -43,6 +46,7 @@ class Telemetry:
             from opentelemetry import metrics, propagate, trace
         except ImportError:
             raise ConfigError("server.telemetry needs opentelemetry: pip install 'streamglot[otel]'") from None
+        self._models: set[str] = set()
         self._providers: list[Any] = []
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             self._providers = _exported(trace, metrics)
@@ -61,9 +65,9 @@ class Telemetry:
 
     def note(self, record: ExchangeRecord, headers: Mapping[str, str], now: float, time: float) -> None:
         """``now`` is of the clock of the record, ``time`` the same moment as the world says it."""
-        common: dict[str, Any] = {OPERATION: CHAT, PROVIDER: record.upstream_dialect or "unknown", REQUEST_MODEL: record.model}
+        common: dict[str, Any] = {OPERATION: CHAT, PROVIDER: record.upstream_dialect or "unknown"}
         if record.error:
-            common[ERROR_TYPE] = record.error
+            common[ERROR_TYPE] = record.error_kind
         usage = record.usage
         counts = {"input": getattr(usage, "input_tokens", None), "output": getattr(usage, "output_tokens", None)}
         span = self._tracer.start_span(
@@ -73,6 +77,7 @@ class Telemetry:
             start_time=int((time - (now - record.began)) * NANOSECONDS),
             attributes={
                 **common,
+                REQUEST_MODEL: record.model,
                 CLIENT_DIALECT: record.dialect,
                 UPSTREAM: record.upstream,
                 REQUEST_ID: record.request_id,
@@ -85,12 +90,18 @@ class Telemetry:
         if record.error:
             span.set_status(self._trace.StatusCode.ERROR, record.message[:500])
         span.end(end_time=int(time * NANOSECONDS))
+        common[REQUEST_MODEL] = self._known_model(record.model)
         self._duration.record(now - record.began, common)
         if record.first_event:
             self._first.record(record.first_event - record.began, common)
         for kind, count in counts.items():
             if count is not None:
                 self._tokens.record(count, {**common, TOKEN_TYPE: kind})
+
+    def _known_model(self, model: str) -> str:
+        if len(self._models) < MODELS:
+            self._models.add(model)
+        return model if model in self._models else OTHER_MODELS
 
 
 def _exported(trace: Any, metrics: Any) -> list[Any]:

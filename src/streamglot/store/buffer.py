@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from sqlalchemy import Connection, Row, delete, func, select, update
 
 from ..errors import RequestError, StreamglotError
+from ..tasks import TaskSupervisor, WriteLine
 from . import schema
 from .database import Database, StoreUnavailable, Watch, within
 from .processes import is_alive
@@ -173,8 +174,10 @@ class DatabaseBuffer:
         bytes: int = STREAM_BYTES,
         keep: float = KEEP_SECONDS,
         lost: float = LOST_SECONDS,
+        say: WriteLine | None = None,
     ) -> None:
         self._database, self._writer = database, writer
+        self._tasks = TaskSupervisor(say)
         self._bytes, self._keep, self._lost = bytes, keep, lost
         self._live: dict[str, Live] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -187,7 +190,7 @@ class DatabaseBuffer:
         self._live[stream_id] = Live(caller, on_stop, on_want, time.time(), head)
         self._tell(stream_id)
         if self._watch is None or self._watch.done():
-            self._watch = asyncio.get_running_loop().create_task(self._watching(), name="stream watch")
+            self._watch = self._tasks.start("stream watch", self._watching)
 
     def wanted(self, stream_id: str) -> bool:
         return self._live[stream_id].lively_until > time.monotonic()
@@ -231,9 +234,9 @@ class DatabaseBuffer:
                 live = self._live.get(row.id)
                 if live is not None and row.wanted != live.wanted:
                     live.wanted = row.wanted
-                    live.want()
+                    self._tasks.attempt("stream wanted", live.want)
                 if live is not None and row.stopped:
-                    live.stop()
+                    self._tasks.attempt("stream stop", live.stop)
 
     def _beat(self, now: float) -> None:
         """Says that we are alive: to those who wait for a stream, and from time to time to who forgets old ones."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..messages import Message, Request
+from ..tasks import TaskSupervisor
 from .buffer import DatabaseBuffer, StreamBuffer
 from .commit import Commit
 from .conversation import normal
@@ -64,7 +65,7 @@ class Store:
             say=say,
         )
         self.responses = Responses(database, self.queries, self._recent, self.writer)
-        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer)
+        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer, say=say)
         self._closing = asyncio.Event()
         self._tick: asyncio.Task[None] | None = None
 
@@ -81,7 +82,7 @@ class Store:
             raise ConfigError(error.message) from None
         if interrupted:
             store._say({"event": "store_recovered", "interrupted": interrupted})
-        store._tick = asyncio.get_running_loop().create_task(store._ticking(), name="store tick")
+        store._tick = TaskSupervisor(say).start("store tick", store._ticking)
         return store
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> Report:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..errors import ConfigError
+from ..tasks import TaskSupervisor
 from .buffer import (
     BEAT_SECONDS,
     KEEP_SECONDS,
@@ -62,7 +63,8 @@ class ValkeyBuffer:
         self._live: dict[str, Live] = {}
         self._queue = ValkeyQueue(self._client, ResponseError, bytes=queue, back=self._beats, say=say)
         self._put = self._queue.put
-        self._watch = asyncio.get_running_loop().create_task(self._watching(), name="valkey watch")
+        self._tasks = TaskSupervisor(say)
+        self._watch = self._tasks.start("valkey watch", self._watching)
 
     # --- the producer
 
@@ -129,7 +131,7 @@ class ValkeyBuffer:
             return
         for stream_id, flag in zip(here, flags, strict=True):
             if flag and stream_id in self._live:
-                self._live[stream_id].stop()
+                self._tasks.attempt("stream stop", self._live[stream_id].stop)
 
     # --- readers
 

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from ..tasks import TaskSupervisor
 from .writer import FIRST_PAUSE, LONGEST_PAUSE, SHARES, Report
 
 QUEUE_BYTES: Final = 64 * 2**20
@@ -64,7 +65,7 @@ class ValkeyQueue:
         self._batches = self._failures = 0
         self._failing_since = 0.0
         self._last_error = ""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="valkey writer")
+        self._task = TaskSupervisor(say).start("valkey writer", self._run)
 
     # --- from outside
 

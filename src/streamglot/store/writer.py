@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from ..tasks import TaskSupervisor
 from .commit import Commit
 from .database import passing, within
 from .rows import Entry, Rows, TurnEntry, rows_of
@@ -100,7 +101,7 @@ class Writer:
         self._deadline = 0.0
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._attempting: asyncio.Task[None] | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="store writer")
+        self._task = TaskSupervisor(say).start("store writer", self._run)
 
     # --- from outside
 
@@ -238,8 +239,9 @@ class Writer:
                         await self._keep(batch)
                     except Exception as error:  # a fault of our own must not end the writing
                         self._note_unfit(batch, error)
-                    self._weight -= sum(entry.weight for entry in batch)
-                    await self._settle(len(batch))
+                    finally:
+                        self._weight -= sum(entry.weight for entry in batch)
+                        await self._settle(len(batch))
                 elif self._closing:
                     return
         finally:

@@ -1,6 +1,6 @@
 """The connections of one process to its upstreams: kept for the next request, by address; TLS verified.
 
-What goes through a proxy, has a user in its address or frames itself is left to the general client of ``http.py``.
+What goes through a proxy or frames itself is left to the general client of ``http.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from urllib.parse import quote, urlsplit
 
 from ..errors import ConfigError, UpstreamError, UpstreamTruncated
 from ..extras import missing_package
+from ..tasks import TaskSupervisor, WriteLine
 from .answer import Answer
+from .secrets import basic_authorization, shown_url
 from .settings import Upstream
 from .writes import Writes
 
@@ -33,24 +35,28 @@ _IN_ADDRESS: Final = "%/:?#[]@!$&'()*+,;=~"
 
 
 class Place(NamedTuple):
-    """An address in parts. ``start`` is the request up to the headers that differ."""
+    """An address in parts. ``start`` is the request up to the headers that differ, ``user`` the authorization that the address
+    itself asks for, ``url`` the address without it."""
 
     host: str
     port: int
     tls: bool
     start: str
+    user: str
+    url: str
 
 
 class Client:
     """The packages that it needs are an extra. They are imported with the first client, not with this module."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: WriteLine | None = None) -> None:
         try:
             from .connection import Connection
         except ModuleNotFoundError as error:
             raise missing_package(error) or error from None
         self._connection_type = Connection
         self.writes = Writes()
+        self._tasks = TaskSupervisor(say)
         self._general: HttpClient | None = None
         self._idle: dict[tuple[str, int, bool, str], dict[Connection, None]] = {}
         self._all: set[Connection] = set()
@@ -72,11 +78,15 @@ class Client:
         """The answer as soon as its headers are there. A redirect is not followed: it would carry the key elsewhere."""
         place = parts(url)
         names = set(map(str.lower, headers))
-        if upstream.proxy or place is None or not _OURS.isdisjoint(names):
-            return await (await self._general_client()).post(upstream, url, headers, body)
+        if place.user and "authorization" not in names:
+            headers = {**headers, "authorization": place.user}
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        if not lines.count("\n") == lines.count("\r") == len(headers):
-            raise ConfigError(f"a header for upstream {upstream.name!r} has a line end in it")
+        if not lines.count("\n") == lines.count("\r") == len(headers) or "\0" in lines:
+            raise ConfigError(
+                f"a header for upstream {upstream.name!r} has a line end or a NUL in it; correct its headers and its key"
+            )
+        if upstream.proxy or not _OURS.isdisjoint(names):
+            return await (await self._general_client()).post(upstream, place.url, headers, body)
         accept = "" if "accept" in names else "accept: */*\r\n"
         head = f"{place.start}{lines}{accept}content-length: {len(body)}\r\n\r\n".encode()
         key = (place.host, place.port, place.tls, upstream.ca_file)
@@ -142,12 +152,13 @@ class Client:
         return connection
 
     def _sweep(self) -> None:
-        """Hangs up those that nobody wanted for a while."""
+        """Closes the connections that were idle for too long, and comes again while there are idle ones."""
         loop = asyncio.get_running_loop()
         limit = loop.time() - IDLE_SECONDS
         for idle in self._idle.values():
             for connection in [connection for connection in idle if connection.since <= limit]:
-                connection.abort()
+                idle.pop(connection)
+                self._tasks.attempt("idle connections", connection.abort)
         waiting = any(self._idle.values())
         self._sweeper = loop.call_later(IDLE_SECONDS / 2, self._sweep) if waiting else None
 
@@ -163,22 +174,28 @@ class Client:
 
 
 @lru_cache(ADDRESSES)
-def parts(url: str) -> Place | None:
-    """An address in parts; None for one that is better left to the general client."""
+def parts(url: str) -> Place:
+    """An address in parts."""
     try:
         split = urlsplit(url)
         host, port = split.hostname or "", split.port
         written = f"[{host}]" if ":" in host else host.encode("idna").decode()
-    except ValueError:
-        return None
-    if split.scheme not in ("http", "https") or not host or "@" in split.netloc:
-        return None
+        target = quote(split.path or "/", _IN_ADDRESS) + (f"?{quote(split.query, _IN_ADDRESS)}" if split.query else "")
+    except ValueError as error:
+        raise _unusable(url, str(error)) from None
+    if split.scheme not in ("http", "https") or not host:
+        raise _unusable(url, "it must begin with http:// or https:// and name a host")
     tls = split.scheme == "https"
     usual = 443 if tls else 80
-    target = quote(split.path or "/", _IN_ADDRESS) + (f"?{quote(split.query, _IN_ADDRESS)}" if split.query else "")
     named = written if port in (None, usual) else f"{written}:{port}"
     start = f"POST {target} HTTP/1.1\r\nhost: {named}\r\n"
-    return Place(written.strip("[]"), port or usual, tls, start)
+    return Place(written.strip("[]"), port or usual, tls, start, basic_authorization(url), f"{split.scheme}://{named}{target}")
+
+
+def _unusable(url: str, why: str) -> UpstreamError:
+    return UpstreamError(
+        f"its address {shown_url(url)} cannot be used: {why}; correct its base_url", code="upstream_unreachable", retryable=False
+    )
 
 
 def _unreachable(place: Place, why: str) -> UpstreamError:

@@ -2,6 +2,11 @@
 
 A general client spends more on a request than all the rest of the gateway. Here the bytes of a read go through the parser
 into the answer that waits for them, and nothing else is made of them.
+
+Theory of limits: the parser hands body bytes on at once, where backpressure bounds them. Everything else it may accumulate (status
+line, headers, trailers, half a line) or swallow (chunk extensions) comes without a body byte, so one counter of the bytes since the
+last body byte bounds all of it. A second counter bounds the whole answer on the wire. Times are bounded by the deadlines of the
+exchange: first byte, idle and total, and by ``DRAIN_SECONDS`` behind the end of the stream.
 """
 
 from __future__ import annotations
@@ -14,13 +19,17 @@ from typing import Final
 import httptools
 
 from ..errors import UpstreamError, UpstreamProtocolError, UpstreamTruncated
+from ..limits import MAX_RESPONSE_BYTES
 from .answer import Answer
 from .writes import Writes
 
 READ_BYTES: Final = 2**16
 """What may wait unread for one stream: a slow client stops the upstream after twice this."""
 HEAD_BYTES: Final = 2**17
-"""Status line and headers of an answer: policies and cookies are long, all together are never longer than this."""
+"""Bytes of an answer without a byte of its body between them: status line and headers, chunk extensions, trailers. Policies and
+cookies are long, all together are never longer than this."""
+WIRE_BYTES: Final = 4 * MAX_RESPONSE_BYTES
+"""All bytes of one answer, with its framing: a body of the largest size that is read, in chunks of two bytes."""
 DRAIN_SECONDS: Final = 1.0
 """How long to wait for the end of an answer that is over, so that its connection can be used again."""
 
@@ -39,7 +48,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._answer: PlainAnswer | None = None
         self._headers: dict[str, str] = {}
-        self._head_bytes = 0
+        self._bytes = 0
+        self._bytes_without_body = 0
         self._paused = False
         self._parser = httptools.HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(  # what browsers and other clients forgive
@@ -55,7 +65,8 @@ class Connection(asyncio.Protocol):
         """Sends the request and waits for the headers of its answer."""
         assert self._transport is not None
         self._answer = answer = PlainAnswer(self)
-        self._headers, self._head_bytes = {}, 0
+        self._headers = {}
+        self._bytes = self._bytes_without_body = 0
         if len(body) < READ_BYTES:
             self._writes.add(self._send, head + body)
         else:
@@ -66,7 +77,7 @@ class Connection(asyncio.Protocol):
         except BaseException:
             answer.close()  # and not the connection: it may be another request's already, if the answer has come whole
             raise
-        encoding = answer.headers.get("content-encoding", "identity").lower()
+        encoding = answer.headers.get("content-encoding", "identity").strip().lower()
         return answer if encoding == "identity" else Unpacked(answer, encoding)
 
     def _send(self, data: bytes) -> None:
@@ -78,7 +89,7 @@ class Connection(asyncio.Protocol):
 
     def heard(self) -> bool:
         """Has a byte come since the last request went out?"""
-        return self._head_bytes > 0
+        return self._bytes > 0
 
     def abort(self) -> None:
         """Hangs up at once."""
@@ -108,15 +119,19 @@ class Connection(asyncio.Protocol):
         if answer is None:  # nobody asked: what comes cannot be told from the answer to the next request
             self.abort()
             return
-        if not answer.status:
-            self._head_bytes += len(data)
+        self._bytes += len(data)
+        self._bytes_without_body += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(f"the answer is not HTTP: {error}")
             return
-        if not answer.status and self._head_bytes > HEAD_BYTES:
-            self._fail(f"the headers of the answer are longer than {HEAD_BYTES} bytes")
+        if self._bytes_without_body > HEAD_BYTES:
+            what = "headers of the answer" if not answer.status else "trailers or chunk extensions of the answer"
+            self._fail(f"the {what} are longer than {HEAD_BYTES} bytes")
+            return
+        if self._bytes > WIRE_BYTES:
+            self._fail(f"the answer is longer than {WIRE_BYTES} bytes on the wire")
             return
         answer.wake()
 
@@ -139,6 +154,8 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._answer is None or self._answer.status:  # a trailer: nobody reads them
+            return
         known = name.lower().decode("latin-1")
         if known not in self._headers:
             self._headers[known] = value.decode("utf-8", "replace")
@@ -146,10 +163,13 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         headers, self._headers = self._headers, {}
         status = self._parser.get_status_code()
-        if self._answer is not None and status >= 200:
+        if status < 100:
+            self._fail(f"the answer is not HTTP: its status is {status}")
+        elif self._answer is not None and status >= 200:
             self._answer.begin(status, headers)
 
     def on_body(self, piece: bytes) -> None:
+        self._bytes_without_body = 0
         if self._answer is not None:
             self._answer.put(piece)
 
@@ -269,16 +289,16 @@ class Unpacked:
         self.close = answer.close
 
     async def read(self) -> bytes:
-        """At most so much at once, however well it was compressed."""
-        while True:
+        """At most so much at once, however well it was compressed. What follows the compressed data is not read: it would wait in
+        the decompressor without a limit."""
+        while not self._inflate.eof:
             packed = self._inflate.unconsumed_tail or await self._answer.read()
             if not packed:
-                if not self._inflate.eof:
-                    raise UpstreamTruncated("the compressed answer ends too early")
-                return b""
+                raise UpstreamTruncated("the compressed answer ends too early")
             try:
                 data = self._inflate.decompress(packed, READ_BYTES)
             except zlib.error as error:
                 raise UpstreamTruncated(f"the compressed answer is broken: {error}") from None
             if data:
                 return data
+        return b""

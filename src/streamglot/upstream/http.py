@@ -11,6 +11,7 @@ from typing import Final, Self
 import aiohttp
 
 from ..errors import ConfigError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
+from .secrets import shown_url
 from .settings import Upstream
 
 READ_BYTES: Final = 2**16
@@ -112,14 +113,9 @@ class HttpClient:
 
 def _unreachable(url: str, why: str) -> UpstreamError:
     return UpstreamError(
-        f"it cannot be reached at {_host(url)}: {why}; is it running, and is base_url right?", code="upstream_unreachable"
+        f"it cannot be reached at {shown_url(url)}: {why}; is it running, and is base_url right?", code="upstream_unreachable"
     )
 
 
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _host(url: str) -> str:
-    """The address without what may be secret in it."""
-    return url.split("?", 1)[0]

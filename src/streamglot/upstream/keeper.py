@@ -86,24 +86,33 @@ class Keeper:
             return Began(error=began.error or _last_line(words))
 
     def keep(self) -> None:
-        """Loads the model if only its address is there. Waits for its end, and starts it again, for ever."""
+        """Loads the model if only its address is there. Waits for its end, and starts it again, for ever. A fault of our own is logged
+        and ends nothing."""
         if self._process is None:
             with self._standing_in():
                 self.wanted.wait()
                 self._again()
             self.step, self._pause = "it is being started again", FIRST_PAUSE
         while self._process is not None:
-            born = time.monotonic()
-            ended = _how(self._process.wait())
-            _leave(self._process)
-            self.why = f"the process of the local model {ended}"
-            if time.monotonic() - born > LONG_LIFE:
-                self._pause = FIRST_PAUSE
-            _log("local_model_ended", how=ended, starts_again_in_seconds=self._pause)
-            gone = time.monotonic()
-            with self._standing_in():
-                self._again()
-            _log("local_model_back", away_seconds=round(time.monotonic() - gone, 3))
+            try:
+                self._replace(self._process)
+            except Exception as error:
+                _log("task_failed", task="local model", message=f"{type(error).__name__}: {error}"[:300])
+                time.sleep(FIRST_PAUSE)
+
+    def _replace(self, process: subprocess.Popen[bytes]) -> None:
+        """Waits for the end of this process, and starts another."""
+        born = time.monotonic()
+        ended = _how(process.wait())
+        _leave(process)
+        self.why = f"the process of the local model {ended}"
+        if time.monotonic() - born > LONG_LIFE:
+            self._pause = FIRST_PAUSE
+        _log("local_model_ended", how=ended, starts_again_in_seconds=self._pause)
+        gone = time.monotonic()
+        with self._standing_in():
+            self._again()
+        _log("local_model_back", away_seconds=round(time.monotonic() - gone, 3))
 
     def _again(self) -> None:
         while True:

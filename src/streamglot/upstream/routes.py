@@ -9,11 +9,14 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from ..errors import ConfigError, RequestError
+from ..dialects import dialect
+from ..errors import ConfigError, RequestError, excerpt
 from .settings import Upstream
 
 MODELS: Final = 1024
 """Models whose way is remembered: finding it means to compare the name with every pattern."""
+MODEL_CHARS: Final = 2048
+"""The longest name of a model: that of a resource in a cloud. Names are remembered, so they must have an end."""
 
 
 class Target(Struct, forbid_unknown_fields=True):
@@ -59,6 +62,7 @@ class Routes:
                     known = ", ".join(self.upstreams) or "none"
                     raise ConfigError(f"a route for {route.models} names the upstream {target.upstream!r}; there are: {known}")
         self._ways = lru_cache(MODELS)(self._way)
+        self._names = lru_cache(MODELS)(self._name)
 
     def find(self, model: str, chance: Callable[[], float]) -> list[Candidate]:
         """The candidates for this model, best first. ``chance`` gives a number from 0 to 1 for weighted targets."""
@@ -95,8 +99,28 @@ class Routes:
         return (weighted[0][1] if weighted else rest[0]).cache_seconds
 
     def named(self, model: str) -> str:
-        """The model that is meant where a client names none."""
-        return model or self._default
+        """The model that a client means: the default where it names none, and the name under which the upstream knows it. A key's
+        patterns are compared with this name, and this name is sent."""
+        if len(model) > MODEL_CHARS or not model.isprintable():
+            raise RequestError(
+                f"the name of the model is {excerpt(model)}: it must have at most {MODEL_CHARS} characters, all of them printable",
+                code="invalid_model",
+            )
+        return self._names(model or self._default)
+
+    def _name(self, model: str) -> str:
+        try:
+            weighted, rest = self._ways(model)
+        except RequestError:
+            return model
+        first, slash, _ = model.partition("/")
+        prefix = f"{first}/" if slash and first in self.upstreams else ""
+        own = model.removeprefix(prefix)
+        for candidate in (*(candidate for _, candidate in weighted), *rest):
+            theirs = dialect(candidate.upstream.dialect).model_name(own)
+            if theirs != own:
+                return prefix + theirs
+        return model
 
     def models(self) -> list[tuple[str, str]]:
         """The models that can be named, each with its upstream."""

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+from urllib.parse import SplitResult, quote, quote_plus, unquote, unquote_plus, urlsplit
 
-import msgspec
-
-HIDDEN = "••••"
-SHORTEST = 6
-"""Shorter secrets are placeholders such as "none", which stand in ordinary words."""
-_LOOKS_LIKE_A_KEY = re.compile(
+HIDDEN: Final = "••••"
+SHORTEST: Final = 6
+"""Characters. Shorter secrets are placeholders such as "none", which stand in ordinary words."""
+BEGINNING: Final = 12
+"""Characters of a secret that are hidden alone too: a message that was cut short may end inside a secret."""
+MAX_CHARS: Final = 2**16
+"""All texts of one JSON value together. An error that says more is not told in detail."""
+MAX_DEPTH: Final = 64
+"""Objects and lists inside each other, in a value whose texts are searched."""
+PUBLIC_QUERY: Final = frozenset(("alt", "api-version", "api_version", "version"))
+"""Parameters of an address that hold no secret. Any other may."""
+_LOOKS_LIKE_A_KEY: Final = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|csk|fw|nvapi|r8|ghp|gho|glpat|xox[abps])[-_][A-Za-z0-9_\-]{16,}\b"
-    r"|\bAIza[A-Za-z0-9_\-]{30,}\b|\bAKIA[A-Z0-9]{16}\b|\beyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+"
+    r"|\bAIza[A-Za-z0-9_\-]{30,}\b|\bAKIA[A-Z0-9]{16}\b|\beyJ[A-Za-z0-9_\-]{10,400}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+"
 )
 
 
@@ -21,15 +29,157 @@ def hide(text: str, secrets: Iterable[str] = ()) -> str:
     """The text without these secrets, and without anything else that has the form of a key."""
     for secret in secrets:
         if len(secret) >= SHORTEST:
-            text = text.replace(secret, HIDDEN)
+            text = _without(text, secret)
     return _LOOKS_LIKE_A_KEY.sub(HIDDEN, text)
 
 
 def hide_in(value: Any, secrets: Iterable[str] = ()) -> Any:
-    """The same for all texts of a JSON value. One that cannot be told without them is not told."""
-    if value is None:
-        return None
+    """The same for all texts of a JSON value. None for one that is too large or nested too deep to be searched."""
+    known = [secret for secret in secrets if len(secret) >= SHORTEST]
+    room = MAX_CHARS
+
+    def walk(inner: Any, depth: int) -> Any:
+        nonlocal room
+        if isinstance(inner, str):
+            room -= len(inner)
+            if room < 0:
+                raise _TooLarge
+            return hide(inner, known)
+        if not isinstance(inner, (dict, list, tuple)):
+            return inner
+        if depth > MAX_DEPTH:
+            raise _TooLarge
+        if isinstance(inner, dict):
+            return {walk(name, depth + 1): walk(element, depth + 1) for name, element in inner.items()}
+        return [walk(element, depth + 1) for element in inner]
+
     try:
-        return msgspec.json.decode(hide(msgspec.json.encode(value).decode(), secrets))
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return walk(value, 0)
+    except _TooLarge:
         return None
+
+
+class _TooLarge(Exception):
+    """More than is searched."""
+
+
+def _without(text: str, secret: str) -> str:
+    """The text with the secret hidden wherever it, or a long beginning of it, stands."""
+    beginning = secret[:BEGINNING]
+    place = text.find(beginning)
+    if place < 0:
+        return text
+    pieces, done = [], 0
+    while place >= 0:
+        end = place + len(beginning)
+        while end < len(text) and end - place < len(secret) and text[end] == secret[end - place]:
+            end += 1
+        pieces += [text[done:place], HIDDEN]
+        done = end
+        place = text.find(beginning, done)
+    return "".join([*pieces, text[done:]])
+
+
+class SecretMask:
+    """A box from bytes to the same bytes with these secrets masked, for streams that are kept as they came. A secret may be cut
+    anywhere: bytes that may be the beginning of one are held back until it is known."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = sorted({secret.encode() for secret in secrets if len(secret) >= SHORTEST}, key=len, reverse=True)
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        if not self._secrets:
+            return chunk
+        data = self._masked(self._held + chunk)
+        keep = max(_overlap(data, secret) for secret in self._secrets)
+        self._held = data[len(data) - keep :]
+        return data[: len(data) - keep]
+
+    def close(self) -> bytes:
+        held, self._held = self._held, b""
+        return held
+
+    def _masked(self, data: bytes) -> bytes:
+        """The same length: what frames the bytes counts them."""
+        for secret in self._secrets:
+            if secret in data:
+                data = data.replace(secret, b"*" * len(secret))
+        return data
+
+
+def _overlap(data: bytes, secret: bytes) -> int:
+    """How many bytes at the end of the data are the beginning of the secret, and not yet all of it?"""
+    for size in range(min(len(secret) - 1, len(data)), 0, -1):
+        if data.endswith(secret[:size]):
+            return size
+    return 0
+
+
+# --- addresses
+
+
+def shown_url(url: str) -> str:
+    """An address without what may be secret in it: user and password, and the values of parameters."""
+    split = _split(url)
+    if split is None or (split.scheme != "file" and "://" not in url and "@" in split.path):
+        address = url.partition("?")[0]
+        before, at, behind = address.rpartition("@")
+        scheme, mark, _ = before.partition("://")
+        return f"{scheme + mark if mark else ''}{HIDDEN}@{behind}" if at else behind
+    user_info, _, host = split.netloc.rpartition("@")
+    if not user_info and not split.query:
+        return url
+    query = "&".join(map(_shown_parameter, split.query.split("&"))) if split.query else ""
+    shown = f"{HIDDEN}@{host}" if user_info else host
+    return f"{split.scheme}://{shown}{split.path}{f'?{query}' if query else ''}"
+
+
+def secrets_in_url(url: str) -> Iterator[str]:
+    """What must not be seen of an address: user and password, values of parameters; as they are written and as they are sent."""
+    split = _split(url)
+    if split is None:
+        yield url.rpartition("@")[0].partition("://")[2]
+        return
+    user_info = split.netloc.rpartition("@")[0]
+    if user_info:
+        user, _, password = user_info.partition(":")
+        yield user_info
+        yield basic_authorization(url).partition(" ")[2]
+        for part in (password, user):
+            yield part
+            yield unquote(part)
+    for parameter in split.query.split("&"):
+        name, mark, written = parameter.partition("=")
+        if not mark:
+            yield name  # a value without a name
+        elif unquote_plus(name) not in PUBLIC_QUERY:
+            value = unquote_plus(written)
+            yield from (written, value, quote(value), quote(value, safe=""), quote_plus(value))
+
+
+def basic_authorization(url: str) -> str:
+    """The value of an ``authorization`` header for the user and password in an address; empty where there are none."""
+    split = _split(url)
+    user_info = split.netloc.rpartition("@")[0] if split is not None else ""
+    if not user_info:
+        return ""
+    user, _, password = user_info.partition(":")
+    return f"Basic {base64.b64encode(f'{unquote(user)}:{unquote(password)}'.encode()).decode()}"
+
+
+def _shown_parameter(parameter: str) -> str:
+    name, mark, value = parameter.partition("=")
+    if not mark:
+        return HIDDEN  # a value without a name
+    return f"{name}={value if unquote_plus(name) in PUBLIC_QUERY else HIDDEN}"
+
+
+def _split(url: str) -> SplitResult | None:
+    """The address in its parts; None for one that cannot be divided, as with a slash in its password."""
+    try:
+        split = urlsplit(url)
+        _ = split.port
+    except ValueError:
+        return None
+    return split

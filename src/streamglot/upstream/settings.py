@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from .secrets import secrets_in_url, shown_url
+
 
 class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds. ``first_byte`` is long because models think; ``idle`` is the longest gap between two reads after that."""
@@ -72,15 +74,18 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     @property
     def place(self) -> str:
         """Where it is, without what may be secret in the address."""
-        return self.base_url.split("?", 1)[0].rpartition("@")[2] or "in this process"
+        return shown_url(self.base_url) or "in this process"
 
     def secrets(self) -> Iterator[str]:
-        """What must not be seen outside: the key, and headers that hold one."""
+        """What must not be seen outside: the key, headers and options that hold one, and what is secret in an address."""
         yield self.key
-        for name, value in self.headers.items():
-            if is_secret(name):
+        for name, value in (*self.headers.items(), *self.options.items()):
+            if is_secret(name) and isinstance(value, str):
                 yield value
                 yield value.rpartition(" ")[2]
+        yield from secrets_in_url(self.base_url)
+        if self.proxy:
+            yield from secrets_in_url(self.proxy)
 
 
 SECRET_WORDS = frozenset(("key", "apikey", "token", "secret", "auth", "authorization", "password", "cookie", "hash"))

@@ -31,6 +31,11 @@ class Writes:
 
     def _flush(self) -> None:
         self._due = False
-        while self._waiting:
-            send, data = self._waiting.popleft()
-            send(data)
+        try:
+            while self._waiting:
+                send, data = self._waiting.popleft()
+                send(data)
+        finally:
+            if self._waiting:  # one of them failed: the others are no part of that
+                self._due = True
+                asyncio.get_running_loop().call_soon(self._flush)

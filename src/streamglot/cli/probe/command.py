@@ -57,7 +57,7 @@ async def _probe(
         upstreams, model = await _upstreams(client.pool, target, model, dialects, key)
         probed = []
         for upstream in upstreams:
-            one = Probed(upstream.dialect, upstream.base_url, model)
+            one = Probed(upstream.dialect, upstream.place, model)
             for case in CASES:
                 thinks = LOCAL_THINKS.get(upstream.dialect, {}) if case.reasoning and target == LOCAL else {}
                 captured = await capture(upstream, model, case.request(model, max_tokens), {**thinks, **extra})

@@ -11,8 +11,9 @@ DEFAULT_VERSION = "2023-06-01"
 
 
 def endpoint(base_url: str, request: Request, key: str = "", version: str = DEFAULT_VERSION, **_: Any) -> Endpoint:
-    base = base_url.rstrip("/").removesuffix("/v1")
+    base, mark, parameters = base_url.partition("?")
+    base = base.rstrip("/").removesuffix("/v1")
     headers = {"anthropic-version": version}
     if key:
         headers["x-api-key"] = key
-    return Endpoint(join(base, "v1/messages"), headers)
+    return Endpoint(join(f"{base}{mark}{parameters}", "v1/messages"), headers)

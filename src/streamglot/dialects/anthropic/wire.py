@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ...events import Citation, Echo, StopReason, Usage
 from ...messages import TokenCounts
-from ..counts import count
+from ..counts import count, plausible
 
 DIALECT: Final = "anthropic"
 
@@ -95,7 +95,7 @@ def read_usage(raw: dict[str, Any]) -> Usage:
     parts = [part for part in (fresh, cached, written) if part is not None]
     details = raw.get("output_tokens_details")
     reasoning = count(details, "thinking_tokens") if isinstance(details, dict) else None
-    return Usage(sum(parts) if parts else None, output, cached, written, reasoning, raw)
+    return Usage(sum(parts) if parts else None, output, cached, written, reasoning, plausible(raw))
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
-from ..counts import count
+from ..counts import count, plausible
 
 DIALECT: Final = "bedrock_converse"
 
@@ -111,7 +111,7 @@ def read_usage(raw: dict[str, Any]) -> Usage:
     written = count(raw, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
     fresh = count(raw, "inputTokens")
     total = None if fresh is None else fresh + (read or 0) + (written or 0)
-    return Usage(total, count(raw, "outputTokens"), read, written, raw=raw)
+    return Usage(total, count(raw, "outputTokens"), read, written, raw=plausible(raw))
 
 
 def write_usage(usage: TokenCounts) -> dict[str, Any]:

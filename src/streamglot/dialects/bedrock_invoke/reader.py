@@ -16,6 +16,7 @@ from ...errors import StreamglotError, UpstreamProtocolError, UpstreamRefused, e
 from ...events import Citation, Echo, Event, Extra, StopReason, StreamEnd, StreamError, StreamStart, Usage
 from ...framing import AwsEventStream, Frame
 from .. import dialect, faults
+from ..counts import MOST, count
 from ..lenient import clean, fit, loads
 from ..reader import Reader
 from .wire import (
@@ -184,12 +185,14 @@ class BedrockInvokeReader(Reader):
         for citation in plain.citations or ():
             if isinstance(citation, dict):
                 self.blocks().put(_citation(citation))
-        for name, count in (
-            ("input", plain.input_count if plain.prompt_token_count is None else plain.prompt_token_count),
-            ("output", plain.output_count if plain.generation_token_count is None else plain.generation_token_count),
-        ):
-            if count is not None:
-                self._counts[name] = int(count)
+        said = {
+            "input": plain.input_count if plain.prompt_token_count is None else plain.prompt_token_count,
+            "output": plain.output_count if plain.generation_token_count is None else plain.generation_token_count,
+        }
+        for name in said:
+            tokens = count(said, name)
+            if tokens is not None:
+                self._counts[name] = tokens
         response = plain.response if isinstance(plain.response, dict) else {}
         raw = plain.stop_reason or plain.completion_reason or plain.finish_reason or response.get("finish_reason")
         if isinstance(raw, str):
@@ -208,8 +211,9 @@ class BedrockInvokeReader(Reader):
         raw = answer.stop_reason or answer.finish_reason or answer.completion_reason
         if raw:
             self._finish[index] = raw
-        if answer.token_count is not None:
-            self._counts["output"] = self._counts.get("output", 0) + int(answer.token_count)
+        tokens = count({"output": answer.token_count}, "output")
+        if tokens is not None:
+            self._counts["output"] = min(self._counts.get("output", 0) + tokens, MOST)
 
     def _read_calls(self, calls: list[Any]) -> None:
         """Calls that come whole, with a name and an object, and without an id."""

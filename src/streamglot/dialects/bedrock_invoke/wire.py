@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ...events import StopReason, Usage
-from ..counts import count
+from ..counts import count, plausible
 
 DIALECT: Final = "bedrock_invoke"
 PLAIN: Final = "plain"
@@ -148,7 +148,7 @@ def read_metrics(raw: dict[str, Any]) -> Usage:
     read, written = count(raw, "cacheReadInputTokenCount"), count(raw, "cacheWriteInputTokenCount")
     fresh = count(raw, "inputTokenCount")
     total = None if fresh is None else fresh + (read or 0) + (written or 0)
-    return Usage(total, count(raw, "outputTokenCount"), read, written, raw=raw)
+    return Usage(total, count(raw, "outputTokenCount"), read, written, raw=plausible(raw))
 
 
 def place_of(index: float | None, number: int = 0) -> int:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ...events import Citation, Echo, StopReason, Usage
 from ...messages import TokenCounts
-from ..counts import count, first
+from ..counts import count, first, plausible
 
 DIALECT: Final = "cohere"
 
@@ -92,7 +92,7 @@ def read_usage(raw: dict[str, Any]) -> Usage:
         count(raw, "cached_tokens"),
         None,
         count(counts, "reasoning_tokens"),
-        raw,
+        plausible(raw),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...errors import RequestError, Unsupported
+from ...errors import RequestError, Unsupported, UpstreamProtocolError
 from ...events import Echo
 from ...messages import (
     MediaPart,
@@ -44,7 +44,7 @@ def arguments_object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         try:
             value = clean(json.loads(text))
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, UpstreamProtocolError):
             return None
     return value if isinstance(value, dict) else None
 

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from ...errors import UpstreamProtocolError
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
-from ..counts import count, total
+from ..counts import count, plausible, total
 from ..lenient import loads
 from .enums import named_enums
 
@@ -238,7 +238,7 @@ def read_usage(raw: dict[str, Any]) -> Usage | None:
         count(raw, "cachedContentTokenCount"),
         None,
         thoughts,
-        raw,
+        plausible(raw),
     )
 
 

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from ...events import StopReason, Usage
 from ...framing.utf8 import whole_characters
 from ...messages import TokenCounts
+from ..counts import count, plausible
 from ..lenient import loads
 from ..writer import encode
 
@@ -82,7 +83,7 @@ def read_usage(line: Line) -> Usage | None:
     raw = {name: value for name in COUNTERS if (value := getattr(line, name)) is not None}
     if not raw:
         return None
-    return Usage(line.prompt_eval_count, line.eval_count, raw=raw)
+    return Usage(count(raw, "prompt_eval_count"), count(raw, "eval_count"), raw=plausible(raw))
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ...events import CallKind, Echo, StopReason, Usage
 from ...messages import TokenCounts
-from ..counts import count
+from ..counts import count, plausible
 from ..lenient import clean
 
 DIALECT: Final = "openai_responses"
@@ -168,7 +168,7 @@ def read_usage(raw: dict[str, Any]) -> Usage:
         count(inputs, "cached_tokens"),
         count(inputs, "cache_write_tokens"),
         count(outputs, "reasoning_tokens"),
-        raw,
+        plausible(raw),
     )
 
 

@@ -1,0 +1,127 @@
+"""Numbers of several processes in one folder: each writes files of its own, and any of them can read all.
+
+A process writes its numbers several times a second, so a write is one system call on an open file. It has two files and writes to
+them in turn: whenever it is killed, one of them is whole. A checksum tells which is, a number tells which is newer.
+
+The process that watches over the others adds the numbers of one that died to those of all that died before; their file lists what
+it holds, so that nothing is counted twice while that happens.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+T = TypeVar("T")
+LIVING: Final = ".live"
+DEAD: Final = "dead"
+NAMES: Final = 1000
+"""Dead processes that are remembered by name: a reader may still hold what it read of them a moment ago."""
+ATTEMPTS: Final = 5
+"""How often a file is read that is being written at that moment."""
+_HEAD: Final = struct.Struct("<IIQ")
+"""Checksum of all that follows, length of the numbers, and how many writes there were before."""
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Dead(Struct):
+    """The sum of the processes that are gone, and their names."""
+
+    names: list[str]
+    numbers: msgspec.Raw
+
+
+class MetricsFiles:
+    """Numbers that cannot be written or read because of the disk are missing from the page, and that is all."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._name = ""
+        self._owner = 0
+        self._files: list[int] = []
+        self._writes = 0
+        self._written = b""
+
+    def write(self, numbers: Any) -> None:
+        """The numbers of this process, if they are others than before."""
+        data = _encode(numbers)
+        if data == self._written and self._owner == os.getpid():
+            return
+        try:
+            if self._owner != os.getpid():  # the first time, and again behind a fork
+                self._open()
+            self._writes += 1
+            body = _HEAD.pack(0, len(data), self._writes)[4:] + data
+            os.pwrite(self._files[self._writes % 2], crc32(body).to_bytes(4, "little") + body, 0)
+        except OSError:
+            return
+        self._written = data
+
+    def _open(self) -> None:
+        name = f"{os.getpid()}-{secrets.token_hex(4)}"
+        paths = [self._folder / f"{name}.{number}{LIVING}" for number in range(2)]
+        self._files = [os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600) for path in paths]
+        self._name, self._owner = name, os.getpid()
+
+    def read(self, kind: type[T]) -> tuple[list[T], list[T]]:
+        """The numbers of the other living processes, and of those that are gone."""
+        found = self._living(kind)
+        dead = self._dead()  # the last of all: a process that was living when it was read may stand here too
+        living = [numbers for name, numbers in found.items() if dead is None or name not in dead.names]
+        return living, [] if dead is None else [msgspec.msgpack.decode(dead.numbers, type=kind)]
+
+    def retire(self, process: int, kind: type[T], add: Callable[[list[T]], T]) -> None:
+        """Adds the numbers of a process that died to those of the others that did. Only one process may do this."""
+        dead = self._dead() or _Dead([], msgspec.Raw(_encode(add([]))))
+        for name, numbers in self._living(kind, f"{process}-").items():
+            both = add([msgspec.msgpack.decode(dead.numbers, type=kind), numbers])
+            dead = _Dead([*dead.names, name][-NAMES:], msgspec.Raw(_encode(both)))
+        new = self._folder / f"{DEAD}.new"
+        try:
+            new.write_bytes(_encode(dead))
+            new.replace(self._folder / DEAD)
+        except OSError:
+            return
+        for path in self._folder.glob(f"{process}-*{LIVING}"):
+            with suppress(OSError):
+                path.unlink()
+
+    def _living(self, kind: type[T], prefix: str = "") -> dict[str, T]:
+        """The newest numbers of each process, by its name."""
+        newest: dict[str, tuple[int, bytes]] = {}
+        for path in self._folder.glob(f"{prefix}*{LIVING}"):
+            name = path.name.partition(".")[0]
+            read = _whole(path) if name != self._name else None
+            if read is not None and (name not in newest or newest[name][0] < read[0]):
+                newest[name] = read
+        return {name: msgspec.msgpack.decode(data, type=kind) for name, (_, data) in newest.items()}
+
+    def _dead(self) -> _Dead | None:
+        try:
+            return msgspec.msgpack.decode((self._folder / DEAD).read_bytes(), type=_Dead)
+        except (OSError, ValueError):
+            return None
+
+
+def _whole(path: Path) -> tuple[int, bytes] | None:
+    """What a file holds, and the number of its write; None for one that was never written whole."""
+    for _ in range(ATTEMPTS):
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        if len(data) > _HEAD.size:
+            check, length, writes = _HEAD.unpack_from(data)
+            end = _HEAD.size + length
+            if len(data) >= end and crc32(data[4:end]) == check:
+                return writes, data[_HEAD.size : end]
+    return None

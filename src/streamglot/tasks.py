@@ -1,0 +1,145 @@
+"""Background tasks that survive their own faults: a failure is logged, and the work goes on.
+
+A periodic task that dies is worse than one that fails: nobody notices, and from then on no timeout fires, no lease is renewed,
+no key is refreshed. Every background task of the gateway, the store, the upstreams and the client is started here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+WriteLine: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Takes one line of the log."""
+
+FIRST_PAUSE: Final = 0.25
+"""Seconds before failed work starts again: long enough not to use up a processor, short enough for timeouts of seconds."""
+LONGEST_PAUSE: Final = 30.0
+"""Seconds. The pause doubles up to this; work that ran for longer than this before it failed starts again after the first pause."""
+REPEAT_SECONDS: Final = 60.0
+"""The same fault of the same task is logged once in this time, with a count: a task may fail several times a second."""
+MESSAGE_CHARS: Final = 300
+"""An error's own text on a log line; some drivers put a whole statement there."""
+TRACE_FRAMES: Final = 6
+"""The innermost frames of the traceback, which name the fault."""
+
+
+class _Fault(Struct):
+    """When a fault was logged last, and how often it happened since."""
+
+    logged: float
+    unlogged: int = 0
+
+
+class TaskSupervisor:
+    """Starts the background tasks of one owner (a gateway, a store, a connection pool) and logs their faults.
+
+    Without ``write`` the lines go to the logger ``streamglot`` of the standard library.
+    """
+
+    def __init__(self, write: WriteLine | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._write = write or _to_logging
+        self._clock = clock
+        self._faults: dict[tuple[str, str], _Fault] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> asyncio.Task[None]:
+        """Runs ``work()`` until it returns or the task is cancelled. Work that raises is logged and started again."""
+        return self._hold(name, self._again(name, work))
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
+        """Runs ``work`` once. If it raises, that is logged."""
+        return self._hold(name, self._once(name, work))
+
+    def attempt(self, name: str, step: Callable[..., object], *arguments: object) -> None:
+        """Calls one step of a periodic task. If it raises, that is logged, and the steps behind it are still taken."""
+        try:
+            step(*arguments)
+        except Exception as error:
+            self.report(name, error)
+
+    def report(self, name: str, error: BaseException) -> None:
+        """Logs the fault of a task. It never raises: a log that cannot be written must not end the task either."""
+        kind = type(error).__name__
+        now = self._clock()
+        fault = self._faults.get((name, kind))
+        if fault is not None and now - fault.logged < REPEAT_SECONDS:
+            fault.unlogged += 1
+            return
+        times = 1 if fault is None else fault.unlogged + 1
+        self._faults[name, kind] = _Fault(now)
+        with suppress(Exception):
+            frames = traceback.extract_tb(error.__traceback__)[-TRACE_FRAMES:]
+            self._write(
+                {
+                    "event": "task_failed",
+                    "task": name,
+                    "message": f"{kind}: {error}"[:MESSAGE_CHARS],
+                    "times": times,
+                    "trace": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
+                }
+            )
+
+    @property
+    def running(self) -> list[str]:
+        """The names of the tasks under way."""
+        return sorted(task.get_name() for task in self._tasks)
+
+    async def close(self) -> None:
+        """Cancels every task that was started here, and waits for their ends."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- inside
+
+    def _hold(self, name: str, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """The event loop holds its tasks weakly: somebody has to hold them."""
+        task = asyncio.get_running_loop().create_task(run, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _once(self, name: str, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.report(name, error)
+
+    async def _again(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            began = self._clock()
+            try:
+                await work()
+            except asyncio.CancelledError as error:
+                if _is_cancelled():
+                    raise
+                self.report(name, error)  # something that the work waited for was cancelled, and not the work
+            except Exception as error:
+                self.report(name, error)
+            else:
+                return
+            if self._clock() - began > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+
+def _is_cancelled() -> bool:
+    """Was the current task itself asked to end?"""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _to_logging(line: Mapping[str, Any]) -> None:
+    logging.getLogger("streamglot").error("%s", msgspec.json.encode(line).decode())

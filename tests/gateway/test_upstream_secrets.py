@@ -1,0 +1,324 @@
+"""What an upstream repeats of our secrets reaches nobody: no client, no log, no store, no export, no page."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from streamglot.config import Config, Loaded, load, shown
+from streamglot.engine.content_log import EDGE_CHARS, MOST_CHARS, ContentLog
+
+from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of
+from gateway.conftest import PATIENT, upstreams_at
+from gateway.kept import keeping, kept
+from gateway.running import Running, running
+from gateway.scenarios import DONE, END, said
+from gateway.upstream import HostileUpstream, Seen, sse, streamed, unfinished, whole
+from streamglot.errors import ConfigError
+from streamglot.messages import Message, Request, Response, TextPart
+from streamglot.store import Database, Filter, Queries, export_jsonl, export_markdown
+from streamglot.upstream import Upstream
+from streamglot.upstream.secrets import HIDDEN, MAX_CHARS, SecretMask, hide, hide_in, secrets_in_url, shown_url
+
+KEY = "zq-9f8e7d6c5b4a-0123456789"
+HEADER = "t0k3n-of-the-header-1234"
+PASSWORD = "pass word/of@the:address"
+QUERY = "secret+of the/query"
+IDS = ("e", "status", "Incorrect API key provided", KEY[:6], "model", "request id")
+"""What a client may choose to call its request: words that stand in the upstream's error."""
+MESSAGE = f"Incorrect API key provided: {KEY}. You sent {HEADER}."
+
+
+def refusals() -> dict[str, Any]:
+    """Every way in which an upstream can repeat a key."""
+    error = {"message": MESSAGE, "type": "authentication_error", "code": KEY, "param": {KEY: [KEY, {"deep": MESSAGE}]}}
+    start = sse(said("Hello"))
+    return {
+        "status": whole({"error": error}, 401),
+        "text": whole(MESSAGE.encode(), 403, "text/plain"),
+        "cut": whole(b"x" * 285 + KEY.encode(), 400, "text/plain"),
+        "excerpt": whole({"what": "y" * 180 + KEY}, 400),
+        "first": streamed(sse({"error": error})),
+        "later": streamed(start, sse({"error": error})),
+        "stray": unfinished(start, b"error: " + msgspec.json.encode(error) + b"\n\n"),
+        "truncated": unfinished(start, b'data: {"choices": "' + MESSAGE.encode()),
+        "not_http": [f"SSH-2.0-{KEY}\r\n\r\n".encode()],
+        "redirect": whole(b"", 302, "text/plain", location=f"https://{KEY}@elsewhere/?key={KEY}"),
+        "finish": streamed(start, sse({"choices": [{"index": 0, "delta": {}, "finish_reason": "error"}], "error": error})),
+    }
+
+
+def everything(gateway: Running, *answers: Any) -> str:
+    """All that anybody but the upstream sees."""
+    seen = [str(gateway.lines), gateway.ask("/metrics").body.decode(), gateway.ask("/ready").body.decode()]
+    return " ".join([*seen, *(f"{answer.headers} {answer.body.decode('utf-8', 'replace')}" for answer in answers)])
+
+
+def no_secret_in(text: str, *secrets: str) -> None:
+    for secret in (KEY, HEADER, *secrets):
+        assert secret not in text
+        assert secret[:14] not in text, "not even its beginning"
+
+
+@pytest.fixture(scope="module")
+def guarded(upstream: HostileUpstream) -> Iterator[Running]:
+    upstreams = upstreams_at(upstream.url, key=KEY, headers={"x-auth-token": HEADER}, rest={"failures": 10**9})
+    with running({"upstreams": upstreams}) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("request_id", IDS)
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_a_client_cannot_read_the_key_whatever_it_calls_its_request(
+    guarded: Running, upstream: HostileUpstream, client: str, request_id: str
+) -> None:
+    for name, script in refusals().items():
+        upstream.scripts[f"leaky-{name}"] = script
+        model = f"openai_chat/leaky-{name}"
+        for stream in (True, False) if client not in STREAMS_ONLY else (True,):
+            headers = {"x-request-id": request_id}
+            answer = guarded.ask(path_of(client, model, stream), body_of(client, model, stream), headers)
+            no_secret_in(everything(guarded, answer))
+            assert "openai_chat" in answer.body.decode(), "who failed is told"
+
+
+def test_an_upstream_cannot_make_us_believe_that_the_error_was_told(guarded: Running, upstream: HostileUpstream) -> None:
+    """It repeats the id of the request, which stands in every error that we have told already."""
+
+    def refuse(seen: Seen) -> Any:
+        return whole({"error": {"message": f"{MESSAGE} (request id {seen.headers['x-request-id']})"}}, 401)
+
+    upstream.scripts["repeating"] = refuse
+    for client in CLIENT_DIALECTS:
+        answer = guarded.ask(path_of(client, "openai_chat/repeating"), body_of(client, "openai_chat/repeating"))
+        no_secret_in(everything(guarded, answer))
+        assert HIDDEN in answer.body.decode()
+
+
+def test_forwarded_requests_hide_the_key_too(guarded: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["embedder"] = whole({"error": {"message": MESSAGE}}, 401)
+    for path in ("/v1/embeddings", "/v1/messages/count_tokens"):
+        model = f"{'anthropic' if 'messages' in path else 'openai_chat'}/embedder"
+        body = {"model": model, "input": "x", "messages": [{"role": "user", "content": "x"}]}
+        answer = guarded.ask(path, body, {"x-request-id": "e"})
+        assert answer.status == 401
+        no_secret_in(everything(guarded, answer))
+
+
+# --- the store
+
+
+def test_store_and_exports_have_no_key(upstream: HostileUpstream, url: str) -> None:
+    mine = upstreams_at(upstream.url, key=KEY, headers={"x-auth-token": HEADER})
+    with keeping(upstream, url, upstreams=mine, store={"raw": True}) as gateway:
+        cut = len(KEY) // 2
+        error = msgspec.json.encode({"error": {"message": MESSAGE, "code": KEY}})
+        place = error.index(KEY.encode()) + cut
+        upstream.scripts["kept-refusal"] = whole({"error": {"message": MESSAGE, "code": KEY}}, 401)
+        upstream.scripts["kept-stream"] = streamed(sse(said("Hello")), b"data: " + error[:place], error[place:] + b"\n\n")
+        for model in ("kept-refusal", "kept-stream"):
+            for stream in (True, False):
+                body = {**body_of("openai_chat", f"openai_chat/{model}", stream)}
+                no_secret_in(gateway.ask("/v1/chat/completions", body, {"x-request-id": "e"}).body.decode())
+        kept(url, lambda found: len(found) == 4 and all(turn.ending for turn in found))
+        told = gateway.ask("/turns").body + b"".join(
+            gateway.ask(f"/turns/{turn.id}{more}").body
+            for turn in kept(url)
+            for more in ("", "/raw?format=bytes", "/export", "/export?format=markdown")
+        )
+        no_secret_in(told.decode("utf-8", "replace"))
+    no_secret_in(asyncio.run(exported(url)))
+
+
+async def exported(url: str) -> str:
+    database = await Database.open(url)
+    try:
+        queries = Queries(database)
+        lines = [line.decode() async for line in export_jsonl(queries, Filter())]
+        pages = [page async for page in export_markdown(queries, Filter())]
+        raw = [frame for turn in await queries.turns(Filter()) for frame in await queries.raw(turn.id)]
+    finally:
+        await database.close()
+    assert any(b"Hello" in frame.data for frame in raw), "the bytes themselves are kept"
+    joined = b"".join(frame.data for frame in raw).decode("utf-8", "replace")
+    return " ".join([*lines, *pages, joined])
+
+
+def test_the_log_of_contents_has_no_secret(upstream: HostileUpstream) -> None:
+    upstream.scripts["talkative"] = streamed(sse(said(f"my key is {KEY}"), END, DONE))
+    config = {"server": {"log_content": True}, "upstreams": upstreams_at(upstream.url, key=KEY)}
+    with running(config) as gateway:
+        gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/talkative"), {"x-request-id": "talk"})
+        line = gateway.said(lambda line: line.get("event") == "content")
+    assert "my key is" in line["answered"]
+    no_secret_in(str(line))
+
+
+def test_a_long_content_is_cut_without_showing_half_a_secret() -> None:
+    secret = 'quo"ted-secret-0123456789'
+    log = ContentLog([r"pin \d+"], lambda: [secret])
+
+    def line(text: str) -> str:
+        told: str = log.line("id", Request("m", messages=[Message("user", [TextPart(text)])]), Response())["asked"]
+        return told
+
+    assert secret[5:] not in line(f"a {secret} b pin 1234")
+    assert "pin" not in line("pin 1234")
+    whole_text = line("x" * (2 * MOST_CHARS - 100) + secret + "y" * MOST_CHARS)
+    assert len(whole_text) < MOST_CHARS + 50
+    shrunk = line((secret + " ") * (2 * MOST_CHARS // len(secret)) + "end " * EDGE_CHARS)
+    assert "secret" not in shrunk
+    assert "in all" in shrunk
+
+
+# --- addresses with secrets in them
+
+
+def with_secrets(address: str) -> str:
+    user = f"someone-known:{PASSWORD.replace(' ', '%20').replace('/', '%2F').replace('@', '%40').replace(':', '%3A')}"
+    return address.replace("http://", f"http://{user}@") + "?token=" + QUERY.replace("+", "%2B").replace(" ", "+")
+
+
+def no_part_in(text: str) -> None:
+    split = with_secrets("http://host")
+    encoded = split.partition("//")[2].partition("@")[0]
+    basic = base64.b64encode(f"someone-known:{PASSWORD}".encode()).decode()
+    no_secret_in(text, PASSWORD, QUERY, encoded, basic, split.partition("=")[2], "someone-known", "secret%2Bof%20the%2Fquery")
+
+
+@pytest.mark.parametrize("dialect", ["openai_chat", "anthropic", "gemini", "ollama"])
+def test_the_address_is_used_whole_and_told_without_its_secrets(upstream: HostileUpstream, dialect: str) -> None:
+    def repeat(seen: Seen) -> Any:
+        return whole({"error": {"message": f"bad {seen.path} {seen.headers} {PASSWORD} {QUERY}"}}, 400)
+
+    upstream.scripts["secretive"] = repeat
+    upstreams = upstreams_at(upstream.url, rest={"failures": 10**9})
+    mine = {name: {**one, "base_url": with_secrets(one["base_url"])} for name, one in upstreams.items()}
+    with running({"upstreams": mine}) as gateway:
+        answers = [
+            gateway.ask(path_of(client, f"{dialect}/secretive"), body_of(client, f"{dialect}/secretive"))
+            for client in CLIENT_DIALECTS
+        ]
+        assert {answer.status for answer in answers} == {400}
+        no_part_in(everything(gateway, *answers))
+    seen = upstream.requests("secretive")[-1]
+    assert seen.headers["authorization"] == "Basic " + base64.b64encode(f"someone-known:{PASSWORD}".encode()).decode()
+    path, _, query = seen.path.partition("?")
+    assert not path.endswith("query")
+    assert "token=secret%2Bof+the/query" in query
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/v1", "http://nowhere.invalid/v1", "http://127.0.0.1:99999/v1"])
+def test_an_upstream_that_cannot_be_reached_is_told_without_its_secrets(address: str) -> None:
+    for more in ({}, {"headers": {"host": "other"}}, {"proxy": with_secrets("http://127.0.0.1:1")}):
+        one = {"base_url": with_secrets(address), "attempts": 1, "timeouts": PATIENT, **more}
+        with running({"upstreams": {"far": one}}) as gateway:
+            answers = [gateway.ask(path_of(client, "far/m"), body_of(client, "far/m")) for client in CLIENT_DIALECTS]
+            assert {answer.status for answer in answers} <= {502, 503}
+            no_part_in(everything(gateway, *answers))
+
+
+def test_the_configuration_is_shown_without_the_secrets_of_addresses() -> None:
+    values: Mapping[str, Any] = {
+        "upstreams": {"up": {"base_url": with_secrets("http://host/v1"), "proxy": with_secrets("http://proxy"), "key": KEY}},
+        "store": {"url": with_secrets("http://db").replace("http", "postgresql")},
+        "valkey": {"url": with_secrets("http://cache").replace("http", "valkey")},
+        "server": {"origins": [with_secrets("http://page")]},
+    }
+    rows = shown(Loaded(msgspec.convert(values, Config)))
+    no_part_in(str(rows))
+    told = {place: value for place, value, _ in rows}
+    assert told["upstreams.up.base_url"] == f'"http://{HIDDEN}@host/v1?token={HIDDEN}"'
+    assert Upstream(base_url=with_secrets("http://host/v1")).place == f"http://{HIDDEN}@host/v1?token={HIDDEN}"
+
+
+def test_a_refused_configuration_is_told_without_the_secrets_of_addresses(tmp_path: Any) -> None:
+    path = tmp_path / "streamglot.toml"
+    path.write_text(f'[upstreams.up]\nbase_url = "{with_secrets("http://host").partition("//")[2]}"\n')
+    with pytest.raises(ConfigError) as refusal:
+        load(path, {})
+    no_part_in(refusal.value.message)
+    assert "host" in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("https://host/v1", "https://host/v1"),
+        ("https://a:b@host:8080/v1?api-version=2024&key=x", f"https://{HIDDEN}@host:8080/v1?api-version=2024&key={HIDDEN}"),
+        ("https://key@host/v1/@scope/x", f"https://{HIDDEN}@host/v1/@scope/x"),
+        ("https://host/v1?onlyvalue", f"https://host/v1?{HIDDEN}"),
+        ("https://a:b@c@host/", f"https://{HIDDEN}@host/"),
+        ("https://a:b/c@host/v1", f"https://{HIDDEN}@host/v1"),
+        ("a:b@host/v1", f"{HIDDEN}@host/v1"),
+        ("https://host:port/v1?key=x", "https://host:port/v1"),
+        ("file:/data/a@b", "file:/data/a@b"),
+        ("sqlite:////data/a@b.db", "sqlite:////data/a@b.db"),
+        ("sqlite:////data/a.db", "sqlite:////data/a.db"),
+        ("", ""),
+    ],
+)
+def test_addresses_are_shown_without_secrets(url: str, wanted: str) -> None:
+    assert shown_url(url) == wanted
+
+
+def test_secrets_of_an_address() -> None:
+    assert set(secrets_in_url("https://us%65r:pa%20ss@host/?key=a%2Fb&api-version=1")) >= {
+        "user",
+        "pa ss",
+        "pa%20ss",
+        "a/b",
+        "a%2Fb",
+    }
+    assert "1" not in set(secrets_in_url("https://host/?api-version=1"))
+    assert set(secrets_in_url("https://host/?onlyvalue")) == {"onlyvalue"}
+    assert set(secrets_in_url("https://a:b/c@host/")) == {"a:b/c"}
+
+
+# --- texts
+
+
+def test_hiding() -> None:
+    assert hide("none of it", ["none"]) == "none of it"
+    assert hide(f"<{KEY}>", [KEY]) == f"<{HIDDEN}>"
+    assert hide(f"{KEY[:13]} … {KEY}{KEY}", [KEY]) == f"{HIDDEN} … {HIDDEN}{HIDDEN}"
+    assert hide(KEY[:11], [KEY]) == KEY[:11]
+    assert hide("sk-abcdefghijklmnop1234") == HIDDEN
+    assert hide("eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.abc") == HIDDEN
+    slow = "eyJ" + "a" * 10
+    assert hide("-".join([slow] * 20_000)).startswith("eyJ")
+
+
+def test_hiding_in_values() -> None:
+    quoted = 'a"quoted\\secret'
+    assert hide_in({"a": [quoted, 1, None, True], quoted: (quoted,)}, [quoted]) == {
+        "a": [HIDDEN, 1, None, True],
+        HIDDEN: [HIDDEN],
+    }
+    assert hide_in(None) is None
+    assert hide_in({"a": "x" * (MAX_CHARS + 1)}) is None
+    deep: Any = "x"
+    for _ in range(500):
+        deep = [deep]
+    assert hide_in(deep) is None
+
+
+def test_a_mask_hides_secrets_however_they_are_cut() -> None:
+    secrets = [KEY, HEADER, KEY[:9], "short"]
+    data = f"a {KEY} b {HEADER}{KEY} {KEY[:12]} {HEADER[:5]}".encode()
+    wanted = SecretMask(secrets)
+    whole_data = wanted.feed(data) + wanted.close()
+    assert KEY.encode() not in whole_data
+    assert HEADER.encode() not in whole_data
+    assert len(whole_data) == len(data)
+    for size in range(1, 40):
+        mask = SecretMask(secrets)
+        cut = b"".join(mask.feed(data[place : place + size]) for place in range(0, len(data), size)) + mask.close()
+        assert KEY.encode() not in cut
+        assert HEADER.encode() not in cut
+        assert len(cut) == len(data)
+    assert SecretMask([]).feed(b"abc") == b"abc"
