@@ -25,7 +25,7 @@ NOTHING = "none"
 """The ``store.url`` of who wants nothing kept."""
 
 
-class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
+class KeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     """A key that clients may come with: its SHA-256, or the variable that holds it; what it may do, and how often."""
 
     name: str
@@ -37,7 +37,7 @@ class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
     concurrent: int = 0
 
 
-class Server(Struct, forbid_unknown_fields=True, kw_only=True):
+class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     """``concurrent``: requests at once, and ``wait``: how many seconds one may wait for its turn. ``keep_alive_seconds``:
     the longest silence towards a client. ``stall_seconds``: how long a client may take nothing of what it is sent.
     ``max_connections``: client connections at once for each worker; 0: as many as there are open files for.
@@ -72,10 +72,10 @@ class Server(Struct, forbid_unknown_fields=True, kw_only=True):
     redact: list[str] = field(default_factory=list)
     reasoning: Literal["piece", "sentence"] = "piece"
     cache_bytes: int = 64 * 2**20
-    keys: list[Keys] = field(default_factory=list)
+    keys: list[KeyConfig] = field(default_factory=list)
 
 
-class Kept(Struct, forbid_unknown_fields=True, kw_only=True):
+class StoreConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     """``url``: where turns are kept, empty for a file in the user's data directory, ``none`` to keep nothing. ``content``:
     what was said too, not only that it was; unless told, only where nobody but this machine is served. ``raw``: and the bytes
     of upstreams, with their timing."""
@@ -85,7 +85,7 @@ class Kept(Struct, forbid_unknown_fields=True, kw_only=True):
     raw: bool = False
 
 
-class Valkey(Struct, forbid_unknown_fields=True, kw_only=True):
+class ValkeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     """Where streams that can be resumed are held, in place of the store."""
 
     url: str = ""
@@ -101,16 +101,16 @@ class EngineConfig(Struct, forbid_unknown_fields=True, kw_only=True):
 class Config(Struct, forbid_unknown_fields=True, kw_only=True):
     """``policies`` are tables with ``use = "NAME"`` and that policy's own options; docs/policies.md describes them."""
 
-    server: Server = field(default_factory=Server)
-    store: Kept = field(default_factory=Kept)
-    valkey: Valkey = field(default_factory=Valkey)
+    server: ServerConfig = field(default_factory=ServerConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
+    valkey: ValkeyConfig = field(default_factory=ValkeyConfig)
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     routes: list[Route] = field(default_factory=list)
     engine: EngineConfig = field(default_factory=EngineConfig)
     policies: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Loaded(Struct):
+class LoadedConfig(Struct):
     """The configuration, the file it came from, the origin of each value by its path, and what the command line said."""
 
     config: Config
@@ -121,7 +121,7 @@ class Loaded(Struct):
 
 def load(
     path: Path | None = None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
-) -> Loaded:
+) -> LoadedConfig:
     """Reads the file, then variables such as STREAMGLOT_SERVER__PORT, then what the command line said.
 
     Whatever is wrong is a ``ConfigError``: a server that reads its configuration again must survive any file."""
@@ -135,7 +135,7 @@ def load(
         raise ConfigError(f"{path or 'the configuration'} cannot be used: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def _load(path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Loaded:
+def _load(path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> LoadedConfig:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if path is not None:
@@ -158,10 +158,10 @@ def _load(path: Path | None, environment: Mapping[str, str], overrides: Mapping[
         raise ConfigError(f"{origin or 'the configuration'}: {message}") from None
     check_config(config)
     _fill_in(config, environment, origins)
-    return Loaded(config, path, origins, overrides)
+    return LoadedConfig(config, path, origins, overrides)
 
 
-def shown(loaded: Loaded) -> list[tuple[str, str, str]]:
+def shown(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
     """Every value with its origin; secrets as dots."""
     rows: list[tuple[str, str, str]] = []
 

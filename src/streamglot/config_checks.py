@@ -18,7 +18,7 @@ from .inband import find_format
 from .upstream.settings import Upstream
 
 if TYPE_CHECKING:
-    from .config import Config, Server
+    from .config import Config, ServerConfig
 
 LARGEST_NUMBER: Final = 2**53
 """The largest whole number that a float holds exactly. Limits are compared with floats."""
@@ -91,7 +91,7 @@ def _fault_of_address(address: str) -> str:
     return "it has spaces or control characters" if re.search(r"[\x00-\x20\x7f]", address) else ""
 
 
-def _check_server(server: Server) -> None:
+def _check_server(server: ServerConfig) -> None:
     if server.port > LARGEST_PORT:
         raise ConfigError(f"server.port is {server.port}: it must be a number from 0 to {LARGEST_PORT}")
     if server.authentication == "none" and server.keys:

@@ -9,8 +9,8 @@ import pytest
 
 from cli.past import texts, turns
 from cli.shell import DONE, PROGRAM, Shell, Terminal, chunk, prompt, said
-from streamglot.cli.chat import NARROWEST, help_text
-from streamglot.cli.reply import with_results
+from streamglot.cli.commands.chat import NARROWEST, help_text
+from streamglot.cli.commands.reply import with_results
 from streamglot.messages import MediaPart, Message, TextPart, ToolCallPart, ToolResultPart
 
 

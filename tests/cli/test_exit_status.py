@@ -115,7 +115,7 @@ def test_a_status_is_kept_when_the_output_cannot_be_flushed(shell: Shell) -> Non
     script = "\n".join(
         (
             "import os, sys",
-            "from streamglot.cli.guard import Ended, exit_status",
+            "from streamglot.cli.exit_status import Ended, exit_status",
             "def command():",
             "    print('x' * 100)",
             "    os.dup2(os.open('/dev/full', os.O_WRONLY), 1)",
@@ -193,6 +193,6 @@ def test_the_client_names_the_package_that_it_lacks(tmp_path: Path) -> None:
 
 
 def test_a_module_of_our_own_that_is_missing_is_a_defect(tmp_path: Path) -> None:
-    done = without("streamglot.cli.formats", MAIN.format("formats"), tmp_path)
+    done = without("streamglot.cli.commands.formats", MAIN.format("formats"), tmp_path)
     assert done.returncode == 1
     assert "ModuleNotFoundError" in done.stderr

@@ -15,8 +15,8 @@ from cli.past import database, in_store
 from cli.shell import Shell
 from served import served
 from store.turns import answer, ask, assistant, call, result, take, thought, user
-from streamglot.cli.amounts import moment, seconds, shown_size, size
-from streamglot.cli.table import fit
+from streamglot.cli.output.table import fit
+from streamglot.cli.output.units import moment, seconds, shown_size, size
 from streamglot.errors import ConfigError
 from streamglot.events import StreamError, encode
 from streamglot.messages import Message, Response, TextPart

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamglot import Event, StreamError, TextDelta, TextEnd, TextStart, ToolCallEnd
-from streamglot.cli.cost import cost
-from streamglot.cli.markdown import MarkdownPrinter, split_blocks
-from streamglot.cli.plain import PlainPrinter
-from streamglot.cli.terminal import neutral
+from streamglot.cli.output.cost import cost
+from streamglot.cli.output.markdown import MarkdownPrinter, split_blocks
+from streamglot.cli.output.terminal import neutral
+from streamglot.cli.output.text_output import PlainPrinter
 from streamglot.messages import TokenCounts
 
 

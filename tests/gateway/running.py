@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from streamglot.config import Config, Loaded, load
+from streamglot.config import Config, LoadedConfig, load
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.http.server import Server
 from streamglot.gateway.serve import listen, worker
@@ -74,7 +74,7 @@ def running(
         values = {**(config or {})}
         values["server"] = {"discover": False, **values.get("server", {})}
         values["store"] = {"url": "none", **values.get("store", {})}
-        loaded = Loaded(msgspec.convert(values, Config))
+        loaded = LoadedConfig(msgspec.convert(values, Config))
         for name, upstream in loaded.config.upstreams.items():
             upstream.name = name
     lines: list[Mapping[str, Any]] = []

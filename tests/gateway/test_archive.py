@@ -15,8 +15,8 @@ from gateway.archived import database, inside, keep, store_of, with_store
 from gateway.running import Running, running
 from store.turns import answer, ask, user
 from streamglot.events import StreamError
-from streamglot.gateway.keys import digest_of
-from streamglot.gateway.openapi import description
+from streamglot.gateway.api.openapi import description
+from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.store import Started, Store, StoreUnavailable, Wanted
 from waiting import until
 

@@ -17,7 +17,7 @@ from gateway.raw import RawClient
 from gateway.running import Running, running
 from gateway.upstream import Hang, HostileUpstream, Step, Until, sse, streamed, unfinished, whole
 from streamglot.engine.tokens import estimate, estimated_usage
-from streamglot.gateway.keys import digest_of
+from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.messages import (
     MediaPart,
     Message,

@@ -17,8 +17,8 @@ from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import HostileUpstream, Until, sse, streamed
 from streamglot import ConfigError
 from streamglot.cli.app import run
-from streamglot.cli.guard import exit_status
-from streamglot.cli.serve import table
+from streamglot.cli.commands.serve import table
+from streamglot.cli.exit_status import exit_status
 from streamglot.config import load, shown
 from streamglot.gateway.app import Gateway
 from streamglot.upstream import discovery
@@ -187,7 +187,7 @@ def test_reading_it_again_drops_no_stream(upstream: HostileUpstream, tmp_path: P
 
 
 def test_reading_it_again_forgets_nothing_of_a_key(upstream: HostileUpstream, tmp_path: Path) -> None:
-    from streamglot.gateway.keys import digest_of
+    from streamglot.gateway.auth.authenticator import digest_of
 
     path = tmp_path / "streamglot.toml"
     key = f'keys = [{{ name = "a", hash = "{digest_of("sesame")}", requests_per_minute = 2 }}]'

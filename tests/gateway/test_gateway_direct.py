@@ -18,10 +18,10 @@ from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import PLAIN, said
 from gateway.upstream import HostileUpstream, Until, head, sse, streamed
-from streamglot.config import Config, Loaded
+from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.http.protocol import HTTPProtocol
-from streamglot.gateway.log import Log
+from streamglot.gateway.observe.log import Log
 from streamglot.gateway.serve import listen
 
 CHAT = "/v1/chat/completions"
@@ -103,7 +103,7 @@ def test_the_name_of_a_field_is_no_header(gateway: Running, upstream: HostileUps
 @contextmanager
 def on_another_server(upstream: HostileUpstream) -> Iterator[int]:
     values = {"server": {"discover": False}, "upstreams": {"openai_chat": {"base_url": f"{upstream.url}/v1"}}}
-    loaded = Loaded(msgspec.convert(values, Config))
+    loaded = LoadedConfig(msgspec.convert(values, Config))
     for name, one in loaded.config.upstreams.items():
         one.name = name
     lines: list[object] = []

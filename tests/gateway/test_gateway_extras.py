@@ -18,8 +18,8 @@ from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, SCENARIOS, TEXT_AND_CALL, answer, said
 from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, unfinished, whole
-from streamglot.gateway import telemetry
-from streamglot.gateway.openapi import description
+from streamglot.gateway.api.openapi import description
+from streamglot.gateway.observe import tracing as telemetry
 
 CHAT = "/v1/chat/completions"
 
@@ -214,7 +214,7 @@ def test_the_cache_is_bounded(upstream: HostileUpstream) -> None:
 
 
 def test_nobody_gets_the_answer_of_another_key(upstream: HostileUpstream) -> None:
-    from streamglot.gateway.keys import digest_of
+    from streamglot.gateway.auth.authenticator import digest_of
 
     keys = [{"name": name, "hash": digest_of(f"key-of-{name}")} for name in "ab"]
     route = {"models": ["mine*"], "to": [{"upstream": "openai_chat"}], "cache_seconds": 60}

@@ -19,9 +19,9 @@ from gateway.running import Running, running
 from gateway.scenarios import PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, sse, streamed, unfinished, whole
 from streamglot import ConfigError
-from streamglot.config import Config, Kept, Keys, Loaded, Server
+from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.keys import Caller, digest_of
+from streamglot.gateway.auth.authenticator import Caller, digest_of
 
 KEY = "sesame-open-up"
 CHAT = "/v1/chat/completions"
@@ -143,7 +143,7 @@ def test_tokens_per_minute() -> None:
 
 
 def test_a_minute_passes() -> None:
-    caller = Caller(Keys(name="a", requests_per_minute=60))
+    caller = Caller(KeyConfig(name="a", requests_per_minute=60))
     for _ in range(60):
         caller.check("m", 100.0)
     with pytest.raises(Exception, match="requests per minute"):
@@ -156,8 +156,8 @@ def test_a_minute_passes() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", ""])
 def test_an_open_door_needs_keys(host: str) -> None:
     with pytest.raises(ConfigError, match="without keys"):
-        Gateway(Loaded(Config(server=Server(host=host), store=Kept(url="none"))), {})
-    Gateway(Loaded(Config(server=Server(host=host, keys=[Keys(name="a", hash=digest_of(KEY))]))), {})
+        Gateway(LoadedConfig(Config(server=ServerConfig(host=host), store=StoreConfig(url="none"))), {})
+    Gateway(LoadedConfig(Config(server=ServerConfig(host=host, keys=[KeyConfig(name="a", hash=digest_of(KEY))]))), {})
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_an_open_door_needs_keys(host: str) -> None:
 )
 def test_a_key_that_is_none_is_refused(key: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="'a'"):
-        Gateway(Loaded(Config(server=Server(keys=[Keys(**key)]))), {})
+        Gateway(LoadedConfig(Config(server=ServerConfig(keys=[KeyConfig(**key)]))), {})
 
 
 # --- what never comes out

@@ -100,7 +100,7 @@ def test_too_many_for_one_upstream(upstream: HostileUpstream) -> None:
 
 
 def test_too_many_for_one_key(upstream: HostileUpstream) -> None:
-    from streamglot.gateway.keys import digest_of
+    from streamglot.gateway.auth.authenticator import digest_of
 
     keys = [{"name": "a", "hash": digest_of("key-of-a"), "concurrent": 1}, {"name": "b", "hash": digest_of("key-of-b")}]
     with running({"server": {"keys": keys}, "upstreams": upstreams_at(upstream.url)}) as gateway:

@@ -6,8 +6,8 @@ import pytest
 
 from gateway.asking import body_of
 from gateway.running import Running, running
+from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.gateway.http.cors import CORS
-from streamglot.gateway.keys import digest_of
 
 CHAT = "/v1/chat/completions"
 

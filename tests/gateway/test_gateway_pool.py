@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from streamglot.upstream.answer import Answer
 from streamglot.upstream.connection import Connection
+from streamglot.upstream.response import UpstreamResponse
 from waiting import PATIENCE
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -42,7 +42,7 @@ def test_giving_up_an_answer_that_is_whole_leaves_the_next_request_alone() -> No
         await asyncio.sleep(0)
         connection.data_received(WHOLE)
         assert idle == [connection], "it may be used again"
-        second: asyncio.Task[Answer] = asyncio.ensure_future(connection.ask(b"second", b""))
+        second: asyncio.Task[UpstreamResponse] = asyncio.ensure_future(connection.ask(b"second", b""))
         first.cancel()
         for _ in range(3):
             await asyncio.sleep(0)

@@ -13,10 +13,10 @@ import pytest
 from gateway.asking import CLIENT_DIALECTS, asked, body_of
 from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT, anthropic, stopped
-from streamglot.config import Config, Kept, Loaded, Server
-from streamglot.gateway import ledger
+from streamglot.config import Config, LoadedConfig, ServerConfig, StoreConfig
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.ledger import Bucket
+from streamglot.gateway.auth import ratelimit as ledger
+from streamglot.gateway.auth.ratelimit import TokenBucket
 from streamglot.upstream.replay import recordings
 from streamglot.upstream.settings import Upstream
 
@@ -96,7 +96,7 @@ def test_a_fault_of_our_own_is_told_as_one() -> None:
 def test_one_ledger_for_several(tmp_path: Path) -> None:
     try:
         ledger.share(str(tmp_path))
-        mine, yours, other = Bucket("a"), Bucket("a"), Bucket("b")
+        mine, yours, other = TokenBucket("a"), TokenBucket("a"), TokenBucket("b")
         for bucket in (mine, yours, other):
             bucket.resize(3)
         assert [mine.take(1, 100.0), yours.take(1, 100.0), mine.take(1, 100.0)] == [0, 0, 0]
@@ -111,7 +111,7 @@ def test_one_ledger_for_several(tmp_path: Path) -> None:
 def test_another_server_than_ours() -> None:
     """There, nobody tells of a client that hangs up but ``receive``."""
     lines: list[Any] = []
-    gateway = Gateway(Loaded(Config(server=Server(discover=False), store=Kept(url="none"))), {}, lines.append)
+    gateway = Gateway(LoadedConfig(Config(server=ServerConfig(discover=False), store=StoreConfig(url="none"))), {}, lines.append)
     scope = {"type": "http", "method": "POST", "path": CHAT, "headers": [], "query_string": b""}
     body = msgspec.json.encode(body_of("openai_chat", "replay"))
 

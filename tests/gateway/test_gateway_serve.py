@@ -23,7 +23,7 @@ from gateway.asking import body_of
 from gateway.raw import raw
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
-from streamglot.gateway.keys import digest_of
+from streamglot.gateway.auth.authenticator import digest_of
 from waiting import PATIENCE, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")

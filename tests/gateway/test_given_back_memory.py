@@ -10,7 +10,7 @@ from gateway.line import asked
 from gateway.process import serving
 from gateway.scenarios import PLAIN
 from gateway.upstream import Seen, Step, head, hostile, piece, sse, streamed
-from streamglot.gateway.memory import ATTEMPTS, CROWD, FIRST_TICKS, GROWTH_BYTES, LONGEST_TICKS, Memory
+from streamglot.gateway.observe.memory import ATTEMPTS, CROWD, FIRST_TICKS, GROWTH_BYTES, LONGEST_TICKS, Memory
 from waiting import until
 
 MEGABYTE = 2**20

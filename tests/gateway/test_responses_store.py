@@ -20,7 +20,7 @@ from gateway.upstream import HostileUpstream, Until, sse, streamed
 from store.turns import answer, ask, assistant, call, result, thought, user
 from streamglot.dialects import dialect
 from streamglot.events import StreamError
-from streamglot.gateway.keys import digest_of
+from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.messages import MediaPart, Message, Request, TextPart
 from streamglot.store import Finished, Started, Store, Wanted
 from waiting import PATIENCE, soon, until
@@ -415,7 +415,7 @@ def test_one_that_runs_and_is_left(whole: Running, upstream: HostileUpstream) ->
 
 def test_one_that_another_process_runs_is_cancelled(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its stream may have ended before the end of its turn is in the database."""
-    monkeypatch.setattr("streamglot.gateway.responses.ENDED_SECONDS", PATIENCE)
+    monkeypatch.setattr("streamglot.gateway.api.responses.ENDED_SECONDS", PATIENCE)
     responses, looks = store_of(gateway).responses, []
     find = responses.find
 

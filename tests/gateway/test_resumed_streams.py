@@ -17,7 +17,7 @@ from gateway.raw import RawClient
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
-from streamglot.gateway.event_ids import NUMBERINGS, Elements, Frames, Lines
+from streamglot.gateway.event_ids import EVENT_IDS, Elements, Frames, Lines
 from waiting import PATIENCE, until
 
 WORDS = tuple(f"word {number} – „ü“\n" for number in range(30))
@@ -59,7 +59,7 @@ def test_a_stream_goes_on_after_any_event(upstream: HostileUpstream, url: str, k
             again = gateway.ask(f"{stream}?after={number}")
             assert (again.status, again.body) == (200, rest), number
             assert again.headers["content-type"] == answer.headers["content-type"]
-            rest = NUMBERINGS[answer.headers["content-type"].partition(";")[0]].rest(rest, 1)
+            rest = EVENT_IDS[answer.headers["content-type"].partition(";")[0]].rest(rest, 1)
             number += 1
         assert number > len(WORDS)
         assert gateway.ask(f"{stream}?after={number}").body == b""
@@ -105,7 +105,7 @@ def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstr
         reader.join(PATIENCE)
         whole = gateway.ask(f"/v1/streams/{names[STREAM]}")
         (answer,) = results
-        numbering = NUMBERINGS[whole.headers["content-type"].partition(";")[0]]
+        numbering = EVENT_IDS[whole.headers["content-type"].partition(";")[0]]
         assert answer.body == numbering.rest(whole.body, 3)
         assert not upstream_saw.closed
         (turn,) = kept(url)
@@ -181,7 +181,7 @@ def test_a_stream_whose_process_was_killed_ends_with_an_error(upstream: HostileU
     upstream.scripts["long"] = said(*WORDS)
     with keeping(upstream, url) as gateway:
         whole = gateway.ask(*asked_as(kind, "openai_chat/long"))
-        numbering = NUMBERINGS[whole.headers["content-type"].partition(";")[0]]
+        numbering = EVENT_IDS[whole.headers["content-type"].partition(";")[0]]
         begun = whole.body.removesuffix(numbering.rest(whole.body, 9))
         head = inside(gateway, store_of(gateway).buffer.head(whole.headers[STREAM]))
 

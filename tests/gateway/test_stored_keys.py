@@ -1,4 +1,4 @@
-"""Keys that live in the store: they open the door, within seconds, for as long as they are not revoked and not overdrawn."""
+"""KeyConfig that live in the store: they open the door, within seconds, for as long as they are not revoked and not overdrawn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gateway.official import USER
 from gateway.running import Answer, Running, running
 from store.turns import answer, ask, user
 from streamglot import ConfigError
-from streamglot.config import Config, Kept, Keys, Loaded, Server
+from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.keys import Authenticator, digest_of
-from streamglot.gateway.stored_keys import StoredCallers, refusal
+from streamglot.gateway.auth.authenticator import Authenticator, digest_of
+from streamglot.gateway.auth.stored_keys import StoredCallers, refusal
 from streamglot.store import Overdrawn, Spent, Store, StoredKey, StoreUnavailable
 from waiting import until
 
@@ -159,7 +159,7 @@ def test_keys_of_both_places(tmp_path: Path) -> None:
 
 
 async def _enter(config: Config) -> Gateway:
-    gateway = Gateway(Loaded(config), {}, lambda line: None)
+    gateway = Gateway(LoadedConfig(config), {}, lambda line: None)
     await gateway.check()
     async with gateway.running():
         return gateway
@@ -168,10 +168,13 @@ async def _enter(config: Config) -> Gateway:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_a_door_to_the_outside_needs_a_key_in_either_place(tmp_path: Path, host: str) -> None:
     url = database(tmp_path)
-    config = Config(server=Server(host=host, discover=False), store=Kept(url=url))
+    config = Config(server=ServerConfig(host=host, discover=False), store=StoreConfig(url=url))
     with pytest.raises(ConfigError, match=r"without keys.*streamglot keys add"):
         asyncio.run(_enter(config))
-    configured = Config(server=Server(host=host, discover=False, keys=[Keys(name="a", hash=digest_of("k"))]), store=Kept(url=url))
+    configured = Config(
+        server=ServerConfig(host=host, discover=False, keys=[KeyConfig(name="a", hash=digest_of("k"))]),
+        store=StoreConfig(url=url),
+    )
     asyncio.run(_enter(configured))
     secret = add(url, "me")
     gateway = asyncio.run(_enter(config))
@@ -183,7 +186,7 @@ def test_a_door_to_the_outside_needs_a_key_in_either_place(tmp_path: Path, host:
 
 
 def test_before_the_store_was_asked_nobody_comes_in_from_outside() -> None:
-    authenticator = Authenticator(Server(host="0.0.0.0"), {}, StoredCallers())
+    authenticator = Authenticator(ServerConfig(host="0.0.0.0"), {}, StoredCallers())
     with pytest.raises(Exception, match="asks for a key"):
         authenticator.admit({})
     with pytest.raises(Exception, match="not known"):

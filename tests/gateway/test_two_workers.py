@@ -20,7 +20,7 @@ from gateway.line import Line, answered_by, at_once
 from gateway.process import Served, serving
 from gateway.upstream import Hang, HostileUpstream, Pause, Step, Until
 from store.servers import Postgres
-from streamglot.gateway.event_ids import NUMBERINGS, Numbering
+from streamglot.gateway.event_ids import EVENT_IDS, EventIds
 from waiting import soon
 
 ARRAY = "gemini array"
@@ -100,7 +100,7 @@ class Stream:
         self.worker = 0
         self.data = b""
         self.over = False
-        self.numbering: Numbering
+        self.numbering: EventIds
 
     @property
     def events(self) -> int:
@@ -110,7 +110,7 @@ class Stream:
         async with lines.lent(worker) as line:
             await line.send(*asked_as(self.kind, model))
             assert line.status == 200
-            self.numbering = NUMBERINGS[line.headers["content-type"].partition(";")[0]]
+            self.numbering = EVENT_IDS[line.headers["content-type"].partition(";")[0]]
             self.id, self.worker = line.headers["x-streamglot-stream"], worker
             async for piece in line.pieces():
                 self.data += piece
@@ -146,7 +146,7 @@ class Resumed:
         line = await self._lines.to(producer)
         await line.send(*asked_as(kind, "up/slow"), {"x-streamglot-keep": "true"})
         ident = line.headers["x-streamglot-stream"]
-        numbering = NUMBERINGS[line.headers["content-type"].partition(";")[0]]
+        numbering = EVENT_IDS[line.headers["content-type"].partition(";")[0]]
         enough, data = self._chance.randint(1, WORDS // 2), b""
         async for piece in line.pieces():
             data += piece

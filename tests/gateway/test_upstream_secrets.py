@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from streamglot.config import Config, Loaded, load, shown
-from streamglot.engine.content_log import EDGE_CHARS, MOST_CHARS, ContentLog
 
 from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of
 from gateway.conftest import PATIENT, upstreams_at
@@ -18,6 +16,8 @@ from gateway.kept import keeping, kept
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, said
 from gateway.upstream import HostileUpstream, Seen, sse, streamed, unfinished, whole
+from streamglot.config import Config, LoadedConfig, load, shown
+from streamglot.engine.content_log import EDGE_CHARS, MOST_CHARS, ContentLog
 from streamglot.errors import ConfigError
 from streamglot.messages import Message, Request, Response, TextPart
 from streamglot.store import Database, Filter, Queries, export_jsonl, export_markdown
@@ -229,7 +229,7 @@ def test_the_configuration_is_shown_without_the_secrets_of_addresses() -> None:
         "valkey": {"url": with_secrets("http://cache").replace("http", "valkey")},
         "server": {"origins": [with_secrets("http://page")]},
     }
-    rows = shown(Loaded(msgspec.convert(values, Config)))
+    rows = shown(LoadedConfig(msgspec.convert(values, Config)))
     no_part_in(str(rows))
     told = {place: value for place, value, _ in rows}
     assert told["upstreams.up.base_url"] == f'"http://{HIDDEN}@host/v1?token={HIDDEN}"'

@@ -20,8 +20,8 @@ from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.events import StreamError
-from streamglot.gateway.event_ids import NUMBERINGS
-from streamglot.gateway.resume import last_words
+from streamglot.gateway.api.resume import last_words
+from streamglot.gateway.event_ids import EVENT_IDS
 from streamglot.store import DatabaseBuffer, Store
 from waiting import PATIENCE, soon, until
 
@@ -78,7 +78,7 @@ def test_who_waits_is_told_that_it_goes_on(upstream: HostileUpstream, url: str, 
         go_on.set()
         came += reader.read_all()
         kept(url)
-        numbering = NUMBERINGS["text/event-stream"]
+        numbering = EVENT_IDS["text/event-stream"]
         assert b"second" in came
         assert numbering.count(came) == numbering.count(gateway.ask(stream).body) - events
 
@@ -148,7 +148,7 @@ def test_a_page_whose_answer_is_not_kept_for_it_has_nothing_to_go_on_with(upstre
 
 def test_a_stop_of_a_stream_that_is_not_kept_whole(upstream: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs in another process, which takes its time to end it."""
-    monkeypatch.setattr("streamglot.gateway.resume.ENDED_SECONDS", PATIENCE)
+    monkeypatch.setattr("streamglot.gateway.api.resume.ENDED_SECONDS", PATIENCE)
     with keeping(upstream, url) as gateway:
 
         async def elsewhere(store: Store) -> Any:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from gateway.asking import body_of
 from gateway.running import Running
 from hostile.responses import Response, parse_responses
-from streamglot.config import Config, Loaded
+from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.serve import listen
 from waiting import PATIENCE, until
@@ -141,7 +141,7 @@ def statuses(running: Running, *packets: bytes, methods: tuple[str, ...] = ()) -
 def on_another_server(config: Mapping[str, Any]) -> Iterator[int]:
     """The same gateway, served by uvicorn with h11: its port."""
     values = {"store": {"url": "none"}, **config, "server": {"discover": False, **config.get("server", {})}}
-    loaded = Loaded(msgspec.convert(values, Config))
+    loaded = LoadedConfig(msgspec.convert(values, Config))
     for name, upstream in loaded.config.upstreams.items():
         upstream.name = name
     gateway = Gateway(loaded, {}, lambda line: None)

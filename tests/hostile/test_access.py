@@ -11,8 +11,8 @@ from hostile.responses import Response
 from hostile.targets import TARGETS, Attacker, Target, on_another_server, statuses
 from streamglot import ConfigError
 from streamglot.config import load
+from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.gateway.http.hosts import AllowedHosts
-from streamglot.gateway.keys import digest_of
 
 KEYS = [{"name": "a", "hash": digest_of("sesame")}]
 OWN = ["localhost", "localhost:8484", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:8484", "127.1.2.3", "[::1]:8484", "app.localhost:1"]

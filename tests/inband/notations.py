@@ -6,7 +6,7 @@ import json
 import re
 
 from streamglot.inband import FORMATS
-from streamglot.inband.engine import Call
+from streamglot.inband.engines.engine import Call
 
 PROSE = {
     "harmony": ("<|channel|>commentary<|message|>{}<|end|>", "<|start|>assistant<|channel|>final<|message|>{}<|return|>"),

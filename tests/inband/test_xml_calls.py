@@ -10,7 +10,7 @@ import pytest
 from inband.readings import READ, WEATHER, arguments, outcome, read_all_ways
 from streamglot.events import StreamEnd, TextDelta, ToolCallEnd
 from streamglot.inband import FORMATS, inband
-from streamglot.inband.engine import Call
+from streamglot.inband.engines.engine import Call
 
 PARIS = ("get_weather", '{"city": "Paris"}')
 CODER = "<tool_call>\n{}\n</tool_call>"

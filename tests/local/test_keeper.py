@@ -15,8 +15,8 @@ import pytest
 from gateway.running import Answer, running
 from local.model import needed
 from local.serving import awaited, serving
-from streamglot.upstream.keeper import _how
 from streamglot.upstream.local import LocalServer
+from streamglot.upstream.supervisor import _how
 from streamglot.upstream.weights import chosen
 
 QUESTION = {"model": "local", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
@@ -101,7 +101,7 @@ def test_the_gateway_gets_its_model_back(tmp_path: Path, workers: str) -> None:
     needed()
     with serving(tmp_path, "--workers", workers, STREAMGLOT_LOCAL="on") as gateway:
         mine = gateway.process.pid
-        [keeper] = named(children(mine), "streamglot.upstream.keeper")
+        [keeper] = named(children(mine), "streamglot.upstream.supervisor")
         awaited(lambda: gateway.ask()[0] == 200, "it never answered")
         [model] = children(keeper)
         os.kill(model, signal.SIGKILL)

@@ -51,7 +51,7 @@ def test_the_model_is_served_beside_other_upstreams_and_loaded_when_it_is_asked(
     needed()
     other = {"STREAMGLOT_UPSTREAMS__OTHER__BASE_URL": "http://127.0.0.1:9/v1"}
     with serving(tmp_path, **other) as gateway:
-        keeper = awaited(lambda: named(children(gateway.process.pid), "streamglot.upstream.keeper"), "nothing was started")[0]
+        keeper = awaited(lambda: named(children(gateway.process.pid), "streamglot.upstream.supervisor"), "nothing was started")[0]
         assert children(keeper) == []
         status, body = awaited(lambda: (answer := gateway.ask(model="local"))[0] and answer, "it never answered")
         assert (status, json.loads(body)["model"]) == (200, "local"), body

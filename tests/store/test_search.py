@@ -10,7 +10,7 @@ from streamglot.errors import RequestError
 from streamglot.store import Filter, Store, StoreSettings, schema
 from streamglot.store.rows import TEXT_CHARS, words
 from streamglot.store.search import MOST_TERMS, terms
-from streamglot.store.wording import LONGEST, wording
+from streamglot.store.tokenizer import LONGEST, wording
 
 TEXTS = {
     "both": "cats or dogs are fun",

@@ -12,7 +12,7 @@ from streamglot.errors import ConfigError
 from streamglot.events import Echo, StreamError
 from streamglot.messages import Message, Request, TextPart
 from streamglot.store import Filter, Finished, Store, StoreSettings, Wanted, schema
-from streamglot.store.place import data_directory, default_url, engine_url
+from streamglot.store.paths import data_directory, default_url, engine_url
 
 
 async def count(store: Store, table: str) -> int:

@@ -21,7 +21,7 @@ from streamglot.store import rows as rows_module
 from streamglot.store.migrations import HEAD
 from streamglot.store.rows import rows_of
 from streamglot.store.search import matches
-from streamglot.store.wording import wording
+from streamglot.store.tokenizer import wording
 from waiting import PATIENCE
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from streamglot.errors import ConfigError, StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
-from streamglot.upstream import Answer, Timeouts, Upstream
+from streamglot.upstream import Timeouts, Upstream, UpstreamResponse
 from streamglot.upstream import connection as connections
-from streamglot.upstream.client import Client, parts
+from streamglot.upstream.connection_pool import ConnectionPool, parts
 from waiting import PATIENCE, soon
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
@@ -70,11 +70,13 @@ class Server:
         writer.close()
 
 
-async def ask(client: Client, server: Server, headers: dict[str, str] | None = None, body: bytes = b"{}", **more: Any) -> Answer:
+async def ask(
+    client: ConnectionPool, server: Server, headers: dict[str, str] | None = None, body: bytes = b"{}", **more: Any
+) -> UpstreamResponse:
     return await client.post(Upstream(name="one", **more), server.url, headers or {}, body)
 
 
-async def whole(answer: Answer) -> bytes:
+async def whole(answer: UpstreamResponse) -> bytes:
     pieces = []
     while piece := await answer.read():
         pieces.append(piece)
@@ -101,7 +103,7 @@ async def refused(asking: Awaitable[object]) -> StreamglotError:
 )
 def test_every_kind_of_body_however_it_is_cut(script: bytes, cut: int) -> None:
     async def test() -> None:
-        async with Client() as client, Server(script, cut=cut, hang_up=script is UNTIL_CLOSE) as server:
+        async with ConnectionPool() as client, Server(script, cut=cut, hang_up=script is UNTIL_CLOSE) as server:
             answer = await ask(client, server)
             assert answer.status == 200
             assert await whole(answer) == b"hello"
@@ -112,7 +114,7 @@ def test_every_kind_of_body_however_it_is_cut(script: bytes, cut: int) -> None:
 
 def test_the_request_as_it_is_sent() -> None:
     async def test() -> None:
-        async with Client() as client, Server(PLAIN, PLAIN) as server:
+        async with ConnectionPool() as client, Server(PLAIN, PLAIN) as server:
             await ask(client, server, {"x-key": "täst"}, b'{"a":1}')
             head, _, body = server.requests[0].partition(b"\r\n\r\n")
             assert head.split(b"\r\n")[0] == b"POST /v1/chat HTTP/1.1"
@@ -128,7 +130,7 @@ def test_the_request_as_it_is_sent() -> None:
 
 def test_connections_are_used_again_after_a_whole_answer() -> None:
     async def test() -> None:
-        async with Client() as client, Server(*[PLAIN, CHUNKED] * 5) as server:
+        async with ConnectionPool() as client, Server(*[PLAIN, CHUNKED] * 5) as server:
             for _ in range(10):
                 assert await whole(await ask(client, server)) == b"hello"
             assert server.connections == 1
@@ -138,7 +140,7 @@ def test_connections_are_used_again_after_a_whole_answer() -> None:
 
 def test_two_at_once_need_two_connections() -> None:
     async def test() -> None:
-        async with Client() as client, Server(*[PLAIN] * 4) as server:
+        async with ConnectionPool() as client, Server(*[PLAIN] * 4) as server:
             for _ in range(2):
                 answers = await asyncio.gather(ask(client, server), ask(client, server))
                 assert [await whole(answer) for answer in answers] == [b"hello"] * 2
@@ -154,7 +156,7 @@ def test_two_at_once_need_two_connections() -> None:
 )
 def test_connections_that_cannot_be_trusted_are_not_used_again(script: bytes) -> None:
     async def test() -> None:
-        async with Client() as client, Server(script, PLAIN) as server:
+        async with ConnectionPool() as client, Server(script, PLAIN) as server:
             assert (await ask(client, server)).status == 200
             assert await whole(await ask(client, server)) == b"hello"
             assert server.connections == 2
@@ -167,7 +169,7 @@ def test_a_kept_connection_that_the_upstream_closed_is_replaced_at_once() -> Non
 
     async def test() -> None:
         for size in (2, 5 * 2**20):
-            async with Client() as client, Server(PLAIN, PLAIN, PLAIN) as server:
+            async with ConnectionPool() as client, Server(PLAIN, PLAIN, PLAIN) as server:
                 assert await whole(await ask(client, server)) == b"hello"
                 server.lines[0].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
                 assert await whole(await ask(client, server, body=b"x" * size)) == b"hello"
@@ -180,19 +182,19 @@ def test_a_kept_connection_that_the_upstream_closed_is_replaced_at_once() -> Non
 
 def test_a_request_goes_out_again_once_and_only_if_nothing_was_heard() -> None:
     async def test() -> None:
-        async with Client() as client, Server(PLAIN, None, PLAIN) as server:
+        async with ConnectionPool() as client, Server(PLAIN, None, PLAIN) as server:
             for _ in range(2):
                 assert await whole(await ask(client, server, body=b"x")) == b"hello"
             assert (server.connections, len(server.requests)) == (2, 3)
-        async with Client() as client, Server(PLAIN, None, None, PLAIN) as server:
+        async with ConnectionPool() as client, Server(PLAIN, None, None, PLAIN) as server:
             assert await whole(await ask(client, server)) == b"hello"
             error = await refused(ask(client, server))
             assert isinstance(error, UpstreamTruncated)
             assert (server.connections, len(server.requests)) == (2, 3), "the second time it counts"
-        async with Client() as client, Server(None, PLAIN) as server:
+        async with ConnectionPool() as client, Server(None, PLAIN) as server:
             await refused(ask(client, server))
             assert len(server.requests) == 1, "it was a new connection: the upstream has closed no idle one"
-        async with Client() as client, Server(PLAIN, PLAIN[:12], PLAIN) as server:
+        async with ConnectionPool() as client, Server(PLAIN, PLAIN[:12], PLAIN) as server:
             assert await whole(await ask(client, server)) == b"hello"
             server.hang_up = True
             await refused(ask(client, server))
@@ -204,7 +206,7 @@ def test_a_request_goes_out_again_once_and_only_if_nothing_was_heard() -> None:
 @pytest.mark.parametrize("script", [PLAIN[:-2], CHUNKED[:-5], CHUNKED[:-12], GZIP[:-9]], ids=["length", "last", "inside", "gzip"])
 def test_an_answer_that_is_cut_is_told_after_what_came(script: bytes) -> None:
     async def test() -> None:
-        async with Client() as client, Server(script, hang_up=True) as server:
+        async with ConnectionPool() as client, Server(script, hang_up=True) as server:
             answer = await ask(client, server)
             error = await refused(whole(answer))
             assert isinstance(error, UpstreamTruncated)
@@ -215,7 +217,10 @@ def test_an_answer_that_is_cut_is_told_after_what_came(script: bytes) -> None:
 
 def test_no_answer_at_all() -> None:
     async def test() -> None:
-        async with Client() as client, Server(None, b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000) as server:
+        async with (
+            ConnectionPool() as client,
+            Server(None, b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"y" * 200_000) as server,
+        ):
             error = await refused(ask(client, server))
             assert isinstance(error, UpstreamTruncated)
             assert "before an answer came" in error.message
@@ -233,7 +238,7 @@ def test_a_broken_chunk_and_an_unknown_encoding() -> None:
     async def test() -> None:
         broken = CHUNKED.replace(b"2;x=y", b"zz")
         foreign = PLAIN.replace(b"Content-Type", b"Content-Encoding: br\r\nContent-Type")
-        async with Client() as client, Server(broken, foreign) as server:
+        async with ConnectionPool() as client, Server(broken, foreign) as server:
             error = await refused(whole(await ask(client, server)))
             assert isinstance(error, UpstreamTruncated)
             error = await refused(ask(client, server))
@@ -245,7 +250,7 @@ def test_a_broken_chunk_and_an_unknown_encoding() -> None:
 
 def test_nobody_is_there() -> None:
     async def test() -> None:
-        async with Client() as client:
+        async with ConnectionPool() as client:
             upstream = Upstream(name="one", timeouts=Timeouts(connect=0.2))
             for url in ("http://127.0.0.1:1/v1", "http://nowhere.invalid/v1"):
                 error = await refused(client.post(upstream, f"{url}?key=secret", {}, b""))
@@ -258,7 +263,7 @@ def test_nobody_is_there() -> None:
 
 def test_hanging_up_reaches_the_upstream() -> None:
     async def test() -> None:
-        async with Client() as client, Server(CHUNKED[:-12]) as server:
+        async with ConnectionPool() as client, Server(CHUNKED[:-12]) as server:
             answer = await ask(client, server)
             assert await answer.read() == b"hel"
             answer.close()
@@ -269,7 +274,7 @@ def test_hanging_up_reaches_the_upstream() -> None:
 
 def test_cancelled_while_it_waits_for_headers() -> None:
     async def test() -> None:
-        async with Client() as client, Server(b"HTTP/1.1 200 OK\r\n") as server:
+        async with ConnectionPool() as client, Server(b"HTTP/1.1 200 OK\r\n") as server:
             task = asyncio.ensure_future(ask(client, server))
             await soon(lambda: server.requests)
             task.cancel()
@@ -282,7 +287,7 @@ def test_a_reader_that_waits_stops_the_upstream() -> None:
     async def test() -> None:
         size = 50 * 2**20
         script = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
-        async with Client() as client, Server(script, cut=2**16) as server:
+        async with ConnectionPool() as client, Server(script, cut=2**16) as server:
             answer = await ask(client, server)
             before = -1
             while server.written != before:
@@ -299,7 +304,7 @@ def test_a_reader_that_waits_stops_the_upstream() -> None:
 def test_drain_waits_for_the_end_and_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
         monkeypatch.setattr(connections, "DRAIN_SECONDS", PATIENCE)
-        async with Client() as client, Server(CHUNKED, CHUNKED[:-5], cut=30) as server:
+        async with ConnectionPool() as client, Server(CHUNKED, CHUNKED[:-5], cut=30) as server:
             answer = await ask(client, server)
             await answer.drain()
             answer = await ask(client, server)
@@ -314,7 +319,7 @@ def test_drain_waits_for_the_end_and_gives_up(monkeypatch: pytest.MonkeyPatch) -
 def test_random_cuts() -> None:
     async def test() -> None:
         chance = random.Random(7)
-        async with Client() as client:
+        async with ConnectionPool() as client:
             for _ in range(30):
                 script = chance.choice([PLAIN, CHUNKED, CONTINUED, GZIP])
                 async with Server(script, cut=chance.randint(1, len(script))) as server:

@@ -6,13 +6,13 @@ import sys
 
 
 def main() -> None:
-    from .standard_streams import open_standard_streams
+    from .output.standard_streams import open_standard_streams
 
     open_standard_streams()
     arguments = sys.argv[1:]
     try:
         from .app import run
-        from .guard import exit_status
+        from .exit_status import exit_status
     except ModuleNotFoundError as error:
         sys.exit(_without_packages(arguments, error))
     except KeyboardInterrupt:

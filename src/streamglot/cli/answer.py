@@ -13,10 +13,10 @@ from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError
 from ..messages import Request, Response
 from ..stages import Collect
-from .cost import usage_line
-from .guard import INTERRUPTED, Ended
-from .plain import PlainPrinter
-from .terminal import complain, is_terminal, neutral
+from .exit_status import INTERRUPTED, Ended
+from .output.cost import usage_line
+from .output.terminal import complain, is_terminal, neutral
+from .output.text_output import PlainPrinter
 
 Form = Literal["text", "raw", "json", "events"]
 FORMS: Final[tuple[Form, ...]] = ("raw", "json", "events")
@@ -40,12 +40,12 @@ class Look(Struct, kw_only=True):
 
     def printer(self) -> Printer:
         if self.form in ("json", "events"):
-            from .machine import EventPrinter, JsonPrinter
+            from .output.json_output import EventPrinter, JsonPrinter
 
             return (JsonPrinter if self.form == "json" else EventPrinter)(sys.stdout.buffer)
         rendered = self.markdown == "always" or (self.markdown == "auto" and is_terminal(sys.stdout))
         if rendered and self.form == "text":
-            from .markdown import MarkdownPrinter
+            from .output.markdown import MarkdownPrinter
 
             return MarkdownPrinter(sys.stdout, sys.stderr, reasoning=self.reasoning)
         return PlainPrinter(sys.stdout, sys.stderr, reasoning=self.reasoning, exact=self.form == "raw")

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 import click
 
-from . import completion, conversation, house, kept, streams
+from . import completion
+from .commands import admin as house
+from .commands import ask as conversation
+from .commands import history as kept
+from .commands import streams
 from .help import SETTINGS, Group
 
 

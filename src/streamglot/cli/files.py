@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import ConfigError
-from .amounts import shown_size
-from .terminal import well_formed
+from .output.terminal import well_formed
+from .output.units import shown_size
 
 SETTINGS_BYTES: Final = 4 * 2**20
 """A schema, a list of tools, the settings of a client: people write them, or programs for people."""

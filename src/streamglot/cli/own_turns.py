@@ -8,11 +8,11 @@ import sys
 from typing import Final
 
 from ..callers import COMMAND_LINE
-from ..config import NOTHING, Loaded
+from ..config import NOTHING, LoadedConfig
 from ..engine.background_recorder import BackgroundRecorder
 from ..errors import ConfigError
-from .guard import INTERRUPTED
-from .terminal import complain, well_formed
+from .exit_status import INTERRUPTED
+from .output.terminal import complain, well_formed
 
 DIALECT: Final = "cli"
 
@@ -47,7 +47,7 @@ class _CommandLineRecorder(BackgroundRecorder):
         os._exit(INTERRUPTED)  # a normal exit would wait for the threads of a database that does not answer
 
 
-def turn_recorder(loaded: Loaded, *, enabled: bool) -> BackgroundRecorder:
+def turn_recorder(loaded: LoadedConfig, *, enabled: bool) -> BackgroundRecorder:
     def warn(failure: str) -> None:
         complain(f"this turn was not stored: {failure} (--no-log stores nothing, and so does store.url = {NOTHING!r})")
 

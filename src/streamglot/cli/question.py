@@ -13,10 +13,10 @@ from msgspec import Struct, field
 from ..dialects import dialect
 from ..errors import ConfigError, RequestError
 from ..messages import MediaPart, Message, OutputFormat, Part, Reasoning, Request, TextPart
-from .amounts import shown_size
+from .commands.translate import declared_tools
 from .files import SETTINGS_BYTES, read_file, read_json, shown
-from .terminal import well_formed
-from .translate import declared_tools
+from .output.terminal import well_formed
+from .output.units import shown_size
 
 ATTACHMENT_BYTES: Final = 20 * 2**20
 """One file: more than the providers take in one request."""

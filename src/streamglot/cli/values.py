@@ -9,7 +9,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from .terminal import well_formed
+from .output.terminal import well_formed
 
 Offer = Callable[[str], Sequence[str | tuple[str, str]]]
 """From the beginning of a word to words, each alone or with what it means."""

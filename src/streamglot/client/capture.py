@@ -15,8 +15,8 @@ from ..engine.pipeline import in_words
 from ..engine.pool import REPLAY, UpstreamPool
 from ..errors import ConfigError, UpstreamError
 from ..messages import Request
-from ..upstream import Answer, Upstream
-from ..upstream.client import Client as Connections
+from ..upstream import Upstream, UpstreamResponse
+from ..upstream.connection_pool import ConnectionPool as Connections
 from ..upstream.secrets import shown_url
 
 MOST_BYTES = 256 * 2**20
@@ -87,7 +87,7 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
     return captured
 
 
-async def _listen(answer: Answer, captured: Capture, began: float, patience: float) -> None:
+async def _listen(answer: UpstreamResponse, captured: Capture, began: float, patience: float) -> None:
     size = 0
     try:
         while size <= MOST_BYTES:

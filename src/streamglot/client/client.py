@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..config import Loaded
+from ..config import LoadedConfig
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
 from ..errors import ConfigError
@@ -31,7 +31,7 @@ class Client:
         self,
         *,
         upstreams: Iterable[Upstream] = (),
-        config: Loaded | None = None,
+        config: LoadedConfig | None = None,
         environment: Mapping[str, str] | None = None,
         discover: bool | None = None,
         policies: Iterable[Policy] = (),

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from ..config import NOTHING, Loaded
+from ..config import NOTHING, LoadedConfig
 from ..errors import ConfigError, StreamglotError
 from ..events import Extra
 from ..loop_thread import LoopThread
@@ -45,7 +45,14 @@ class BackgroundRecorder:
     """``caller`` owns the turns; several users may share a database. ``warn`` is told at the end what was not stored."""
 
     def __init__(
-        self, loaded: Loaded, *, caller: str, dialect: str, directory: str = "", warn: Callable[[str], None], enabled: bool = True
+        self,
+        loaded: LoadedConfig,
+        *,
+        caller: str,
+        dialect: str,
+        directory: str = "",
+        warn: Callable[[str], None],
+        enabled: bool = True,
     ) -> None:
         self._settings = loaded.config.store
         self._enabled = enabled and self._settings.url != NOTHING

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..config import Loaded, load
+from ..config import LoadedConfig, load
 from ..errors import ConfigError, StreamglotError, UpstreamError
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
-from ..upstream.client import Client as ConnectionPool
+from ..upstream.connection_pool import ConnectionPool
 from ..upstream.discovery import Found, discover
 from ..upstream.local import ALIAS, NAME, LocalServer, local_server, missing
 from ..upstream.routes import Candidate, Routes
@@ -60,7 +60,7 @@ class UpstreamPool:
 
     def __init__(
         self,
-        loaded: Loaded | None = None,
+        loaded: LoadedConfig | None = None,
         *,
         upstreams: Iterable[Upstream] = (),
         environment: Mapping[str, str] | None = None,
@@ -114,7 +114,7 @@ class UpstreamPool:
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
-    def configure(self, loaded: Loaded) -> None:
+    def configure(self, loaded: LoadedConfig) -> None:
         """Takes a configuration, whole or not at all: a bad one raises and leaves the pool as it was."""
         config = loaded.config
         upstreams = [*config.upstreams.values(), *self._given]

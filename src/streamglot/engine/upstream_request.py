@@ -18,7 +18,7 @@ from ..dialects import dialect, faults
 from ..dialects.lenient import loads
 from ..errors import RequestError, StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
-from ..upstream import Answer
+from ..upstream import UpstreamResponse
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
 from ..upstream.secrets import shown_url
@@ -147,7 +147,7 @@ class UpstreamRequest:
             limit.give_back()
             raise
 
-    async def _post(self, candidate: Candidate, key: str) -> tuple[Answer, Pipeline, list[str]]:
+    async def _post(self, candidate: Candidate, key: str) -> tuple[UpstreamResponse, Pipeline, list[str]]:
         upstream, request = candidate.upstream, self._request
         streams = request.stream if upstream.stream == "same" else upstream.stream == "always"
         asked = msgspec.structs.replace(request, model=candidate.model, stream=streams)
@@ -196,7 +196,7 @@ class _CircuitOpen(Exception):
         self.error = error
 
 
-async def refused(answer: Answer) -> UpstreamError:
+async def refused(answer: UpstreamResponse) -> UpstreamError:
     """The upstream's error answer as ours: its status, its words, its Retry-After."""
     if answer.status < 400:
         place = shown_url(answer.headers.get("location", "nowhere"))[:LOCATION_CHARS]

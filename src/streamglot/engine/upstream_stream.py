@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ..errors import StreamglotError, UpstreamError, UpstreamRefused, UpstreamTruncated
 from ..events import Event, Extra, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
-from ..upstream import Answer, Upstream
+from ..upstream import Upstream, UpstreamResponse
 from ..upstream.routes import Candidate
 from ..upstream.secrets import SecretMask, hide, hide_in
 from .pipeline import Pipeline
@@ -61,7 +61,7 @@ class UpstreamStream:
     def __init__(
         self,
         candidate: Candidate,
-        answer: Answer,
+        answer: UpstreamResponse,
         pipeline: Pipeline,
         errors: ErrorContext,
         dropped: list[str],

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..config import NOTHING, Loaded, load
+from ..config import NOTHING, LoadedConfig, load
 from ..engine.cache import ResponseCache
 from ..engine.content_log import ContentLog
 from ..engine.limiter import ConcurrencyLimit
@@ -20,8 +20,12 @@ from ..engine.pool import UpstreamPool
 from ..errors import ConfigError, StreamglotError
 from ..tasks import TaskSupervisor
 from ..upstream.secrets import hide, hide_in
-from . import ledger
-from .authentication import LOOPBACK
+from .auth import ratelimit as ledger
+from .auth.authentication import LOOPBACK
+from .auth.authenticator import Authenticator, Caller
+from .auth.budgets import Reservation
+from .auth.slot import Slot
+from .auth.stored_keys import StoredCallers
 from .endpoints import Endpoint, endpoint_for
 from .handler import RequestHandler
 from .http.asgi import Application, ASGICall, Receive, Scope, Send, run_asgi
@@ -30,15 +34,11 @@ from .http.cors import CORS
 from .http.hosts import AllowedHosts
 from .http.http_call import HTTPCall
 from .http.reply import Reply
-from .keys import Authenticator, Caller
-from .log import Log
-from .memory import Memory, set_allocator
-from .metrics import Metrics
-from .observers import AccessLog, ContentLogger, MetricsObserver, TracingObserver, UsageMeter
-from .slot import Slot
-from .spending import Reservation
-from .stored_keys import StoredCallers
-from .telemetry import Telemetry
+from .observe.log import Log
+from .observe.memory import Memory, set_allocator
+from .observe.metrics import Metrics
+from .observe.observers import AccessLog, ContentLogger, MetricsObserver, TracingObserver, UsageMeter
+from .observe.tracing import Tracing
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -53,7 +53,10 @@ class Gateway:
     time = staticmethod(time.time)
 
     def __init__(
-        self, loaded: Loaded, environment: Mapping[str, str] | None = None, say: Callable[[Mapping[str, Any]], None] | None = None
+        self,
+        loaded: LoadedConfig,
+        environment: Mapping[str, str] | None = None,
+        say: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._log = Log()
         self.say = say or self._log
@@ -72,7 +75,7 @@ class Gateway:
         self.store: Store | None = None
         self.recorders: TurnRecorders | None = None
         self._stored = StoredCallers()
-        self._telemetry: Telemetry | None = None
+        self._telemetry: Tracing | None = None
         self._starlette: Application | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._memory = Memory()
@@ -80,12 +83,12 @@ class Gateway:
 
     # --- configuration
 
-    def _take(self, loaded: Loaded, starting: bool = True) -> None:
+    def _take(self, loaded: LoadedConfig, starting: bool = True) -> None:
         """A new configuration, whole or not at all: all that may fail is made before anything is changed."""
         server = loaded.config.server
         self._stored.known |= loaded.config.store.url == NOTHING
         authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None), starting)
-        telemetry = (self._telemetry or Telemetry()) if server.telemetry else None
+        telemetry = (self._telemetry or Tracing()) if server.telemetry else None
         content_log = ContentLog(server.redact, self.pool.secrets) if server.log_content else None
         cors, hosts = CORS(server.origins, lambda: authenticator.asks), AllowedHosts(server.allowed_hosts)
         self.pool.configure(loaded)
@@ -212,7 +215,7 @@ class Gateway:
     def _pages(self) -> Application:
         """Everything but the endpoints of dialects. It is imported when it is first asked for."""
         if self._starlette is None:
-            from .pages import pages
+            from .api.routes import pages
 
             self._starlette = pages(self)
         return self._starlette
@@ -324,13 +327,13 @@ async def _send(call: HTTPCall, reply: Reply) -> None:
     await call.send(reply)
 
 
-def check_start(loaded: Loaded, environment: Mapping[str, str]) -> None:
+def check_start(loaded: LoadedConfig, environment: Mapping[str, str]) -> None:
     """Raises a ConfigError if a gateway could not start with this configuration, as far as that is known without its store."""
     Authenticator(loaded.config.server, environment, StoredCallers())
     UpstreamPool(loaded, environment=environment, serving=True).configure(loaded)
     ContentLog(loaded.config.server.redact)
 
 
-def create(loaded: Loaded | None = None) -> Gateway:
+def create(loaded: LoadedConfig | None = None) -> Gateway:
     """The application for an ASGI server of your own."""
     return Gateway(loaded or load())

@@ -10,7 +10,7 @@ import re
 from typing import Final, Protocol
 
 
-class Numbering(Protocol):
+class EventIds(Protocol):
     def count(self, data: bytes) -> int:
         """How many events these bytes hold; they begin and end between two events."""
         ...
@@ -66,7 +66,7 @@ class Elements:
 
 
 FRAMES: Final = Frames()
-NUMBERINGS: Final[dict[str, Numbering]] = {
+EVENT_IDS: Final[dict[str, EventIds]] = {
     "text/event-stream": FRAMES,
     "application/x-ndjson": Lines(),
     "application/json": Elements(),

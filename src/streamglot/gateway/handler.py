@@ -27,13 +27,13 @@ from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
 from ..upstream.secrets import hide
-from .budget_stage import budget_stage
+from .auth.authenticator import Caller, presented
+from .auth.budget_stage import budget_stage
+from .auth.budgets import Reservation, price_of
 from .endpoints import Endpoint
 from .http.call import Call, ClientGone, json_object
-from .keys import Caller, presented
 from .response_writer import ResponseWriter
 from .retention import RetentionOptions, retention_options
-from .spending import Reservation, price_of
 
 if TYPE_CHECKING:
     from .app import Gateway

@@ -24,10 +24,10 @@ from ..store import (
     is_probe,
     wanted,
 )
-from .authentication import LOOPBACK
+from .auth.authentication import LOOPBACK
+from .auth.authenticator import anonymous
 from .endpoints import Endpoint
 from .http.call import Call
-from .keys import anonymous
 from .retention import RetentionOptions
 from .stream_recorder import StreamRecorder
 

@@ -12,12 +12,13 @@ import traceback
 from contextlib import suppress
 from typing import Final
 
-from ..config import Loaded, load
+from ..config import LoadedConfig, load
 from ..errors import ConfigError, StreamglotError
-from . import ledger, metrics
 from .app import Gateway, check_start
+from .auth import ratelimit as ledger
 from .http.server import Server, block_signals, unblock_signals
-from .log import Log
+from .observe import metrics
+from .observe.log import Log
 
 SHORTEST_LIFE: Final = 1.0
 """Seconds. A worker that ends sooner is replaced after a pause: another start does not mend what is wrong."""
@@ -37,7 +38,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(loaded: Loaded, listener: socket.socket | None = None) -> int:
+def serve(loaded: LoadedConfig, listener: socket.socket | None = None) -> int:
     """Serves until it is told to stop. SIGHUP reads the configuration again, SIGTERM and SIGINT end it gracefully."""
     server = loaded.config.server
     listener = listener or listen(server.host, server.port)
@@ -73,7 +74,7 @@ def raise_file_limit() -> None:
 class _Supervisor:
     """Children share the socket. One that dies is replaced; signals are passed on to all."""
 
-    def __init__(self, loaded: Loaded, listener: socket.socket) -> None:
+    def __init__(self, loaded: LoadedConfig, listener: socket.socket) -> None:
         self._loaded = loaded
         self._listener = listener
         self._children: dict[int, float] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from .event_ids import FRAMES, NUMBERINGS
+from .event_ids import EVENT_IDS, FRAMES
 
 if TYPE_CHECKING:
     from ..store import StreamBuffer
@@ -41,7 +41,7 @@ class StreamRecorder:
     ) -> None:
         self._buffer = buffer
         self._id = id
-        self._numbering = NUMBERINGS[headers["content-type"]]
+        self._numbering = EVENT_IDS[headers["content-type"]]
         self._numbered = numbered
         self._awaited = awaited
         self._written = self._kept = 0

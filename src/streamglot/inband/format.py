@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .engine import Call, Engine, dumped
+from .engines.engine import Call, Engine, dumped
 from .think import TAGS, Think
 
 SPECIAL_TOKENS = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .channels import SkipTo
+from .engines.channels import SkipTo
+from .engines.json_calls import JsonCalls
+from .engines.named_json import LineNamed, PrefixedJson, SectionCalls, TaggedJson
+from .engines.python_calls import DottedCalls, PythonCalls
 from .format import Format
-from .json_calls import JsonCalls
-from .named_json import LineNamed, PrefixedJson, SectionCalls, TaggedJson
-from .python_calls import DottedCalls, PythonCalls
 from .tagged_formats import TAGGED_ROWS, pairs
 from .think import HYBRID, PREFILLED, Think
 

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from ..messages import Message, Part, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart, ToolSpec
-from .engine import Call, dumped
+from .engines.engine import Call, dumped
 from .format import Format
 from .profiles import find_format
 

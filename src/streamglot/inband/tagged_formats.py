@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .brace_calls import BraceCalls
-from .channels import Channels, Elements
+from .engines.brace_calls import BraceCalls
+from .engines.channels import Channels, Elements
+from .engines.tag_calls import NestedTags, ToolTags
+from .engines.xml_calls import XmlCalls
 from .format import Format
-from .tag_calls import NestedTags, ToolTags
 from .think import HYBRID, NO_THINKING, PREFILLED, Think
-from .xml_calls import XmlCalls
 
 
 def _tagged(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from .declared import Declared
 from .emitter import Emitter
-from .engine import Engine
+from .engines.engine import Engine
 from .format import SPECIAL_TOKENS, Format
 from .reader import Reader
 from .scan import Malformed, Markers, Source, Wait, markers_of

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .echoes import restore_echoes
     from .export import detail_line, export_jsonl, export_markdown, markdown, summary_line
     from .keys import Overdrawn, Spent, StoredKey, StoredKeys
-    from .place import data_directory, default_url
+    from .paths import data_directory, default_url
     from .prune import Pruned, prune_turns
     from .queries import Filter, Queries, RawFrame, SessionSummary, TurnDetail, TurnSummary
     from .responses import Responses

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from ..errors import ConfigError, StreamglotError
 from .engines import ANSWER_SECONDS, BUSY_SECONDS, CONNECT_SECONDS, engines
 from .migrations import HEAD
-from .place import engine_url
+from .paths import engine_url
 
 T = TypeVar("T")
 

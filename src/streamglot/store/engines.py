@@ -67,7 +67,7 @@ class Engines(Protocol):
     async def close(self) -> None: ...
 
 
-class Threaded:
+class SqliteEngine:
     """SQLite."""
 
     def __init__(self, place: URL) -> None:
@@ -163,7 +163,7 @@ class Threaded:
         await self.dispose()
 
 
-class Looped:
+class PostgresEngine:
     """PostgreSQL."""
 
     def __init__(self, place: URL) -> None:
@@ -209,7 +209,7 @@ class Looped:
 
 
 def engines(place: URL) -> Engines:
-    return Threaded(place) if place.drivername == "sqlite" else Looped(place)
+    return SqliteEngine(place) if place.drivername == "sqlite" else PostgresEngine(place)
 
 
 def _clean_question(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from .place import data_directory
+from .paths import data_directory
 
 
 class KeyMarker:

@@ -18,8 +18,8 @@ from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import HASH_BYTES
 from .echoes import carries_echo
 from .shorten import bare_response, short_request, short_response
+from .tokenizer import wording
 from .turn import BARE_BYTES, Finished, Turn, answer_weight, given_id, title_of, weight
-from .wording import wording
 
 TEXT_CHARS: Final = 65_536
 """As much of a turn can be found by a search."""

@@ -16,7 +16,7 @@ from sqlalchemy import ARRAY, Connection, Select, Text, column, func, literal, l
 from ..errors import RequestError, excerpt
 from . import schema
 from .database import Database
-from .wording import wording
+from .tokenizer import wording
 
 AT_ONCE: Final = 100
 """Texts of one transaction: who writes turns waits for it."""

@@ -19,7 +19,7 @@ from .commit import Commit
 from .conversation import normal
 from .database import Database, StoreUnavailable, passing, within
 from .keys import StoredKeys
-from .place import default_url
+from .paths import default_url
 from .processes import FIRST_SECONDS, SEEN_SECONDS, Process
 from .queries import Queries
 from .recent import Recent, Seen

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .settings import Rest
+from .settings import BreakerSettings
 
 
 class Breaker:
-    def __init__(self, rest: Rest) -> None:
+    def __init__(self, rest: BreakerSettings) -> None:
         self.rest = rest
         self._failed = 0
         self._opened = 0.0

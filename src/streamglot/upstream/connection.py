@@ -20,7 +20,7 @@ import httptools
 
 from ..errors import UpstreamError, UpstreamProtocolError, UpstreamTruncated
 from ..limits import MAX_RESPONSE_BYTES
-from .answer import Answer
+from .response import UpstreamResponse
 from .writes import Writes
 
 READ_BYTES: Final = 2**16
@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         self._lost = lost
         self._writes = writes or Writes()
         self._transport: asyncio.Transport | None = None
-        self._answer: PlainAnswer | None = None
+        self._answer: PlainResponse | None = None
         self._headers: dict[str, str] = {}
         self._bytes = 0
         self._bytes_without_body = 0
@@ -61,10 +61,10 @@ class Connection(asyncio.Protocol):
 
     # --- for the client
 
-    async def ask(self, head: bytes, body: bytes) -> Answer:
+    async def ask(self, head: bytes, body: bytes) -> UpstreamResponse:
         """Sends the request and waits for the headers of its answer."""
         assert self._transport is not None
-        self._answer = answer = PlainAnswer(self)
+        self._answer = answer = PlainResponse(self)
         self._headers = {}
         self._bytes = self._bytes_without_body = 0
         if len(body) < READ_BYTES:
@@ -187,7 +187,7 @@ class Connection(asyncio.Protocol):
         answer.complete()
 
 
-class PlainAnswer:
+class PlainResponse:
     """The answer that a connection reads. ``status`` is 0 until the headers have come."""
 
     def __init__(self, connection: Connection) -> None:
@@ -277,7 +277,7 @@ class PlainAnswer:
 class Unpacked:
     """An answer that came compressed, though nobody asked for that."""
 
-    def __init__(self, answer: PlainAnswer, encoding: str) -> None:
+    def __init__(self, answer: PlainResponse, encoding: str) -> None:
         if encoding not in ("gzip", "x-gzip", "deflate"):
             answer.close()
             raise UpstreamProtocolError(f"the answer comes in the encoding {encoding!r}, which was not asked for")

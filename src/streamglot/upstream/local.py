@@ -19,14 +19,14 @@ from typing import Final
 from ..errors import ConfigError, UpstreamError
 from .llama import NAME as NAME
 from .llama import Order, launch, tell
-from .settings import Rest, Timeouts, Upstream
+from .settings import BreakerSettings, Timeouts, Upstream
 from .weights import CHOICE, DEFAULT, chosen, sound, switched_off
 
 ALIAS: Final = "smollm2"
 LIBRARY: Final = "xllamacpp"
 PINNED: Final = "2026.10.11549"
 """The release that the names in ``llama.py`` belong to."""
-KEEPER: Final = "streamglot.upstream.keeper"
+KEEPER: Final = "streamglot.upstream.supervisor"
 FORMAT: Final = "hermes"
 """The notation of calls in the template of the default model: the server reads them, and we read what it overlooked."""
 TEMPLATE: Final = Path(__file__).with_name("local.jinja")
@@ -37,7 +37,7 @@ CONTEXT_TOKENS: Final = 8192
 STOP_SECONDS: Final = 3.0
 ATTEMPTS: Final = 6
 """With pauses that grow: while a model that died is loaded again, most requests only wait."""
-REST: Final = Rest(failures=2 * ATTEMPTS, seconds=1.0)
+REST: Final = BreakerSettings(failures=2 * ATTEMPTS, seconds=1.0)
 """It is looked after, and back before long: leaving it alone would only make it seem away for longer."""
 
 

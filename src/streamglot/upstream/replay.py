@@ -21,7 +21,7 @@ DEFAULT_GAP = 0.02
 """Seconds between the pieces of a scripted answer: quick, and still to be seen as a stream."""
 
 
-class ReplayAnswer:
+class ReplayResponse:
     def __init__(self, pieces: list[tuple[float, bytes]], media_type: str, speed: float) -> None:
         self.status = 200
         self.headers: Mapping[str, str] = {"content-type": media_type}
@@ -47,13 +47,13 @@ class ReplayAnswer:
         self._next = len(self._pieces)
 
 
-def open_replay(upstream: Upstream, model: str, said: str) -> ReplayAnswer:
+def open_replay(upstream: Upstream, model: str, said: str) -> ReplayResponse:
     """``said`` is what the client asked: a scripted answer says it back."""
     speed = float(upstream.options.get("speed", 1.0))
     path = _recording(upstream, model)
     if path is None:
-        return ReplayAnswer(_scripted(upstream, model, said), dialect(upstream.dialect).media_type, speed)
-    return ReplayAnswer(_recorded(path), dialect(upstream.dialect).media_type, speed)
+        return ReplayResponse(_scripted(upstream, model, said), dialect(upstream.dialect).media_type, speed)
+    return ReplayResponse(_recorded(path), dialect(upstream.dialect).media_type, speed)
 
 
 def recordings(upstream: Upstream) -> list[str]:

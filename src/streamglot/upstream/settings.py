@@ -20,7 +20,7 @@ class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
     total: float = 3600.0
 
 
-class Rest(Struct, frozen=True, forbid_unknown_fields=True):
+class BreakerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """When an upstream is left alone: after so many failures in a row (fewer are bad luck), for so many seconds (long
     enough for a restart, short enough not to be noticed after one)."""
 
@@ -50,7 +50,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     proxy: str | None = None
     ca_file: str = ""
     timeouts: Timeouts = Timeouts()
-    rest: Rest = Rest()
+    rest: BreakerSettings = BreakerSettings()
     concurrent: int = 0
     attempts: int = 3
     pause: float = 0.25

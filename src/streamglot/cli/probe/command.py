@@ -19,7 +19,7 @@ from ...errors import ConfigError
 from ...upstream import Timeouts, Upstream
 from ...upstream.local import NAME as LOCAL
 from ..files import read_json
-from ..terminal import neutral
+from ..output.terminal import neutral
 from .observation import observe
 from .plan import CASES
 from .report import Probed, in_words

@@ -1,0 +1,1 @@
+"""Settings for other programs that use the gateway."""

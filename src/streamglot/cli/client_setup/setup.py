@@ -1,0 +1,92 @@
+"""``streamglot setup``: a client's settings for this gateway, printed, or merged into its settings file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from ...errors import ConfigError
+from ...upstream.settings import is_secret
+from ..files import SETTINGS_BYTES, read_file
+from ..output.terminal import neutral
+from .changes import Change, NotMerged
+from .merge import merged
+from .recipes import RECIPES, Recipe, recipe
+
+
+def run(client: str | None, address: str, model: str, key: str, write: bool) -> int:
+    if client is None:
+        for name, known in RECIPES.items():
+            print(f"{name:12} {known.file}".rstrip())
+        return 0
+    made = recipe(client, address, model, key)
+    if write:
+        return _write(client, made)
+    print(f"# {made.how}", file=sys.stderr)
+    print(made.text, end="")
+    return 0
+
+
+def _write(client: str, made: Recipe) -> int:
+    if not made.file:
+        raise ConfigError(f"{client} has no settings file of its own: paste what `streamglot setup {client}` shows {made.how}")
+    path = Path(made.file).expanduser()
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} cannot be written: {'Is a directory' if path.is_dir() else 'it is no regular file'}")
+    try:
+        old = read_file(path, SETTINGS_BYTES, "the settings file").decode() if path.exists() else ""
+        lines_end = "\r\n" if "\r\n" in old else "\n"
+        text, changes = merged(made.form, old.replace("\r\n", "\n"), made.text)
+        if not changes:
+            print(f"nothing to change: {path}")
+            return 0
+        backup = _replaced(path, text.replace("\n", lines_end))
+    except (UnicodeDecodeError, NotMerged) as error:
+        why = "it is not in UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        raise ConfigError(
+            f"{path} is not changed: {why}; add by hand what `streamglot setup {client}` shows, or mend the file"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+    print(f"written: {path}")
+    for change in changes:
+        print(f"  {_shown(change)}")
+    if backup is not None:
+        print(f"as it was: {backup}")
+    return 0
+
+
+def _replaced(path: Path, text: str) -> Path | None:
+    """Writes the file, whole or not at all, through links and with its old permissions. What it was is kept beside it."""
+    place = path.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    backup = _backup(place) if place.exists() else None
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", newline="", dir=place.parent, delete=False) as file:
+        try:
+            file.write(text)
+            file.close()
+            if backup is not None:
+                shutil.copymode(place, file.name)
+            os.replace(file.name, place)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    return backup
+
+
+def _backup(place: Path) -> Path:
+    number = 1
+    while (copy := place.with_name(f"{place.name}.before-streamglot-{number}")).exists():
+        number += 1
+    shutil.copy2(place, copy)
+    return copy
+
+
+def _shown(change: Change) -> str:
+    """One setting, its secrets as dots: neither the old key nor the new one belongs on a terminal."""
+    secret = is_secret(change.name.rpartition(".")[2])
+    old, new = (neutral("••••" if secret and value else value) for value in (change.old, change.new))
+    return f"{change.name}: {old} → {new}" if change.old else f"{change.name}: {new}"

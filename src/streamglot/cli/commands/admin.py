@@ -1,0 +1,163 @@
+"""The commands around the streams: serve, models, formats, config, doctor, setup, local."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ...extras import require
+from ..help import Command, group
+from ..values import FILE, text
+
+CONFIG_FILE = click.option("-c", "--config", type=FILE, help="The configuration file.")
+JSON = click.option("--json", is_flag=True, help="Print JSON.")
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot serve",
+        "streamglot serve --port 9000 --workers 2",
+        "streamglot serve --config gateway.toml --host 0.0.0.0",
+    ),
+)
+@CONFIG_FILE
+@click.option("--host", type=text, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="The port to listen on; 0 for any free one.")
+@click.option("--workers", type=click.IntRange(min=1), help="The number of processes that share the socket.")
+def serve(config: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
+    """Run the gateway: any client, any upstream."""
+    require("uvicorn", "starlette", "prometheus_client")
+    from .serve import run
+
+    return run(config, host, port, workers)
+
+
+@click.command(cls=Command, examples=("streamglot models", "streamglot models --json"))
+@JSON
+def models(json: bool) -> int:
+    """List the models that can be named, and the upstreams that serve them."""
+    from .models import run
+
+    return run(json)
+
+
+@click.command(cls=Command, examples=("streamglot formats", "streamglot formats hermes", "streamglot formats -m qwen3-coder"))
+@click.argument("name", type=text, required=False)
+@click.option("-m", "--model", type=text, help="Show which format a model of this name writes.")
+def formats(name: str | None, model: str | None) -> int:
+    """List the notations in which models write calls and reasoning into their text.
+
+    NAME is one format, which is shown with its example; all of them are listed if it is left out.
+    """
+    from .formats import run
+
+    return run(name, model)
+
+
+@click.command(cls=Command, examples=("streamglot doctor", "streamglot doctor --offline --json"))
+@JSON
+@click.option("--offline", is_flag=True, help="Do not connect to any upstream.")
+def doctor(json: bool, offline: bool) -> int:
+    """Check keys, upstreams, the store, the local model and versions, and say what to do.
+
+    The status is 1 if something is broken.
+    """
+    from .doctor import run
+
+    return run(json, offline)
+
+
+@click.command(
+    cls=Command,
+    examples=(
+        "streamglot setup                     # list the clients",
+        "streamglot setup claude-code         # print the settings",
+        "streamglot setup codex -m gpt-5 --write",
+    ),
+)
+@click.argument("client", type=text, required=False)
+@click.option("--address", type=text, default="http://127.0.0.1:8484", show_default=True, help="The address of the gateway.")
+@click.option("-m", "--model", type=text, default="local", show_default=True, help="The model to use.")
+@click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it asks for one.")
+@click.option("--write", is_flag=True, help="Merge the settings into the client's settings file; the rest of it stays.")
+def setup(client: str | None, address: str, model: str, key: str, write: bool) -> int:
+    """Print or write the settings with which a client talks to the gateway.
+
+    CLIENT is the name of a program; all known ones are listed if it is left out.
+    """
+    from ..client_setup.setup import run
+
+    return run(client, address, model, key, write)
+
+
+config = group("Show the configuration with the origin of each value, or edit its file.")
+
+
+@config.command("show", examples=("streamglot config show", "streamglot config show --config gateway.toml"))
+@CONFIG_FILE
+def config_show(config: Path | None) -> int:
+    """Print every setting, its value and where the value came from; secrets as dots."""
+    from ...config import load, shown
+    from ..output.terminal import neutral
+
+    for place, value, origin in shown(load(config)):
+        print(neutral(f"{place} = {value}  # {origin}"))
+    return 0
+
+
+@config.command("edit", examples=("streamglot config edit", "EDITOR=nano streamglot config edit"))
+@CONFIG_FILE
+def config_edit(config: Path | None) -> int:
+    """Open the configuration file in $EDITOR, and check it afterwards."""
+    from .config_edit import run
+
+    return run(config)
+
+
+local = group("Fetch, list and remove the weights of the model on this machine.")
+
+
+@local.command(
+    "pull",
+    examples=(
+        "streamglot local pull                     # SmolLM2, 93 MB",
+        "streamglot local pull ~/models/qwen3.gguf",
+    ),
+)
+@click.argument("source", default="")
+@click.option("--sha256", type=text, default="", help="The SHA-256 that the file must have.")
+def local_pull(source: str, sha256: str) -> int:
+    """Fetch weights into the cache and check them.
+
+    SOURCE is a GGUF file or its https address; the small default model if left out.
+    """
+    from .local import pull
+
+    return pull(source, sha256)
+
+
+@local.command("list", examples=("streamglot local list",))
+def local_list() -> int:
+    """List the weights in the cache, and mark those that are run."""
+    from .local import listed
+
+    return listed()
+
+
+@local.command("remove", examples=("streamglot local remove smollm2",))
+@click.argument("name", type=text)
+def local_remove(name: str) -> int:
+    """Remove weights from the cache.
+
+    NAME is a name of `streamglot local list`.
+    """
+    from ...upstream.weights import remove
+
+    print(f"removed {remove(name)}")
+    return 0
+
+
+COMMANDS = (serve, models, formats, doctor, setup)
+GROUPS = {"config": config, "local": local}

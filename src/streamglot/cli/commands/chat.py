@@ -1,0 +1,238 @@
+"""``streamglot chat``: a conversation. Lines that begin with a slash are commands of the chat itself."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import structs
+
+from ...client import Client
+from ...engine.background_recorder import BackgroundRecorder
+from ...errors import ConfigError, StreamglotError
+from ...messages import Message, Request
+from ..answer import Answered, Look, answer
+from ..exit_status import FAILED, INTERRUPTED, Ended, stoppable
+from ..output.cost import usage_line
+from ..output.terminal import complain, is_terminal, neutral
+from ..own_turns import turn_recorder
+from ..question import Question, attached
+from .chat_input import FENCE, piped_messages, typed_messages
+from .reply import last_turn, with_results
+
+if TYPE_CHECKING:
+    from ...store import TurnDetail
+
+COMMANDS: Final = {
+    "help": ("", "list the commands"),
+    "model": ("[NAME]", "show or change the model"),
+    "system": ("[TEXT]", "show or change the system message; `clear` removes it"),
+    "attach": ("FILE|URL", "send it with the next message"),
+    "retry": ("", "ask the last question again"),
+    "reset": ("", "forget the conversation and start a new one"),
+    "usage": ("", "show tokens and cost of the last answer"),
+    "save": ("FILE", "write the conversation as JSON"),
+    "exit": ("", "leave; so does Ctrl-D"),
+}
+"""Each command with its argument and what it does."""
+NOTES: Final = (
+    f"{FENCE} on a line of its own begins a message of several lines and ends it. At a terminal Alt-Enter starts a new line, "
+    "and so does a \\ at the end of a line.",
+    "Ctrl-C stops an answer; what came of it stays in the conversation.",
+)
+LEAVING: Final = ("exit", "quit", "bye")
+CLEAR: Final = "clear"
+HELP_WIDTH: Final = 80
+"""Columns of the help, where the terminal has more."""
+NARROWEST: Final = 40
+"""Columns below which the second column of the help would have no room for a word."""
+
+
+class Chat:
+    def __init__(self, client: Client, recorder: BackgroundRecorder, question: Question, look: Look) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._question = question
+        self._look = look
+        self._messages: list[Message] = []
+        self._tools: Request | None = None
+        self._last: Answered | None = None
+        self.status = 0
+        self._commands: dict[str, Callable[[str], None]] = {
+            "help": lambda _: self._say(help_text(shutil.get_terminal_size().columns)),
+            "model": self._model,
+            "system": self._system,
+            "attach": self._attach,
+            "retry": self._retry,
+            "reset": self._reset,
+            "usage": self._usage,
+            "save": self._save,
+        }
+
+    def resume(self, turn: TurnDetail) -> None:
+        """Continues the conversation that ended with this turn, with its model, system message and tools."""
+        assert turn.request is not None
+        said = [message for message in turn.request.messages if message.role not in ("system", "developer")]
+        answers = turn.response.choices if turn.response is not None else []
+        self._messages = [*said, *(Message("assistant", choice.parts) for choice in answers[:1])]
+        self._tools = turn.request
+        system = "\n\n".join(message.text for message in turn.request.messages if message.role in ("system", "developer"))
+        self._question.system = self._question.system or system
+        self._question.model = self._question.model or turn.model
+
+    @property
+    def model(self) -> str:
+        """The model that is asked; empty if none is named."""
+        return self._client.pool.routes.named(self._question.model)
+
+    def greet(self) -> None:
+        self._say(
+            f"{f'model {self.model}' if self.model else 'no model is named: /model NAME'}; /help lists the commands, Ctrl-D leaves"
+        )
+
+    def recall(self) -> None:
+        """Shows how a resumed conversation ended."""
+        last = next((place for place, message in reversed([*enumerate(self._messages)]) if message.role == "user"), 0)
+        self._say(f"resumed after {len(self._messages)} messages; the last of them:")
+        for message in self._messages[last:]:
+            self._say(textwrap.indent(f"{message.role}: {message.text}".rstrip(), "  "))
+
+    def take(self, text: str) -> bool:
+        """One line or message of the user; False at the end of the conversation."""
+        is_command = text.startswith("/") and "\n" not in text
+        name, _, rest = text[1:].partition(" ") if is_command else ("", "", "")
+        if name in LEAVING:
+            return False
+        try:
+            if name in self._commands:
+                self._commands[name](rest.strip())
+            elif is_command:
+                complain(f"there is no command /{name}; /help lists them")
+            elif text.strip():
+                self._ask(self._question.message(text))
+        except StreamglotError as error:
+            complain(error.message)
+            self.status = self.status if is_command else FAILED
+        return True
+
+    def completions(self, line: str) -> Sequence[str] | None:
+        """The words that may follow the beginning of a line; None for the names of files."""
+        command = line.partition(" ")[0]
+        if not line:
+            return [f"/{name}" for name in COMMANDS]
+        if command in ("/attach", "/save"):
+            return None
+        if command == "/model":
+            return [model for model, _ in self._client.pool.routes.models()]
+        return [CLEAR] if command == "/system" else []
+
+    def _ask(self, message: Message) -> None:
+        self._messages.append(message)
+        request = self._question.request(with_results(self._messages))
+        if self._tools is not None:
+            request.tools = request.tools or self._tools.tools
+        self._question.attachments = []
+        self._last = answer(self._client, request, self._look, self._recorder)
+        self.status = 0 if self._last.status == INTERRUPTED else self._last.status
+        parts = self._last.response.choices[0].parts if self._last.response.choices else []
+        if parts:
+            self._messages.append(Message("assistant", parts))
+        else:
+            self._messages.pop()  # a question without an answer would stand before the next one
+        if self._last.status > INTERRUPTED:
+            raise Ended(self._last.status)
+
+    # --- commands
+
+    def _say(self, text: str) -> None:
+        print(neutral(text), file=sys.stderr, flush=True)
+
+    def _model(self, name: str) -> None:
+        if name:
+            self._client.pool.routes.find(name, lambda: 0.0)  # a model that nobody serves is refused, and the old one stays
+            self._question.model = name
+        self._say(f"model {self.model}" if self.model else "no model is named: /model NAME")
+
+    def _system(self, text: str) -> None:
+        if text == CLEAR:
+            self._question.system = ""
+            self._say("the system message is removed")
+            return
+        self._question.system = text or self._question.system
+        self._say(f"system message: {self._question.system}" if self._question.system else "there is no system message")
+
+    def _attach(self, name: str) -> None:
+        if not name:
+            raise ConfigError("/attach needs the name of a file, or an address")
+        attached(name)  # a file that cannot be read is refused now
+        self._question.attachments.append(name)
+        self._say(f"{name} is sent with the next message")
+
+    def _retry(self, _: str) -> None:
+        while self._messages and self._messages[-1].role != "user":
+            self._messages.pop()
+        if not self._messages:
+            raise ConfigError("nothing was asked yet")
+        self._ask(self._messages.pop())
+
+    def _reset(self, _: str) -> None:
+        count = len(self._messages)
+        self._messages.clear()
+        self._recorder.new_conversation()
+        self._say(f"{count} messages are forgotten; the next question starts a new conversation")
+
+    def _usage(self, _: str) -> None:
+        if self._last is None:
+            raise ConfigError("nothing was asked yet")
+        self._say(usage_line(self._last.response.usage, self._last.response.model or self.model, self._last.upstream))
+
+    def _save(self, name: str) -> None:
+        if not name:
+            raise ConfigError("/save needs the name of a file")
+        path = Path(name).expanduser()
+        try:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(self._messages)) + b"\n")
+        except OSError as error:
+            raise ConfigError(f"{name} cannot be written: {error.strerror or error}") from None
+        self._say(f"{len(self._messages)} messages are saved in {path}")
+
+
+def help_text(columns: int) -> str:
+    """The commands and how to type, wrapped between words."""
+    width = min(max(columns, NARROWEST), HELP_WIDTH) - 1
+    names = {f"/{name} {argument}".rstrip(): about for name, (argument, about) in COMMANDS.items()}
+    indent = max(map(len, names)) + 2
+    rows = [
+        textwrap.fill(about, width, initial_indent=name.ljust(indent), subsequent_indent=" " * indent)
+        for name, about in names.items()
+    ]
+    return "\n".join((*rows, "", *(textwrap.fill(note, width, break_on_hyphens=False) for note in NOTES)))
+
+
+@stoppable()
+def run(question: Question, look: Look, keeps: bool, resume: str | None, here: bool) -> int:
+    """``resume`` is the beginning of a session's id, empty for the last one, None for a new conversation."""
+    at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
+    client = Client()
+    with turn_recorder(client.pool.loaded, enabled=keeps) as recorder:
+        past = None
+        if resume is not None:
+            past, session, answers = recorder.ask(lambda store: last_turn(store, resume, here))
+            recorder.resume(session, past.upstream, answers)
+        with client:
+            chat = Chat(client, recorder, structs.replace(question), look)
+            if past is not None:
+                chat.resume(past)
+            if at_terminal:
+                chat.greet()
+                if past is not None:
+                    chat.recall()
+            for text in typed_messages(lambda: chat.model, chat.completions) if at_terminal else piped_messages():
+                if not chat.take(text):
+                    break
+    return 0 if at_terminal else chat.status

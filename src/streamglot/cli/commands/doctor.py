@@ -1,0 +1,181 @@
+"""``streamglot doctor``: what is there, what is not, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from ... import __version__
+from ...config import NOTHING, LoadedConfig, load
+from ...errors import ConfigError, StreamglotError
+from ...upstream import Upstream, weights
+from ...upstream.discovery import Found, discover
+from ...upstream.local import LIBRARY, PINNED
+from ...upstream.providers import PROVIDERS
+from ..output.terminal import coloured, neutral
+from ..output.units import shown_size
+
+CONNECT_SECONDS: Final = 3.0
+PACKAGES: Final = ("msgspec", "aiohttp", "httptools", "uvloop", "click", "rich", "prompt-toolkit", "genai-prices", LIBRARY)
+_SIGNS: Final = {"good": "✓", "note": "·", "bad": "✗"}
+_COLOURS: Final = {"good": "\x1b[32m", "note": "\x1b[2m", "bad": "\x1b[31m"}
+
+
+class Finding(Struct):
+    """``step``: what to do, where there is something to do."""
+
+    state: Literal["good", "note", "bad"]
+    about: str
+    says: str
+    step: str = ""
+
+
+def run(as_json: bool, offline: bool) -> int:
+    findings = list(_versions())
+    loaded: LoadedConfig | None = None
+    try:
+        loaded = load()
+    except ConfigError as error:
+        findings.append(Finding("bad", "configuration", error.message, "streamglot config edit"))
+    else:
+        where = str(loaded.path) if loaded.path else "no file: everything is as it is by itself"
+        findings.append(Finding("good", "configuration", where))
+    findings += asyncio.run(_upstreams(loaded, offline))
+    if loaded is not None:
+        findings.append(asyncio.run(_store(loaded)))
+    findings += _model()
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.encode(findings) + b"\n")
+    else:
+        _print(findings)
+    return 1 if any(finding.state == "bad" for finding in findings) else 0
+
+
+def _print(findings: list[Finding]) -> None:
+    colour: Callable[[str], str] = _COLOURS.__getitem__ if coloured(sys.stdout) else lambda state: ""
+    reset = "\x1b[0m" if coloured(sys.stdout) else ""
+    width = max(len(finding.about) for finding in findings)
+    for finding in findings:
+        mark = f"{colour(finding.state)}{_SIGNS[finding.state]}{reset}"
+        step = f"  → {finding.step}" if finding.step else ""
+        print(f"{mark} {neutral(finding.about).ljust(width)}  {neutral(finding.says)}{neutral(step)}")
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("good", "streamglot", f"{__version__} on Python {platform.python_version()}, {platform.system()}")
+    for package in PACKAGES:
+        try:
+            found = version(package)
+        except PackageNotFoundError:
+            extra = "local" if package == LIBRARY else "server"
+            yield Finding("note", package, "not installed", f"pip install 'streamglot[{extra}]', if it is wanted")
+            continue
+        if package == LIBRARY and found != PINNED:
+            yield Finding("note", package, f"{found}, and {PINNED} is the one that was tried", f"pip install {LIBRARY}=={PINNED}")
+        else:
+            yield Finding("good", package, found)
+
+
+# --- upstreams
+
+
+async def _upstreams(loaded: LoadedConfig | None, offline: bool) -> list[Finding]:
+    configured = list(loaded.config.upstreams.values()) if loaded else []
+    found = [one for one in await discover(os.environ) if one.provider.name not in {upstream.name for upstream in configured}]
+    there = [one for one in found if one.there]
+    findings = list(await asyncio.gather(*(_upstream(upstream, offline) for upstream in configured)))
+    findings += await asyncio.gather(*(_found(one, offline) for one in there))
+    if not configured and not there:
+        keys = ", ".join(provider.key_env for provider in PROVIDERS if provider.key_env)
+        findings.append(Finding("note", "upstreams", "no key is set and no server runs on this machine", f"set one of {keys}"))
+    return findings
+
+
+async def _upstream(upstream: Upstream, offline: bool) -> Finding:
+    about = f"upstream {upstream.name}"
+    if upstream.key_env and not upstream.key:
+        return Finding("bad", about, f"{upstream.key_env} is not set", f"export {upstream.key_env}=…")
+    trouble = "" if offline else await reachable(upstream.base_url)
+    if trouble:
+        return Finding("bad", about, f"{upstream.place}: {trouble}", "check base_url, the network and the proxy")
+    return Finding("good", about, f"{upstream.dialect} at {upstream.place}{'' if offline else ', which answers'}")
+
+
+async def _found(found: Found, offline: bool) -> Finding:
+    upstream = found.upstream(os.environ)
+    checked = await _upstream(upstream, offline)
+    return msgspec.structs.replace(checked, says=f"{found.because}; {checked.says}")
+
+
+async def reachable(address: str) -> str:
+    """What is in the way of a connection; empty if nothing is. Nothing is sent."""
+    place = urlsplit(address)
+    if place.scheme not in ("http", "https"):
+        return ""
+    secure = place.scheme == "https"
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            trust = ssl.create_default_context() if secure else None
+            _, writer = await asyncio.open_connection(place.hostname, place.port or (443 if secure else 80), ssl=trust)
+            writer.close()
+    except TimeoutError:
+        return f"no connection within {CONNECT_SECONDS:g} s"
+    except (OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+# --- what was kept
+
+
+async def _store(loaded: LoadedConfig) -> Finding:
+    """Where it is, and whether it opens. One that is not there is not made."""
+    url = loaded.config.store.url
+    if url == NOTHING:
+        return Finding("note", "store", f'nothing is kept: store.url is "{NOTHING}"')
+    try:
+        from ...store import default_url
+        from ...store.migrations import HEAD
+        from ...store.paths import engine_url
+        from ...store.prune import size
+        from ..store_view import opened
+    except ModuleNotFoundError as error:
+        return Finding("note", "store", f"nothing is kept: {error.name} is not installed", "pip install 'streamglot[store]'")
+    try:
+        place = engine_url(url or default_url(os.environ))
+        if place.drivername.startswith("sqlite") and not Path(place.database or "").exists():
+            return Finding("note", "store", f"{place.database} is not there yet: the first turn makes it")
+        async with opened(loaded) as library:
+            turns, taken = await library.lookup.count_turns(), shown_size(await size(library.database))
+            return Finding("good", "store", f"{library.database.shown}, version {HEAD}, {turns} turns, {taken}")
+    except (StreamglotError, OSError) as error:
+        message = error.message if isinstance(error, StreamglotError) else f"{error.strerror}: {error.filename}"
+        return Finding("bad", "store", message, 'give store.url another database, or "none" to keep nothing')
+
+
+# --- the model on this machine
+
+
+def _model() -> Iterator[Finding]:
+    try:
+        path = weights.chosen()
+    except ConfigError as error:
+        yield Finding("bad", "local model", error.message)
+        return
+    if path is None:
+        yield Finding("note", "local model", "there are no weights", "streamglot local pull")
+    elif not weights.sound(path):
+        yield Finding("bad", "local model", f"{path} is damaged", f"streamglot local remove {path.stem}, then local pull")
+    else:
+        yield Finding("good", "local model", f"{path}, {path.stat().st_size / 10**6:.0f} MB")

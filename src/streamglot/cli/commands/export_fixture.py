@@ -1,0 +1,92 @@
+"""``streamglot logs export TURN --as-test``: a stream that came, as a recording with the events that a reader must give.
+
+The form is that of a corpus: a folder for each dialect, ``NAME.EXT`` with the bytes and ``NAME.events.jsonl`` beside it. Binary
+frames are kept as lines that can be read, ``{"event name": payload}``, an exception with a ``!`` before its name.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ...dialects import dialect
+from ...errors import ConfigError, RequestError
+from ...events import Event, encode
+from ...framing.aws_eventstream import AwsEventStream, frame
+from ..store_view import StoreView, reading
+
+EVENTS: Final = ".events.jsonl"
+SUFFIXES: Final = {"text/event-stream": ".sse", "application/x-ndjson": ".ndjson"}
+BINARY: Final = "application/vnd.amazon.eventstream"
+
+
+def run(turn: str, directory: Path) -> int:
+    async def work(library: StoreView) -> tuple[str, str, bytes]:
+        turn_id = await library.turn_id(turn)
+        found = await library.queries.turn(turn_id)
+        assert found is not None
+        heard = [piece for piece in await library.queries.raw(turn_id) if piece.direction.startswith("up")]
+        frames = [piece for piece in heard if piece.direction == heard[-1].direction]  # of the last attempt
+        if not frames:
+            raise RequestError(
+                f"the bytes of the turn {turn_id} were not kept: set `raw = true` under [store] (or "
+                "STREAMGLOT_STORE__RAW=true), ask again, and export that turn"
+            )
+        return turn_id, found.dialects["upstream"], b"".join(piece.data for piece in frames)
+
+    name, wire, body = reading(work)
+    events = _events(wire, body)
+    suffix, kept = _readable(wire, body, events)
+    folder = directory / wire
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}{suffix}").write_bytes(kept)
+        (folder / f"{name}{EVENTS}").write_bytes(b"".join(encode(event) + b"\n" for event in events))
+    except OSError as error:
+        raise ConfigError(f"the recording cannot be written to {folder}: {error.strerror or error}") from None
+    print(folder / f"{name}{suffix}")
+    print(folder / f"{name}{EVENTS}")
+    return 0
+
+
+def _events(wire: str, body: bytes) -> list[Event]:
+    box = dialect(wire).reader()
+    return box.feed(body) + box.close()
+
+
+def _readable(wire: str, body: bytes, events: list[Event]) -> tuple[str, bytes]:
+    """The suffix, and the bytes as they are kept. Binary frames that lines cannot say stay binary."""
+    media_type = dialect(wire).media_type
+    if media_type == BINARY:
+        lines = _lines(body)
+        said = b"".join(map(_frame, lines))
+        same = [encode(event) for event in _events(wire, said)] == [encode(event) for event in events]
+        return (".frames", b"".join(msgspec.json.encode(line) + b"\n" for line in lines)) if same else (".bin", body)
+    plain = media_type == "text/event-stream" and body.lstrip()[:1] in (b"{", b"[")
+    return ".json" if plain else SUFFIXES[media_type], body
+
+
+def _lines(body: bytes) -> list[dict[str, Any]]:
+    lines = []
+    for found in AwsEventStream().feed(body):
+        try:
+            payload = msgspec.json.decode(found.data or b"{}")
+            if found.event == "chunk":
+                payload = msgspec.json.decode(base64.b64decode(payload["bytes"]))
+        except (ValueError, KeyError, TypeError):
+            return []
+        lines.append({f"{'!' if found.kind == 'exception' else ''}{found.event}": payload})
+    return lines
+
+
+def _frame(line: dict[str, Any]) -> bytes:
+    """The line as it will be framed again by who reads it."""
+    ((name, payload),) = line.items()
+    body = msgspec.json.encode(payload)
+    if name == "chunk":
+        body = msgspec.json.encode({"bytes": base64.b64encode(body).decode()})
+    kind = ("exception", name[1:]) if name.startswith("!") else ("event", name)
+    return frame(body, {f":{kind[0]}-type": kind[1], ":content-type": "application/json", ":message-type": kind[0]})

@@ -1,0 +1,18 @@
+"""``streamglot formats``: the notations of calls and thinking inside a text."""
+
+from __future__ import annotations
+
+from ...inband import FORMATS, find_format, format_for_model
+
+
+def run(name: str | None, model: str | None) -> int:
+    if model is not None:
+        found = format_for_model(model)
+        print(f"{model}: {found.name if found else 'no format is known, its text is taken as it is'}")
+        return 0
+    if name is not None:
+        print(find_format(name).example)
+        return 0
+    for known, row in FORMATS.items():
+        print(f"{known:24} {' '.join(row.example.split())}")
+    return 0

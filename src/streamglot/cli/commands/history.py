@@ -1,0 +1,241 @@
+"""The commands on what was stored: logs, sessions, keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...callers import MOST
+from .. import completion_values as offers
+from ..help import group, together
+from ..values import FILE, completed, text
+
+if TYPE_CHECKING:
+    from .logs import Chosen
+
+logs = group("List, search, show, export and remove the turns that were stored.")
+sessions = group("List and show the conversations that were stored.")
+keys = group("Add, list and revoke the keys of the gateway's callers. The store has their hashes only.")
+
+JSON_LINES = click.option("--json", is_flag=True, help="Print one JSON object a line.")
+CALLER = click.option("--caller", type=text, help="Only of this caller, such as the name of a key.")
+FILTER = together(
+    click.option(
+        "--session", type=text, default="", help="Only turns of this session.", shell_complete=completed(offers.sessions)
+    ),
+    click.option("-m", "--model", type=text, default="", help="Only turns of this model, as the client named it."),
+    click.option("--upstream", type=text, default="", help="Only turns that this upstream answered."),
+    click.option(
+        "--ending",
+        type=text,
+        default="",
+        help="Only turns that ended so: end, length, error, client_gone …",
+        shell_complete=completed(offers.endings),
+    ),
+    CALLER,
+    click.option("--since", type=text, default="", help="Not before this: a time ago (2d, 12h) or a date."),
+    click.option("--until", type=text, default="", help="Before this: a time ago or a date."),
+)
+LIMIT = click.option(
+    "-n", "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="At most this many, the newest; 0 for all."
+)
+TURN = click.argument("turn", type=text, default="", shell_complete=completed(offers.turns))
+RATE = click.IntRange(1, MOST)
+
+
+@logs.command(
+    "list",
+    examples=(
+        "streamglot logs list --since 2d --ending error",
+        "streamglot logs list -m local -n 0 --json",
+    ),
+)
+@FILTER
+@LIMIT
+@JSON_LINES
+def logs_list(json: bool, **given: Any) -> int:  # Click passes the options by their names
+    """List turns, the newest first."""
+    from .logs import listed
+
+    return listed(_chosen(given), json)
+
+
+@logs.command("search", examples=('streamglot logs search zebra "by the lake"', "streamglot logs search -- zebra -lake"))
+@click.argument("words", nargs=-1, required=True, type=text)
+@FILTER
+@LIMIT
+@JSON_LINES
+def logs_search(words: tuple[str, ...], json: bool, **given: Any) -> int:  # Click passes the options by their names
+    """List the turns in which these words were asked or answered.
+
+    All WORDS must be there. "An exact phrase" is one word in quotes; -word, behind --, must not be there.
+    """
+    from .logs import listed
+
+    chosen = _chosen(given)
+    chosen.words = " ".join(words) or " "  # a single space is no word, and is refused as such
+    return listed(chosen, json)
+
+
+@logs.command(
+    "show",
+    examples=(
+        "streamglot logs show                 # the last turn",
+        "streamglot logs show 06605008c9 --as anthropic",
+    ),
+)
+@TURN
+@click.option("--json", is_flag=True, help="All that is stored of it, as one JSON object.")
+@click.option("--response", is_flag=True, help="The complete response object, as without streaming.")
+@click.option(
+    "--as",
+    "target",
+    type=text,
+    default="",
+    help="The dialect of --response; the client's own if left out.",
+    shell_complete=completed(offers.dialects),
+)
+def logs_show(turn: str, json: bool, response: bool, target: str) -> int:
+    """Show a whole turn: what was said, how it ended, what it cost, how long it took.
+
+    TURN is its id, or the beginning of it; the last turn if left out.
+    """
+    from .logs import show
+
+    return show(turn, json, response or bool(target), target)
+
+
+@logs.command(
+    "export",
+    examples=(
+        "streamglot logs export -o turns.jsonl --since 30d",
+        "streamglot logs export -f markdown -o talks.md",
+        "streamglot logs export 06605008c9 --as-test tests/corpus",
+    ),
+)
+@TURN
+@click.argument("directory", type=FILE, required=False)
+@click.option("--as-test", is_flag=True, help="Write the turn's stream into DIRECTORY, with the events a reader must give.")
+@click.option(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["jsonl", "markdown"]),
+    default="jsonl",
+    show_default=True,
+    help="JSON lines, or pages to read.",
+)
+@click.option("-o", "--output", type=FILE, help="The file; standard output if left out.")
+@FILTER
+@click.option("-n", "--limit", type=click.IntRange(min=0), default=0, help="At most this many, the newest; all if left out.")
+def logs_export(
+    turn: str, directory: Path | None, as_test: bool, form: str, output: Path | None, **given: Any
+) -> int:  # Click passes the options by their names
+    """Write turns to a file, or make a test of one.
+
+    TURN is one turn; all that the options select if it is left out. DIRECTORY is the folder of recordings for --as-test.
+    """
+    if as_test and not turn:
+        raise click.UsageError("--as-test needs a turn")
+    if directory is not None and not as_test:
+        raise click.UsageError("a folder is for --as-test; a file is named with --output")
+    if as_test:
+        from . import export_fixture as recording
+
+        return recording.run(turn, directory or Path())
+    from .export import run
+
+    return run(turn, _chosen(given), "markdown" if form == "markdown" else "jsonl", output)
+
+
+@logs.command("prune", examples=("streamglot logs prune --older-than 90d --larger-than 1GB --archive old.jsonl",))
+@click.option("--older-than", type=text, default="", help="Turns that started longer ago: 30d, 12h …")
+@click.option("--larger-than", type=text, default="", help="The oldest turns, until the rest is this small: 1GB …")
+@click.option("--archive", type=FILE, help="A file of JSON lines that the turns are appended to before they are removed.")
+@click.option("--forget-spending", is_flag=True, help="Also turns that count for a key's budget: it can spend that again.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+def logs_prune(older_than: str, larger_than: str, archive: Path | None, forget_spending: bool, yes: bool) -> int:
+    """Remove turns for good. No other command does so."""
+    from .prune import run
+
+    return run(older_than, larger_than, archive, forget_spending, yes)
+
+
+def _chosen(given: dict[str, Any]) -> Chosen:
+    from .logs import Chosen
+
+    return Chosen(**given)
+
+
+@sessions.command("list", examples=("streamglot sessions list", "streamglot sessions list --here -n 5"))
+@CALLER
+@click.option("--here", is_flag=True, help="Only those of this directory.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most this many, the newest.")
+@JSON_LINES
+def sessions_list(caller: str | None, here: bool, limit: int, json: bool) -> int:
+    """List conversations, the one with the newest turn first."""
+    from .sessions import listed
+
+    return listed(caller, here, limit, json)
+
+
+@sessions.command("show", examples=("streamglot sessions show 06605008c9",))
+@click.argument("session", type=text, shell_complete=completed(offers.sessions))
+@click.option("--json", is_flag=True, help="As one JSON object, with its turns.")
+def sessions_show(session: str, json: bool) -> int:
+    """Show a conversation: its turns, and what was said.
+
+    SESSION is its id, or the beginning of it.
+    """
+    from .sessions import show
+
+    return show(session, json)
+
+
+@keys.command(
+    "add",
+    examples=(
+        "streamglot keys add alice",
+        "streamglot keys add bot -m 'gpt-*' --budget-cost 10 --budget-per 30d",
+    ),
+)
+@click.argument("name", type=text)
+@click.option("-m", "--model", "models", type=text, multiple=True, help="A pattern of models it may use. May be repeated.")
+@click.option("--requests-per-minute", type=RATE, help="The requests that it may start in a minute.")
+@click.option("--tokens-per-minute", type=RATE, help="The tokens that it may use in a minute.")
+@click.option("--concurrent", type=RATE, help="The streams that it may have open at once.")
+@click.option("--budget-cost", type=click.FloatRange(min=0), help="What it may cost, in US dollars.")
+@click.option("--budget-tokens", type=click.IntRange(0, MOST), help="The tokens that it may use.")
+@click.option("--budget-per", type=text, default="", help="The period of a budget: 30d, 24h …; for ever if left out.")
+def keys_add(name: str, models: tuple[str, ...], budget_per: str, **limits: Any) -> int:  # Click passes the options by name
+    """Make a key and print it, once.
+
+    NAME says whose it is. A name cannot be used again, even after its key was revoked.
+    """
+    from .keys import add
+
+    return add(name, {"models": list(models) or None, **limits}, budget_per)
+
+
+@keys.command("list", examples=("streamglot keys list --revoked",))
+@click.option("--revoked", is_flag=True, help="Also those that were revoked.")
+@JSON_LINES
+def keys_list(revoked: bool, json: bool) -> int:
+    """List keys with their limits and what was used of them. The keys themselves are not stored."""
+    from .keys import listed
+
+    return listed(revoked, json)
+
+
+@keys.command("revoke", examples=("streamglot keys revoke alice",))
+@click.argument("name", type=text, shell_complete=completed(offers.keys))
+def keys_revoke(name: str) -> int:
+    """Revoke the key of this NAME: from now on it is refused. The turns that were made with it stay."""
+    from .keys import revoke
+
+    return revoke(name)
+
+
+GROUPS = {"logs": logs, "sessions": sessions, "keys": keys}

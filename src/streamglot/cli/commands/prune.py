@@ -1,0 +1,58 @@
+"""``streamglot logs prune``: removes turns, when it is told to and by how much."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ...errors import ConfigError
+from ...store import prune_turns
+from ...store.prune import size as contents_size
+from ..output.terminal import is_terminal
+from ..output.units import seconds, shown_size, size
+from ..store_view import StoreView, reading
+
+
+def run(older_than: str, larger_than: str, archive: Path | None, forget_spending: bool, yes: bool) -> int:
+    if not older_than and not larger_than:
+        raise ConfigError("nothing says what may go: give --older-than 30d, --larger-than 1GB or both")
+    age = seconds(older_than) if older_than else None
+    most = size(larger_than) if larger_than else None
+    if not yes:
+        _ask(older_than, larger_than, archive)
+
+    async def work(library: StoreView) -> str:
+        try:
+            done = await prune_turns(
+                library.database, older_than=age, most_bytes=most, archive=archive, forget_spending=forget_spending
+            )
+        except OSError as error:
+            raise ConfigError(f"{archive} cannot be written, nothing more is removed: {error.strerror or error}") from None
+        archived = f", {done.archived} of them archived in {archive}" if archive is not None else ""
+        left = await library.lookup.count_turns()
+        return (
+            f"{done.turns} turns removed{archived}; {left} are left; "
+            f"contents: {shown_size(done.bytes_before)} before, {shown_size(done.bytes_after)} now"
+        )
+
+    print(reading(work))
+    return 0
+
+
+def _ask(older_than: str, larger_than: str, archive: Path | None) -> None:
+    if not is_terminal(sys.stdin):
+        raise ConfigError("turns are removed for good: say --yes, there is nobody here to ask")
+
+    async def work(library: StoreView) -> tuple[int, int]:
+        return await library.lookup.count_turns(), await contents_size(library.database)
+
+    count, taken = reading(work)
+    wanted = [f"those older than {older_than}"] if older_than else []
+    wanted += [f"the oldest until the rest is at most {larger_than}"] if larger_than else []
+    kept = f"archived in {archive} and then removed" if archive is not None else "removed for good"
+    if not click.confirm(
+        f"{count} turns are kept, {shown_size(taken)}; {', then '.join(wanted)}, will be {kept}. Go on?", err=True
+    ):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,21 @@
+"""``streamglot query``: one question, one answer."""
+
+from __future__ import annotations
+
+from ...client import Client
+from ...errors import ConfigError
+from ..answer import Look, answer
+from ..exit_status import stoppable
+from ..own_turns import turn_recorder
+from ..question import Question, spoken
+
+
+@stoppable()
+def run(words: list[str], question: Question, look: Look, keeps: bool) -> int:
+    text = spoken(words)
+    if not text and not question.attachments:
+        raise ConfigError("nothing was asked: give words, standard input or an attachment")
+    request = question.request([question.message(text)])
+    client = Client()
+    with turn_recorder(client.pool.loaded, enabled=keeps) as recorder, client:
+        return answer(client, request, look, recorder).status

@@ -1,0 +1,100 @@
+"""``streamglot reply``: goes on with a conversation that was kept, whoever had it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...callers import ANONYMOUS
+from ...client import Client
+from ...errors import ConfigError, RequestError
+from ...messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
+from .. import own_turns
+from ..answer import Look, answer
+from ..exit_status import stoppable
+from ..own_turns import this_user, turn_recorder
+from ..question import Question, spoken
+
+if TYPE_CHECKING:
+    from ...store import Session, Store, TurnDetail
+
+NOT_RUN: Final = "not run"
+
+
+@stoppable()
+def run(words: list[str], question: Question, look: Look, session: str, here: bool, keeps: bool) -> int:
+    if session and here:
+        raise ConfigError("--session names one conversation, and --here another")
+    text = spoken(words)
+    if not text and not question.attachments:
+        raise ConfigError("nothing was said: give words, standard input or an attachment")
+    client = Client()
+    with turn_recorder(client.pool.loaded, enabled=keeps) as recorder:
+        turn, found, answers = recorder.ask(lambda store: last_turn(store, session, here))
+        recorder.resume(found, turn.upstream, answers)
+        with client:
+            return answer(client, continued(turn, question, text), look, recorder).status
+
+
+def continued(turn: TurnDetail, question: Question, text: str) -> Request:
+    """The request that follows this turn: the same model, system message and tools, unless the options say otherwise."""
+    assert turn.request is not None
+    said = turn.request.messages
+    if question.system:
+        said = [message for message in said if message.role not in ("system", "developer")]
+    answers = turn.response.choices if turn.response is not None else []
+    answered = [Message("assistant", choice.parts) for choice in answers[:1]]
+    request = question.request(with_results([*said, *answered, question.message(text)]))
+    request.model = request.model or turn.model
+    request.tools = request.tools or turn.request.tools
+    return request
+
+
+def with_results(messages: list[Message]) -> list[Message]:
+    """The conversation with a result for each call, without which providers refuse it. Calls are shown here and not run: what
+    is said after a single one is its result, and several were not run."""
+    whole: list[Message] = []
+    calls: dict[str, ToolCallPart] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCallPart) and part.kind != "server":  # a provider that runs its own tools needs no result
+                calls[part.call_id] = part
+            elif isinstance(part, ToolResultPart):
+                calls.pop(part.call_id, None)
+        if not calls or message.role != "user":
+            whole.append(message)
+            continue
+        words = [part for part in message.parts if isinstance(part, (TextPart, MediaPart))]
+        alone = len(calls) == 1 and len(words) == len(message.parts)
+        whole.append(Message("tool", [_result(call, words if alone else [TextPart(NOT_RUN)]) for call in calls.values()]))
+        if not alone:
+            whole.append(message)
+        calls.clear()
+    return whole
+
+
+def _result(call: ToolCallPart, content: list[TextPart | MediaPart]) -> ToolResultPart:
+    return ToolResultPart(call.call_id, [*content], name=call.name, kind=call.kind)
+
+
+async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
+    """The turn to continue from, its session, and those answers of the session that carry state of upstreams. Unless a session
+    is named, the turn is one of this user, or of a client of the gateway that came without a key."""
+    from ...store import Wanted
+    from ..store_view import StoreView
+
+    library = StoreView(store.database)
+    if session:
+        found = await library.lookup.last_answered(session_id=await library.session_id(session))
+    else:
+        where = own_turns.here() if here else None
+        found = await library.lookup.last_answered(directory=where, callers=(this_user(), ""), beginning=ANONYMOUS)
+    turn = await library.queries.turn(found.turn_id) if found is not None else None
+    if turn is None or turn.request is None:
+        which = f"in the session {session!r}" if session else "of this directory" if here else "yet"
+        raise RequestError(
+            f"there is no answer {which} that could be continued; `streamglot sessions list` lists what is stored, "
+            "and what was said is stored unless store.content is false"
+        )
+    owned = await store.find_session(Wanted(caller=turn.caller, name=turn.session_id), turn.request)
+    owned.previous = turn.id
+    return turn, owned, await store.answers(owned)

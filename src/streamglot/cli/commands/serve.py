@@ -1,0 +1,103 @@
+"""``streamglot serve``: the configuration, a table of what was found, and off it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...config import load
+from ...errors import StreamglotError
+from ...gateway.app import Gateway
+from ...gateway.http.server import block_signals
+from ...gateway.serve import listen, serve
+from ...upstream.discovery import discover
+from ...upstream.local import NAME, LocalServer, local_server, missing
+from ...upstream.weights import CHOICE
+from ..client_setup.recipes import RECIPES, recipe
+
+ADDRESSES = (
+    ("OpenAI", "/v1"),
+    ("Anthropic", "/"),
+    ("Gemini", "/v1beta"),
+    ("Ollama", "/"),
+    ("AG-UI", "/agui"),
+    ("Vercel AI SDK", "/ui"),
+)
+"""Where clients of each kind are pointed to."""
+BLANK_LINE = "\n\n"
+REPLAY = "replay"
+ONLY_REPLAY = (
+    "No model is there, so it runs on replay, which says back what it is told. For a real one: streamglot local pull, or set "
+    "a provider's key, and start again."
+)
+
+
+def run(path: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
+    overrides: dict[str, Any] = {"server.host": host, "server.port": port, "server.workers": workers}
+    loaded = load(path, overrides=overrides)
+    rows: list[tuple[str, ...]] = [
+        (name, "configured", upstream.dialect, upstream.place) for name, upstream in loaded.config.upstreams.items()
+    ]
+    known = set(loaded.config.upstreams)
+    discovered = asyncio.run(discover(os.environ)) if loaded.config.server.discover else []
+    alone = not known and not any(found.there for found in discovered)
+    wanted = loaded.config.server.discover and NAME not in known
+    lazy = not alone and CHOICE not in os.environ  # beside other upstreams it may never be asked
+    local = local_server(log=True, lazy=lazy) if wanted else None
+    try:
+        if local is not None:
+            rows.append(_started(local, overrides, "on demand" if lazy else "started"))
+            loaded = load(path, overrides=overrides)
+        elif NAME not in known:
+            rows.append((NAME, "not started", "openai_chat", missing() if wanted else "server.discover is off"))
+        for found in discovered:
+            if found.provider.name not in known:
+                state = "found" if found.there else "not found"
+                rows.append((found.provider.name, state, found.provider.dialect, found.because))
+        rows.append((REPLAY, "found", "openai_chat", "always there: it says back what it is told"))
+        asyncio.run(Gateway(loaded).check())  # a bad configuration is refused before anything is said or listens
+        server = loaded.config.server
+        listener = listen(server.host, server.port)
+        block_signals()  # from here on it is told to be there, and a signal that it cannot handle yet must not end it
+        address = f"[{server.host}]" if ":" in server.host else server.host
+        started = f"upstreams.{NAME}" in overrides
+        _greet(rows, f"http://{address}:{listener.getsockname()[1]}", NAME if started else REPLAY)
+        if alone and wanted and not started:
+            print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
+        return serve(loaded, listener)
+    finally:
+        if local is not None:
+            local.stop()
+
+
+def _started(local: LocalServer, overrides: dict[str, Any], state: str) -> tuple[str, ...]:
+    """Adds the local model to the upstreams of the settings, so that it is still there after they were read again."""
+    try:
+        upstream = local.start()
+    except StreamglotError as error:
+        return (NAME, "failed", "openai_chat", error.message)
+    overrides[f"upstreams.{NAME}"] = msgspec.to_builtins(upstream)
+    return (NAME, state, upstream.dialect, f"{local.weights.name} at {upstream.place}")
+
+
+def _greet(rows: list[tuple[str, ...]], address: str, model: str) -> None:
+    print(table(rows), file=sys.stderr)
+    print(f"\nstreamglot listens on {address}", file=sys.stderr)
+    print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
+    curl, openai, anthropic = (recipe(client, address, model, "streamglot").text for client in ("curl", "openai", "anthropic"))
+    print(f"\nTry it:\n\n{curl.partition(BLANK_LINE)[0]}", file=sys.stderr)
+    print(f"\nOr point a program at it:\n\n{openai}\n{anthropic}", file=sys.stderr)
+    others = ", ".join(client for client in RECIPES if client not in ("openai", "anthropic"))
+    print(f"More: streamglot setup CLIENT ({others})", file=sys.stderr, flush=True)
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  " + "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,103 @@
+"""``streamglot sessions list`` and ``show``."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import msgspec
+from msgspec import structs
+
+from ...messages import Message
+from ...store import Filter, SessionSummary, TurnDetail, TurnSummary
+from ...store.conversation import normal
+from .. import own_turns
+from ..output import table
+from ..output.cost import money
+from ..output.json_output import seen
+from ..output.transcript import Transcript
+from ..output.units import shown_time
+from ..store_view import StoreView, reading, short
+from .logs import show_turns, summaries
+
+
+def listed(caller: str | None, here: bool, limit: int, as_json: bool) -> int:
+    async def work(library: StoreView) -> list[SessionSummary]:
+        if not here:
+            return await library.queries.sessions(caller, limit)
+        found = [await library.queries.session(id, caller) for id in await library.lookup.sessions_in(own_turns.here(), limit)]
+        return [session for session in found if session is not None]
+
+    sessions = reading(work)
+    if as_json:
+        for session in sessions:
+            sys.stdout.buffer.write(seen(msgspec.json.encode(session) + b"\n"))
+    elif not sessions:
+        print("no session was kept yet", file=sys.stderr)
+    else:
+        names = ("last", "session", "turns", "tokens", "directory", "title")
+        table.show(names, [_row(session) for session in sessions], ("turns", "tokens"))
+    return 0
+
+
+def show(text: str, as_json: bool) -> int:
+    async def work(library: StoreView) -> tuple[SessionSummary | None, list[TurnSummary], list[TurnDetail]]:
+        session_id = await library.session_id(text)
+        turns = [turn async for turn in summaries(library, Filter(session_id=session_id, limit=sys.maxsize))][::-1]
+        told = Told()
+        said = [] if as_json else [told.news(detail) for turn in turns if (detail := await library.queries.turn(turn.id))]
+        return await library.queries.session(session_id), turns, said
+
+    session, turns, said = reading(work)
+    if as_json:
+        facts = msgspec.to_builtins(session) if session is not None else {}
+        sys.stdout.buffer.write(seen(msgspec.json.encode({**facts, "turns": turns}) + b"\n"))
+        return 0
+    if session is not None:
+        directory = f" in {session.directory}" if session.directory else ""
+        print(table.one_line(f"{session.id}{directory}, since {shown_time(session.started)}; cost: {money(session.cost)}"))
+    show_turns(turns)
+    for turn in said:
+        Transcript(turn).print_said()
+    return 0
+
+
+class Told:
+    """What was shown of a session already. Each request repeats what was said before it, or is the beginning of another
+    conversation; clients edit what they repeat, so it is known by its words."""
+
+    def __init__(self) -> None:
+        self._times: Counter[tuple[str, bytes]] = Counter()
+
+    def news(self, turn: TurnDetail) -> TurnDetail:
+        """The turn with those messages of its request that were not there before, and all that came after the last answer."""
+        if turn.request is None:
+            return turn
+        asked = turn.request.messages
+        answered = max((place for place, message in enumerate(asked) if message.role == "assistant"), default=-1)
+        times: Counter[tuple[str, bytes]] = Counter()
+        new: list[Message] = []
+        for place, message in enumerate(asked):
+            words = _words(message)
+            times[words] += 1
+            if times[words] > self._times[words] or (place > answered and message.role in ("user", "tool")):
+                new.append(message)
+        for choice in turn.response.choices if turn.response is not None else ():
+            times[_words(Message("assistant", choice.parts))] += 1
+        self._times |= times
+        return structs.replace(turn, request=structs.replace(turn.request, messages=new))
+
+
+def _words(message: Message) -> tuple[str, bytes]:
+    return message.role, normal(message.parts)
+
+
+def _row(session: SessionSummary) -> list[str]:
+    return [
+        shown_time(session.updated, "%m-%d %H:%M:%S"),
+        short(session.id),
+        str(session.turns),
+        f"{session.input_tokens}/{session.output_tokens}",
+        session.directory,
+        session.title,
+    ]

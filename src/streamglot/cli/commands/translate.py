@@ -1,0 +1,141 @@
+"""``streamglot translate``: a file or standard input from one dialect to another."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
+
+import msgspec
+
+from ... import Event, PerChoice, collect, inband, writer
+from ...errors import ConfigError
+from ...events import StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart, encode
+from ...framing.utf8 import Utf8
+from ..files import SETTINGS_BYTES, read_file, read_json, shown
+from ..stream_detection import Reader, open_reader
+
+TEXT: Final = "text"
+"""Plain text, where a dialect may be named."""
+_READ_BYTES: Final = 65_536
+
+
+class _Sink(Protocol):
+    def feed(self, events: list[Event]) -> bytes: ...
+    def close(self) -> bytes: ...
+
+
+class _EventLines:
+    """One event a line."""
+
+    def feed(self, events: list[Event]) -> bytes:
+        return b"".join(encode(event) + b"\n" for event in events)
+
+    def close(self) -> bytes:
+        return b""
+
+
+class _WholeResponse:
+    """The answer as one JSON object, at the end."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+
+    def feed(self, events: list[Event]) -> bytes:
+        self._events += events
+        return b""
+
+    def close(self) -> bytes:
+        return msgspec.json.encode(collect(self._events)) + b"\n"
+
+
+class _PlainText:
+    """Text that is no stream of a dialect: its end is the end of the answer."""
+
+    def __init__(self) -> None:
+        self._text = Utf8()
+        self._started = False
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        return self._said(self._text.feed(chunk))
+
+    def close(self) -> list[Event]:
+        return [*self._said(self._text.close()), TextEnd(), StreamEnd("end")]
+
+    def _said(self, piece: str) -> list[Event]:
+        opening: list[Event] = [] if self._started else [StreamStart(), TextStart()]
+        self._started = True
+        return [*opening, TextDelta(piece)] if piece else opening
+
+
+class _InBand:
+    """A reader with the in-band parser behind it."""
+
+    def __init__(self, box: Reader, format: str, tools: list[Any] | None) -> None:
+        self._reader = box
+        self._parser = PerChoice(lambda: inband(format, tools=tools))
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        return self._through(self._reader.feed(chunk))
+
+    def close(self) -> list[Event]:
+        return [*self._through(self._reader.close()), *self._parser.close()]
+
+    def _through(self, events: list[Event]) -> list[Event]:
+        return [given for event in events for given in self._parser.feed(event)]
+
+
+def declared_tools(path: Path | None) -> list[Any] | None:
+    """The tool definitions in this file: a JSON list, in the style of chat requests."""
+    if path is None:
+        return None
+    tools = read_json(read_file(path, SETTINGS_BYTES, "the tools file"), f"the tools file {shown(path)}")
+    if not isinstance(tools, list):
+        raise ConfigError(f"the tools file {shown(path)} must hold a JSON list of tool definitions")
+    return tools
+
+
+def run(file: Path | None, source: str, target: str, strict: bool, format: str | None = None, tools: Path | None = None) -> int:
+    """``source`` is a dialect, ``events``, ``text`` (plain text, read by the in-band parser for ``format``), or empty: then the
+    dialect is recognised."""
+    box: Reader = _PlainText() if source == TEXT else open_reader(source)
+    if format is not None or source == TEXT:
+        box = _InBand(box, format or "none", declared_tools(tools))
+    sink: _Sink
+    if target == "events":
+        sink = _EventLines()
+    elif target == "response":
+        sink = _WholeResponse()
+    else:
+        sink = writer(target, strict=strict)
+    failed = False
+    out = sys.stdout.buffer
+    with ExitStack() as stack:
+        stream = stack.enter_context(_opened(file)) if file else sys.stdin.buffer
+        for events in _read(stream, box):
+            failed = failed or any(isinstance(event, StreamError) for event in events)
+            out.write(sink.feed(events))
+            out.flush()
+    out.write(sink.close())
+    out.flush()
+    return 1 if failed else 0
+
+
+def _opened(file: Path) -> BinaryIO:
+    try:
+        return file.open("rb")
+    except (OSError, ValueError) as error:  # a ValueError is a NUL in the name
+        raise ConfigError(f"{shown(file)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _read(stream: BinaryIO, box: Reader) -> Iterator[list[Event]]:
+    """The events of each read, as soon as it comes. Nothing is read behind an error: the input may have no end."""
+    while chunk := os.read(stream.fileno(), _READ_BYTES):
+        events = box.feed(chunk)
+        yield events
+        if events and isinstance(events[-1], StreamError):
+            return
+    yield box.close()

@@ -1,0 +1,126 @@
+"""The exit status of a command: what went wrong is one line on standard error and a status, never a traceback.
+
+0    success
+1    an error of an upstream, of the store, of the output
+2    wrong options, settings or files, or a package that is not installed
+130  Ctrl-C;  143, 129  SIGTERM and SIGHUP
+141  the reader of the output went away, as with ``| head -1``
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Final, NoReturn
+
+import click
+from click.exceptions import Exit
+
+from ..errors import ConfigError, StreamglotError
+from ..extras import missing_package
+from .output.standard_streams import discard, flush_failure, is_broken_pipe
+from .output.terminal import complain, neutral
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130
+"""The status that shells give a program that Ctrl-C ended."""
+BROKEN_PIPE: Final = 141
+"""The status that shells give a program that wrote to a pipe without a reader."""
+FAREWELLS: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Ended(KeyboardInterrupt):
+    """A signal ended the program, as Ctrl-C does. ``status`` is the exit status that shells give it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self.status = status
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM and SIGHUP stop an answer as Ctrl-C does, so that what came of it is stored. A second signal changes nothing (a
+    terminal that goes away sends several), and one that is ignored (``nohup``) stays ignored."""
+    heeded = [number for number in FAREWELLS if signal.getsignal(number) is signal.SIG_DFL]
+    status = 0
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        nonlocal status
+        status = 128 + number
+        for other in heeded:
+            signal.signal(other, signal.SIG_IGN)
+        raise Ended(status)
+
+    for number in heeded:
+        signal.signal(number, end)
+    try:
+        yield
+    except OSError:  # a terminal that went away cannot be written to
+        if not status:
+            raise
+        discard(sys.stdout)
+        raise Ended(status) from None
+    finally:
+        for number in heeded:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def exit_status(command: Callable[[], int]) -> int:
+    """Runs a command. Everything that it wrote is written out when this returns, so that the interpreter has nothing left to
+    flush, whose failure would replace the status by 120."""
+    status = _status(command)
+    failure = flush_failure(sys.stdout)
+    if failure is not None and not status:
+        status = _output_failed(failure)
+    flush_failure(sys.stderr)  # nobody can be told
+    return status
+
+
+def _status(command: Callable[[], int]) -> int:
+    try:
+        return command()
+    except Exit as end:
+        return end.exit_code
+    except Ended as end:
+        return end.status
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except click.ClickException as error:
+        return _misused(error)
+    except ConfigError as error:
+        complain(error.message)
+        return MISUSED
+    except StreamglotError as error:
+        complain(error.message)
+        return FAILED
+    except ModuleNotFoundError as error:
+        missing = missing_package(error)
+        if missing is None:
+            raise
+        complain(missing.message)
+        return MISUSED
+    except OSError as error:
+        return _output_failed(flush_failure(sys.stdout) or error)
+
+
+def _misused(error: click.ClickException) -> int:
+    """As Click says it, without the control characters that an argument may hold."""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        with suppress(OSError):  # nobody can be told
+            print(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", file=sys.stderr)
+    complain(error.format_message())
+    return error.exit_code
+
+
+def _output_failed(error: OSError) -> int:
+    """A reader that went away wanted no more, and is told nothing."""
+    if is_broken_pipe(error):
+        discard(sys.stdout)
+        return BROKEN_PIPE
+    where = neutral(str(error.filename)) if error.filename is not None else "standard output"
+    complain(f"{where}: {error.strerror or error}")
+    return FAILED

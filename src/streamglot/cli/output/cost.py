@@ -1,0 +1,34 @@
+"""What an answer cost: tokens as the upstream counted them, and money where the price is known, without a network."""
+
+from __future__ import annotations
+
+from ...messages import TokenCounts
+from ...upstream.local import NAME as LOCAL
+from ...upstream.prices import price
+
+UNKNOWN = "unknown"
+
+
+def usage_line(usage: TokenCounts, model: str, upstream: str) -> str:
+    return f"{tokens(usage)}; cost: {cost(usage, model, upstream)}"
+
+
+def tokens(usage: TokenCounts) -> str:
+    words = [f"{_shown(usage.input_tokens)} tokens in", f"{_shown(usage.output_tokens)} out"]
+    if usage.cached_tokens:
+        words.append(f"{usage.cached_tokens} from cache")
+    if usage.reasoning_tokens:
+        words.append(f"{usage.reasoning_tokens} of reasoning")
+    return ", ".join(words)
+
+
+def cost(usage: TokenCounts, model: str, upstream: str) -> str:
+    return "nothing, it ran on this machine" if upstream == LOCAL else money(price(usage, model, upstream))
+
+
+def money(dollars: float | None) -> str:
+    return UNKNOWN if dollars is None else f"${dollars:.6f}".rstrip("0").rstrip(".")
+
+
+def _shown(count: int | None) -> str:
+    return UNKNOWN if count is None else str(count)

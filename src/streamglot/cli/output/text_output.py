@@ -1,0 +1,115 @@
+"""An answer as plain text, as it comes: text and calls on standard output, everything about them on standard error."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from ...events import (
+    Choice,
+    Citation,
+    Event,
+    Media,
+    ReasoningDelta,
+    ReasoningEnd,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    TextEnd,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+)
+from .terminal import CYAN, DIM, RESET, coloured, is_terminal, neutral
+
+
+class PlainPrinter:
+    """``exact``: text goes to a file or a pipe as it came; a terminal never gets it unchecked."""
+
+    def __init__(self, out: TextIO, err: TextIO, *, reasoning: bool = True, exact: bool = False) -> None:
+        self.out, self.err = out, err
+        self.error: StreamError | None = None
+        self._reasoning = reasoning
+        self._exact = exact and not is_terminal(out)
+        self._dim = (DIM, RESET) if coloured(err) else ("", "")
+        self._bright = (CYAN, RESET) if coloured(out) else ("", "")
+        self._at_start = True
+        self._thinking = False
+
+    def feed(self, event: Event) -> None:
+        match event:
+            case TextDelta():
+                self.text(event.text)
+            case ReasoningDelta():
+                self.think(event.text)
+            case ReasoningEnd():
+                self.thought()
+            case TextEnd():
+                self.end_of_text()
+            case ToolCallStart():
+                self.line_start()
+                self.write(f"{self._bright[0]}→ {neutral(event.name)}(")
+            case ToolCallDelta():
+                self.write(neutral(event.args))
+            case ToolCallEnd():
+                self.write(f"){self._bright[1]}{'' if event.complete else '  (cut off)'}\n")
+            case ToolResult():
+                self.remark(f"← {event.content}")
+            case Citation() if event.url or event.title:
+                self.remark(f"source: {event.title} {event.url}".strip())
+            case Media():
+                self.remark(f"{event.mime} {event.url or f'of {len(event.data) * 3 // 4} bytes, kept with --json'}")
+            case StreamEnd() if event.reason == "cancelled":
+                if is_terminal(self.err):
+                    self.remark("stopped")
+            case StreamEnd() if event.reason not in ("end", "tool_calls", "stop_sequence"):
+                self.remark(f"it ended early: {event.reason}")
+            case StreamError():
+                self.error = event
+            case Choice():
+                pass  # only one answer is asked for
+
+    def close(self) -> None:
+        """What was said last ends its line."""
+        self.thought()
+        self.line_start()
+
+    # --- pieces
+
+    def write(self, text: str) -> None:
+        if text:
+            self.thought()
+            self._at_start = text.endswith("\n")  # first: an interrupt may come at any point
+            self.out.write(text)
+            self.out.flush()
+
+    def text(self, text: str) -> None:
+        self.write(text if self._exact else neutral(text))
+
+    def end_of_text(self) -> None:
+        """More may follow in a block of its own."""
+
+    def line_start(self) -> None:
+        if not self._at_start:
+            self.write("\n")
+
+    def think(self, text: str) -> None:
+        if self._reasoning:
+            if not self._thinking:
+                self.line_start()
+                self._thinking = True
+                self.err.write(self._dim[0])
+            self.err.write(neutral(text))
+            self.err.flush()
+
+    def thought(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            self.err.write(f"{self._dim[1]}\n")
+            self.err.flush()
+
+    def remark(self, text: str) -> None:
+        self.thought()
+        self.line_start()
+        self.err.write(f"{self._dim[0]}{neutral(text)}{self._dim[1]}\n")
+        self.err.flush()

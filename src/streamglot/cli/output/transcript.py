@@ -1,0 +1,88 @@
+"""A turn for people: its facts, all that was said, and how it ended. What was said is text of others and is shown harmless."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
+from ...store import TurnDetail
+from .cost import money, tokens
+from .table import one_line
+from .terminal import BOLD, CYAN, DIM, RED, RESET, coloured, neutral
+from .units import shown_time
+
+
+class Transcript:
+    def __init__(self, turn: TurnDetail) -> None:
+        self._turn = turn
+        self._colours = coloured(sys.stdout)
+
+    def print(self) -> None:
+        for name, value in self._facts():
+            print(f"{self._in(DIM, name.ljust(9))} {one_line(value)}")
+        error = self._turn.error
+        if error is not None:
+            print(f"{self._in(DIM, 'error'.ljust(9))} {self._in(RED, one_line(f'{error.code}: {error.message}'))}")
+        if self._turn.request is None:
+            print("\nthe contents were not kept")
+        else:
+            self.print_said()
+
+    def print_said(self) -> None:
+        """The whole conversation up to and with this turn."""
+        said = self._turn.request.messages if self._turn.request is not None else []
+        for message in (*said, *self._answers()):
+            print(f"\n{self._in(BOLD, one_line(message.name or message.role))}")
+            for part in message.parts:
+                for colour, text in _shown(part):
+                    print(self._in(colour, neutral(text).rstrip("\n")))
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        turn, timings = self._turn, self._turn.timings
+        yield "turn", turn.id
+        yield "session", turn.session_id
+        if turn.caller:
+            yield "caller", turn.caller
+        asked = f" → {turn.upstream} {turn.upstream_model}" if turn.upstream else ""
+        yield "model", f"{turn.model}{asked}"
+        yield "dialects", " → ".join(name for name in (turn.dialects["client"], turn.dialects["upstream"]) if name)
+        took = "" if turn.duration is None else f", {turn.duration:.2f} s"
+        first = f", the first word after {timings['first_event']:.2f} s" if timings.get("first_event") else ""
+        gap = f", the longest gap {timings['longest_gap']:.2f} s" if timings.get("longest_gap") else ""
+        yield "started", f"{shown_time(turn.started)}{took}{first}{gap}"
+        yield "ending", turn.ending or "running"
+        if turn.usage is not None:
+            yield "usage", f"{tokens(turn.usage)}; cost: {money(turn.cost)}"
+        for verdict in turn.verdicts:
+            yield "verdict", msgspec.json.encode(verdict).decode()
+        if turn.more:
+            yield "more", msgspec.json.encode(turn.more).decode()
+
+    def _answers(self) -> Iterator[Message]:
+        for choice in self._turn.response.choices if self._turn.response is not None else ():
+            if choice.parts:
+                yield Message("assistant", choice.parts, name=f"assistant, choice {choice.index}" if choice.index else "")
+
+    def _in(self, colour: str, text: str) -> str:
+        return f"{colour}{text}{RESET}" if self._colours and colour else text
+
+
+def _shown(part: Part) -> Iterator[tuple[str, str]]:
+    """Pieces of a part, each with its colour."""
+    match part:
+        case TextPart() | RefusalPart():
+            yield "", part.text
+        case ReasoningPart():
+            yield DIM, part.text or "(hidden reasoning)"
+        case ToolCallPart():
+            yield CYAN, f"→ {part.name}({part.arguments}){'' if part.complete else '  (cut off)'}"
+        case ToolResultPart():
+            yield RED if part.is_error else DIM, f"← {part.text}"
+        case MediaPart():
+            size = f"{len(part.data) * 3 // 4} bytes"
+            yield DIM, f"[{part.mime or 'medium'} {part.filename} {part.url or part.file_id or size}]"
+        case NativePart():
+            yield DIM, f"[{part.dialect}] {msgspec.json.encode(part.data).decode()}"

@@ -1,0 +1,86 @@
+"""What was kept, opened to be read: by the operator, who sees all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeVar
+
+from ..config import NOTHING, LoadedConfig, load
+from ..errors import ConfigError, RequestError
+from ..store import Database, Filter, Queries, StoredKeys, StoreUnavailable, default_url
+from ..store.lookup import Lookup
+from ..store.processes import Process
+
+TURN: Final = "turn_"
+SESSION: Final = "ses_"
+SHORT: Final = 14
+"""As much of an id is shown in a table, behind its prefix: a time to the microsecond, or as good as that."""
+T = TypeVar("T")
+
+
+class StoreView:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.queries = Queries(database)
+        self.keys = StoredKeys(database)
+        self.lookup = Lookup(database)
+
+    async def turn_id(self, text: str) -> str:
+        """The turn that is meant by its id, the beginning of it, or the id of its response; the last one by nothing."""
+        if not text:
+            newest = await self.queries.turns(Filter(limit=1))
+            if not newest:
+                raise RequestError("no turn was kept yet")
+            return newest[0].id
+        found = await self.lookup.turns_like(_whole(TURN, text))
+        if not found:
+            turn = await self.queries.turn(text)
+            found = [turn.id] if turn is not None else []
+        return _only(found, text, "turn", "streamglot logs list")
+
+    async def session_id(self, text: str) -> str:
+        found = await self.lookup.sessions_like(_whole(SESSION, text))
+        return _only(found, text, "session", "streamglot sessions list")
+
+
+def short(id: str) -> str:
+    return id.partition("_")[2][:SHORT]
+
+
+def reading(work: Callable[[StoreView], Awaitable[T]], loaded: LoadedConfig | None = None) -> T:
+    """Opens the store, does this, and closes it."""
+
+    async def within() -> T:
+        async with opened(loaded or load()) as library:
+            return await work(library)
+
+    return asyncio.run(within())
+
+
+@asynccontextmanager
+async def opened(loaded: LoadedConfig) -> AsyncIterator[StoreView]:
+    url = loaded.config.store.url
+    if url == NOTHING:
+        raise ConfigError(f'nothing is kept, because store.url is "{NOTHING}": give it a database, or take the setting away')
+    database = await Database.open(url or default_url(os.environ))
+    try:
+        with suppress(StoreUnavailable):  # who only reads tells the truth all the same, as far as it is known
+            await Process(database).recover()
+        yield StoreView(database)
+    finally:
+        await database.close()
+
+
+def _whole(prefix: str, text: str) -> str:
+    return text if text.startswith(prefix) else f"{prefix}{text}"
+
+
+def _only(found: list[str], text: str, what: str, where: str) -> str:
+    if not found:
+        raise RequestError(f"there is no {what} {text!r}; `{where}` lists them")
+    if len(found) > 1 and text not in found:
+        raise RequestError(f"several {what}s have ids that begin with {text!r}: write more of it")
+    return found[0]

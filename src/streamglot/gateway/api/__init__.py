@@ -1,0 +1,1 @@
+"""The management API: models, stored turns, streams, approvals, forwarded requests."""

@@ -1,0 +1,55 @@
+"""The approvals API: what waits for a person's decision, and the decision.
+
+GET  /approvals          the open questions; a key sees its own, the operator all
+POST /approvals/{id}     {"approved": true, "text": "changed arguments"} or {"approved": false, "message": "why"}
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ...errors import RequestError, excerpt
+from ..http.asgi import read_body
+from ..http.call import json_object
+from .resume import seen_by
+from .store_view import id_in, json_reply
+
+if TYPE_CHECKING:
+    from ...policies import ApprovalRequest
+    from ..app import Gateway
+
+
+def approval_routes(gateway: Gateway) -> list[Route]:
+    def open_to(http: HttpRequest) -> list[ApprovalRequest]:
+        """The questions that this caller may decide."""
+        key = seen_by(gateway.authenticator.admit(http.headers, http.query_params.get("key", "")))
+        return [asked for asked in gateway.pool.approvals.open() if key is None or asked.key == key]
+
+    async def listed(http: HttpRequest) -> Response:
+        return json_reply({"approvals": open_to(http)})
+
+    async def decide(http: HttpRequest) -> Response:
+        from ...policies import Decision
+
+        id, server = id_in(http), gateway.server
+        known = {asked.id for asked in open_to(http)}
+        body = json_object(
+            await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
+        )
+        try:
+            decision = msgspec.convert(body, Decision)
+        except msgspec.ValidationError as error:
+            raise RequestError(f"the decision cannot be read: {error}; send approved: true or false") from None
+        if id not in known:
+            message = f"there is no open approval {excerpt(id)}: it was decided, or its time has passed"
+            raise RequestError(message, code="not_found", status=404)
+        gateway.pool.approvals.decide(id, decision)
+        answer: dict[str, Any] = {"id": id, "approved": decision.approved}
+        return json_reply(answer)
+
+    return [Route("/approvals", listed, methods=["GET"]), Route("/approvals/{id}", decide, methods=["POST"])]

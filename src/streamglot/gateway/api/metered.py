@@ -1,0 +1,169 @@
+"""A forwarded request (embeddings) with what every exchange has: a place, a reservation, a turn in the store, a line in the log.
+What was asked and answered is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ...engine.observer import ExchangeResult
+from ...engine.record import ExchangeRecord
+from ...engine.tokens import BYTES_PER_TOKEN
+from ...errors import StreamglotError
+from ...events import Usage
+from ...messages import Request, Response, TokenCounts
+from ...upstream.prices import price
+from ...upstream.routes import Candidate
+from ..auth.authenticator import Caller, anonymous
+from ..auth.budgets import Reservation, price_of
+from ..handler import context_of
+from ..http.call import ClientGone
+
+if TYPE_CHECKING:
+    from ...store import Turn as StoredTurn
+    from ..app import Gateway
+
+LARGEST_COUNT: Final = 2**31 - 1
+"""Tokens of one request. An upstream that counts further is not believed."""
+
+
+class _Counts(Struct):
+    prompt_tokens: Any = None
+    input_tokens: Any = None
+    total_tokens: Any = None
+
+
+class _Answer(Struct):
+    """All that is read of an answer."""
+
+    usage: _Counts | None = None
+
+
+class Metered:
+    """``async with`` one: forward the request inside, and give it the ``answer``."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        caller: Caller | None,
+        headers: Mapping[str, str],
+        body: Mapping[str, Any],
+        request_id: str,
+        kind: str,
+    ) -> None:
+        self.answer: bytes | None = None
+        self._gateway = gateway
+        self._caller = caller
+        self._headers = headers
+        self._estimate = estimated_input(body.get("input"))
+        model = body.get("model")
+        self.record = ExchangeRecord(
+            request_id, kind, gateway.clock(), gateway.pool.routes.named(model if isinstance(model, str) else "")
+        )
+        self.record.key = caller.name if caller is not None else ""
+        self._candidate: Candidate | None = None
+        self._reservation: Reservation | None = None
+        self._stored: StoredTurn | None = None
+        self._turn = gateway.slot(caller)
+
+    def asked(self, candidate: Candidate) -> None:
+        """This upstream is about to be asked."""
+        self._candidate = candidate
+        self.record.attempts += 1
+        self.record.upstream, self.record.upstream_dialect = candidate.upstream.name, candidate.upstream.dialect
+
+    async def __aenter__(self) -> Metered:
+        caller, gateway, record = self._caller, self._gateway, self.record
+        if caller is not None and caller.metered:
+            candidate = gateway.pool.routes.find(record.model, lambda: 0.0)[0]
+            self._reservation = caller.reserve(self._estimate, 1, price_of(candidate), gateway.clock())
+        try:
+            await self._turn.__aenter__()
+        except BaseException as error:
+            self._settle(error)
+            raise
+        try:
+            self._stored = await self._begin() if gateway.store is not None else None
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._turn.__aexit__(kind, error, trace)
+        self._settle(error)
+
+    async def _begin(self) -> StoredTurn:
+        from ...store import Started, Wanted
+
+        assert self._gateway.store is not None
+        record, request = self.record, Request(model=self.record.model, dialect=self.record.dialect)
+        caller = record.key or anonymous(self._headers)
+        session = await self._gateway.store.find_session(Wanted(caller=caller), request)
+        started = Started(
+            caller=caller, request_id=record.request_id, dialect=record.dialect, model=record.model, request=request, probe=True
+        )
+        return self._gateway.store.start(session, started)
+
+    def _settle(self, error: BaseException | None) -> None:
+        record, now = self.record, self._gateway.clock()
+        if isinstance(error, StreamglotError):
+            record.failed(error.as_event())
+        else:
+            record.ending = "end" if error is None else "client_gone" if isinstance(error, ClientGone) else "error"
+        usage = self._used(record.ending)
+        record.usage = Usage(usage.input_tokens, usage.output_tokens)
+        written = self._reservation.settle(usage, now) if self._reservation is not None else None
+        if self._stored is not None:
+            from ...store import Finished
+
+            model = self._candidate.model if self._candidate is not None else ""
+            response = Response(usage=usage, error=error.as_event() if isinstance(error, StreamglotError) else None)
+            self._stored.finish(
+                Finished(
+                    ending=record.ending,
+                    response=response,
+                    upstream=record.upstream,
+                    upstream_dialect=record.upstream_dialect,
+                    upstream_model=model,
+                    cost=partial(price, usage, model, record.upstream),
+                    timings={"seconds": now - record.began},
+                    written=written,
+                )
+            )
+        self._gateway.tell_observers(
+            ExchangeResult(context_of(record, self._headers), record, Request(), seconds=now - record.began)
+        )
+
+    def _used(self, ending: str) -> TokenCounts:
+        """What the answer says was used. Where it does not say, or nobody waited for it, an estimate; nothing for a refusal."""
+        if ending == "end":
+            return TokenCounts(_input_tokens(self.answer or b"", self._estimate), 0)
+        return TokenCounts(self._estimate if ending == "client_gone" and self._candidate is not None else 0, 0)
+
+
+def _input_tokens(answer: bytes, otherwise: int) -> int:
+    try:
+        usage = msgspec.json.decode(answer, type=_Answer).usage or _Counts()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        usage = _Counts()
+    for count in (usage.prompt_tokens, usage.input_tokens, usage.total_tokens):
+        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= LARGEST_COUNT:
+            return count
+    return otherwise
+
+
+def estimated_input(given: object) -> int:
+    """About how many tokens these texts have. A number is a token, and a list of numbers is a text of tokens."""
+    return sum(_tokens(one) for one in (given if isinstance(given, list) else [given]))
+
+
+def _tokens(one: object) -> int:
+    if isinstance(one, str):
+        return round(len(one.encode("utf-8", "replace")) / BYTES_PER_TOKEN) + 1
+    return len(one) if isinstance(one, list) else 1

@@ -1,0 +1,104 @@
+"""The description of the gateway's addresses, and a small page that shows it without fetching anything from elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..endpoints import ENDPOINTS
+from .store_view import FILTERS
+
+_PLAIN = {
+    ("get", "/v1/models"): "The models that can be named",
+    ("get", "/v1/models/{model}"): "One model",
+    ("get", "/v1beta/models"): "The models, for clients of Gemini",
+    ("get", "/api/tags"): "The models, for clients of Ollama",
+    ("post", "/v1/messages/count_tokens"): "An estimate of the tokens of a request",
+    ("post", "/v1/embeddings"): "Embeddings, passed on to the upstream",
+    ("get", "/v1/responses/{id}"): "A response again; with stream=true as a stream, after the event starting_after",
+    ("delete", "/v1/responses/{id}"): "Takes a response back: nobody gets it by its id any more",
+    ("get", "/v1/responses/{id}/input_items"): "What a response was made of",
+    ("post", "/v1/responses/{id}/cancel"): "Stops a response in the background",
+    ("get", "/v1/streams/{id}"): "Goes on with a stream after an event",
+    ("post", "/v1/streams/{id}/stop"): "Stops a stream, and its upstream",
+    ("get", "/sessions"): "The sessions, the newest first",
+    ("get", "/sessions/{id}"): "One session and its turns",
+    ("get", "/sessions/{id}/export"): "All turns of a session as a file",
+    ("get", "/turns"): "The turns, the newest first",
+    ("get", "/turns/{id}"): "All that was kept of a turn",
+    ("get", "/turns/{id}/raw"): "The bytes of a turn as they came, with their timing",
+    ("get", "/turns/{id}/export"): "A turn as a file",
+    ("get", "/search"): "The turns in which words occur",
+    ("get", "/health"): "Is the process there?",
+    ("get", "/ready"): "Can it serve?",
+    ("get", "/metrics"): "Prometheus metrics",
+}
+_IN_QUERY = {
+    ("get", "/v1/responses/{id}"): ("stream", "starting_after", "include"),
+    ("get", "/v1/responses/{id}/input_items"): ("order", "after", "limit", "include"),
+    ("get", "/v1/streams/{id}"): ("after",),
+    ("get", "/sessions"): ("before", "limit"),
+    ("get", "/sessions/{id}"): ("before", "limit"),
+    ("get", "/sessions/{id}/export"): ("format",),
+    ("get", "/turns"): FILTERS,
+    ("get", "/turns/{id}/raw"): ("format", "direction"),
+    ("get", "/turns/{id}/export"): ("format",),
+    ("get", "/search"): ("q", *FILTERS),
+}
+_WITHOUT_BODY = ("/cancel", "/stop")
+_GEMINI = ("/v1/models/{model}:generateContent", "/v1/models/{model}:streamGenerateContent")
+
+
+def description() -> dict[str, Any]:
+    from ... import __version__
+
+    paths: dict[str, dict[str, Any]] = {}
+    for path, face in ENDPOINTS.items():
+        paths[path] = {"post": _streaming(face.dialect, f"A request in the dialect {face.dialect}")}
+    for path in (*_GEMINI, *(one.replace("/v1/", "/v1beta/") for one in _GEMINI)):
+        paths[path] = {"post": _streaming("gemini", "A request in the dialect gemini")}
+        paths[path]["post"]["parameters"] = [_in_path("model")]
+    for (method, path), summary in _PLAIN.items():
+        operation: dict[str, Any] = {"summary": summary, "responses": {"200": {"description": "the answer"}}}
+        parameters = [_in_path(name) for name in ("model", "id") if f"{{{name}}}" in path]
+        parameters += [_in_query(name) for name in _IN_QUERY.get((method, path), ())]
+        if parameters:
+            operation["parameters"] = parameters
+        if method == "post" and not path.endswith(_WITHOUT_BODY):
+            operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+        paths.setdefault(path, {})[method] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "streamglot", "version": __version__, "description": "Every LLM stream, one language."},
+        "paths": paths,
+    }
+
+
+def _streaming(dialect: str, summary: str) -> dict[str, Any]:
+    answer = {"description": "a stream, or one JSON object where none was asked for"}
+    error = {"description": f"an error in the shape of {dialect}"}
+    return {
+        "summary": summary,
+        "tags": [dialect],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
+        "responses": {"200": answer, "default": error},
+    }
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _in_query(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": {"type": "string"}}
+
+
+def viewer() -> str:
+    rows = "".join(
+        f"<tr><td><code>{method.upper()}</code></td><td><code>{path}</code></td><td>{operation['summary']}</td></tr>"
+        for path, methods in description()["paths"].items()
+        for method, operation in methods.items()
+    )
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>streamglot: addresses</title><style>
+body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
+table{{border-collapse:collapse;width:100%}}td{{padding:.3rem .6rem;border-bottom:1px solid #ddd}}</style></head>
+<body><h1>Addresses</h1><p>The same as <a href="/openapi.json">openapi.json</a>.</p><table>{rows}</table></body></html>"""

@@ -1,0 +1,188 @@
+"""Responses that are asked for again: got by their id, taken back, and what they were made of."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response as HttpResponse
+from starlette.routing import Route
+
+from ...dialects import dialect
+from ...errors import RequestError, excerpt
+from ...events import Event, StreamEnd, StreamStart
+from ...messages import Request, Response
+from ...stages import replay
+from ..endpoints import REPEATED, RETRIEVABLE
+from ..event_ids import FRAMES
+from .query_string import Parameters
+from .resume import BEYOND, ENDED_SECONDS, NOT_FOUND, event_number, resumed, stopped
+from .store_view import id_in, json_reply, store_view_of
+
+if TYPE_CHECKING:
+    from ...store import TurnDetail
+    from ..app import Gateway
+
+LOOK_SECONDS: Final = 0.05
+USUAL_ITEMS: Final = 20
+MOST_ITEMS: Final = 100
+"""Of one answer, as the vendor has it."""
+INSTRUCTIONS: Final = "instructions"
+_UNFINISHED: Final = ("cancelled", "client_gone")
+
+
+def response_routes(gateway: Gateway) -> list[Route]:
+    async def found(http: HttpRequest) -> TurnDetail:
+        archive, response_id = store_view_of(gateway, http), id_in(http)
+        turn = await archive.store.responses.find(response_id, archive.caller)
+        if turn is None or turn.dialects["client"] != RETRIEVABLE:
+            raise _missing(response_id)
+        return turn
+
+    async def retrieve(http: HttpRequest) -> HttpResponse:
+        asked = Parameters(http, "stream", "starting_after", "include", "include[]")
+        turn = await found(http)
+        if asked["stream"] == "true":
+            return await streamed(http, turn, asked["starting_after"])
+        return json_reply(restored(turn))
+
+    async def streamed(http: HttpRequest, turn: TurnDetail, given: str) -> HttpResponse:
+        """As it was streamed, or, if it was not or that is no longer kept, as it would be now. This dialect counts its events
+        from 0, and leaves out those that a client has."""
+        after = event_number("starting_after", given) + 1 if given else 0
+        if turn.stream:
+            try:
+                return await resumed(gateway, store_view_of(gateway, http).caller, turn.id, after)
+            except RequestError as error:
+                if error.code == BEYOND and error.detail:
+                    raise _beyond(turn, after, error.detail["events"]) from None
+                if error.code != NOT_FOUND:
+                    raise
+        if not turn.ending or (turn.stream and after):
+            raise _no_stream(turn)
+        return _replayed(turn, after)
+
+    async def cancel(http: HttpRequest) -> HttpResponse:
+        """A stream that has ended elsewhere is known before its turn's end is in the database."""
+        turn = await found(http)
+        if not turn.ending:
+            told = await stopped(gateway, store_view_of(gateway, http).caller, turn.id)
+            until = time.monotonic() + (ENDED_SECONDS if told.ended else 0)
+            while not (turn := await found(http)).ending and time.monotonic() < until:
+                await asyncio.sleep(LOOK_SECONDS)
+        return json_reply(restored(turn))
+
+    async def withdraw(http: HttpRequest) -> HttpResponse:
+        turn = await found(http)
+        archive = store_view_of(gateway, http)
+        await archive.store.responses.withdraw(turn.response_id, archive.caller)
+        return json_reply({"id": turn.response_id, "object": "response.deleted", "deleted": True})
+
+    async def input_items(http: HttpRequest) -> HttpResponse:
+        asked = Parameters(http, "limit", "order", "after", "include", "include[]")
+        order, limit = asked.one_of("order", "desc", "asc"), asked.limit(USUAL_ITEMS, MOST_ITEMS)
+        turn = await found(http)
+        items = dialect(RETRIEVABLE).stored.input_items(_request(turn), turn.response_id, _instructed(turn))
+        return json_reply(listed(items if order == "asc" else items[::-1], asked["after"], limit))
+
+    return [
+        Route("/v1/responses/{id}", retrieve, methods=["GET"]),
+        Route("/v1/responses/{id}", withdraw, methods=["DELETE"]),
+        Route("/v1/responses/{id}/cancel", cancel, methods=["POST"]),
+        Route("/v1/responses/{id}/input_items", input_items, methods=["GET"]),
+    ]
+
+
+def _writer(turn: TurnDetail) -> Any:
+    request = _request(turn)
+    said = {**turn.wish, **dialect(RETRIEVABLE).stored.repeated(request, _instructed(turn))}
+    mirror = {name: value for name, value in said.items() if name in REPEATED}
+    return dialect(RETRIEVABLE).writer(
+        id=turn.response_id, model=request.model or turn.model, created=int(turn.started), mirror=mirror
+    )
+
+
+def _instructed(turn: TurnDetail) -> bool:
+    """Was the first message given as instructions, and not as a part of the input?"""
+    return bool(turn.wish.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
+
+
+def _replayed(turn: TurnDetail, after: int) -> HttpResponse:
+    """The response as a stream; its numbers are the same each time."""
+    writer = _writer(turn)
+    data = writer.feed(_events(turn)) + writer.close()
+    count = FRAMES.count(data)
+    if after > count:
+        raise _beyond(turn, after, count)
+    return HttpResponse(FRAMES.rest(data, after), 200, {"content-type": "text/event-stream", "cache-control": "no-cache"})
+
+
+def restored(turn: TurnDetail) -> dict[str, Any]:
+    """The response object: as its client was given it, or as far as it is known."""
+    writer = _writer(turn)
+    writer.feed(_events(turn))
+    response: dict[str, Any] = writer.response
+    if response["status"] == "completed" and turn.duration is not None:
+        response["completed_at"] = int(turn.started + turn.duration)
+    return response
+
+
+def _events(turn: TurnDetail) -> list[Event]:
+    """The turn as a stream again. One that was left has no end of its own: it counts as cancelled."""
+    if not turn.ending:
+        return [StreamStart(turn.response_id)]
+    response = turn.told or Response()
+    response.id = turn.response_id
+    if turn.ending in _UNFINISHED:
+        response.error = None
+        return [*replay(response)[:-1], StreamEnd("cancelled")]
+    response.error = response.error or turn.error
+    return replay(response)
+
+
+def listed(items: list[dict[str, Any]], after: str, limit: int) -> dict[str, Any]:
+    """A page of items."""
+    ids = [item["id"] for item in items]
+    if after and after not in ids:
+        raise RequestError(f"there is no item {excerpt(after)} to go on after", code="item_not_found", status=404)
+    rest = items[ids.index(after) + 1 :] if after else items
+    page = rest[:limit]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": page, **ends, "has_more": len(rest) > limit}
+
+
+def _request(turn: TurnDetail) -> Request:
+    if turn.request is None:
+        raise RequestError(
+            f"what the response {turn.response_id} says was not kept, because store.content is off",
+            code="content_not_kept",
+            status=404,
+        )
+    return turn.request
+
+
+def _beyond(turn: TurnDetail, after: int, count: int) -> RequestError:
+    return RequestError(
+        f"the response {turn.response_id} has {count} events, with the numbers 0 to {count - 1}, and none after {after - 1}; "
+        "starting_after must be one of these numbers",
+        code=BEYOND,
+    )
+
+
+def _no_stream(turn: TurnDetail) -> RequestError:
+    step = ", or for its stream without starting_after" if turn.ending else ""
+    return RequestError(
+        f"the stream of the response {turn.response_id} is not kept; ask for the response without stream{step}",
+        code=NOT_FOUND,
+        status=404,
+    )
+
+
+def _missing(response_id: str) -> RequestError:
+    return RequestError(
+        f"there is no response {excerpt(response_id)} to be had: it never was, it was deleted, or it was made with store: false",
+        code="response_not_found",
+        status=404,
+    )

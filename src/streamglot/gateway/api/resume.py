@@ -1,0 +1,209 @@
+"""Going on with a stream: from any event of it, on any worker, while it runs or after its end; and stopping it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ...dialects import dialect
+from ...errors import RequestError, StreamglotError, excerpt
+from ...events import StreamError
+from ...framing import sse
+from ..auth.authenticator import Caller, anonymous
+from ..endpoints import ENDPOINTS, RETRIEVABLE
+from ..event_ids import EVENT_IDS, FRAMES, Elements
+from ..stream_recorder import SPOKEN
+
+if TYPE_CHECKING:
+    from ...store import Chunk, Store
+    from ..app import Gateway
+
+MOST_EVENTS: Final = 2**31 - 2
+"""No stream has more: a larger number is one that it never reached."""
+MOST_DIGITS: Final = 20
+FIRST_SECONDS: Final = 2.0
+"""How long a reader waits for its headers: an error that is known by then is an HTTP status."""
+NOT_FOUND: Final = "stream_not_found"
+LOST: Final = "stream_lost"
+BEYOND: Final = "no_such_event"
+"""What the buffer says of a stream that is not there, whose process died, or that ended before a number."""
+ENDED_SECONDS: Final = 5.0
+"""How long who stops a stream waits to see it ended."""
+
+
+def store_of(gateway: Gateway) -> Store:
+    if gateway.store is None:
+        raise RequestError("this gateway keeps nothing (store.url is none): set store.url", code="store_off", status=404)
+    return gateway.store
+
+
+def seen_by(caller: Caller | None) -> str | None:
+    """Whose turns a client may see: a key its own, and all where no keys are asked for."""
+    return None if caller is None else caller.name
+
+
+def event_number(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise RequestError(f"{name} must be the number of an event, not {excerpt(text)}")
+    return min(int(text), MOST_EVENTS) if len(text) <= MOST_DIGITS else MOST_EVENTS
+
+
+class Stopped(msgspec.Struct):
+    """What is known of a stream that was asked to stop: has it ended, and with how many events?"""
+
+    id: str
+    ended: bool = False
+    events: int = 0
+
+
+class Arrivals:
+    """The chunks of a stream, which can be waited for a while, and again."""
+
+    def __init__(self, chunks: AsyncIterator[Chunk]) -> None:
+        self._chunks = chunks
+        self._coming: asyncio.Task[Chunk | None] | None = None
+
+    async def come(self, seconds: float) -> bool:
+        """Is the next one here within this time? Raises what it is instead, if that is an error."""
+        if self._coming is None:
+            self._coming = asyncio.ensure_future(self._next())
+        await asyncio.wait({self._coming}, timeout=seconds)
+        if self._coming.done():
+            self._coming.result()
+            return True
+        return False
+
+    async def _next(self) -> Chunk | None:
+        return await anext(self._chunks, None)
+
+    def take(self) -> Chunk | None:
+        """The one that came, or nothing at the end."""
+        assert self._coming is not None
+        came, self._coming = self._coming.result(), None
+        return came
+
+    def leave(self) -> None:
+        if self._coming is not None:
+            self._coming.cancel()
+
+
+class Resumed(StreamingResponse):
+    """However it ends, and be it before its first byte: nobody reads on."""
+
+    def __init__(self, arrivals: Arrivals, data: AsyncIterator[bytes], headers: dict[str, str]) -> None:
+        super().__init__(data, 200, headers)
+        self._arrivals = arrivals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._arrivals.leave()
+
+
+async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int) -> Response:
+    """The stream after this event. What is wrong before its headers is an HTTP status, and later its last event."""
+    buffer = store_of(gateway).buffer
+    headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, who) or b"{}")
+    spoken = headers.pop(SPOKEN, "")
+    arrivals = Arrivals(buffer.read(stream_id, after, who))
+    try:
+        await arrivals.come(FIRST_SECONDS)
+    except asyncio.CancelledError:
+        arrivals.leave()
+        raise
+    headers |= {"x-streamglot-stream": stream_id, "x-streamglot-after": str(after)}
+    data = _bytes(arrivals, after, headers["content-type"], spoken, gateway.server.keep_alive_seconds)
+    return Resumed(arrivals, data, headers)
+
+
+async def _bytes(arrivals: Arrivals, last: int, media_type: str, spoken: str, quiet: float) -> AsyncIterator[bytes]:
+    """While nothing comes, a sign of life that no client counts: comments, where there are any."""
+    alive = sse.comment("ping") if EVENT_IDS[media_type] is FRAMES else b""
+    try:
+        while True:
+            while not await arrivals.come(quiet):
+                if alive:
+                    yield alive
+            chunk = arrivals.take()
+            if chunk is None:
+                return
+            yield EVENT_IDS[media_type].rest(chunk.data, last + 1 - chunk.first) if chunk.first <= last else chunk.data
+            last = chunk.last
+    except StreamglotError as error:
+        if not spoken:  # an older version opened it, and did not say
+            raise
+        yield last_words(spoken, media_type, last, error.as_event())
+
+
+def last_words(spoken: str, media_type: str, last: int, error: StreamError) -> bytes:
+    """The end, in its own dialect, of a stream that others wrote up to this event."""
+    array = isinstance(EVENT_IDS[media_type], Elements)
+    options: dict[str, Any] = {"array": True} if array else {"sequence": last} if spoken == RETRIEVABLE else {}
+    writer = dialect(spoken).writer(**options)
+    data = writer.feed([error]) + writer.close()
+    if any(face.numbered for face in ENDPOINTS.values() if face.dialect == spoken):
+        data, _ = FRAMES.numbered(data, last)
+    return b",\r\n" + data.removeprefix(b"[") if array and last else data
+
+
+async def stopped(gateway: Gateway, who: str | None, stream_id: str) -> Stopped:
+    """Asks for the stream to stop, wherever it runs, and waits for it to end: who reads after an event that no stream has gets
+    nothing, and is told at its end how many there were."""
+    buffer = store_of(gateway).buffer
+    if not await buffer.stop(stream_id, who):
+        raise RequestError(f"there is no stream {stream_id!r} of yours to stop", code=NOT_FOUND, status=404)
+    try:
+        async with asyncio.timeout(ENDED_SECONDS):
+            await anext(buffer.read(stream_id, MOST_EVENTS, who), None)
+    except TimeoutError:
+        return Stopped(stream_id)
+    except StreamglotError as error:
+        if error.code == BEYOND and error.detail:
+            return Stopped(stream_id, True, error.detail["events"])
+        if error.code not in (LOST, NOT_FOUND):
+            raise
+    return Stopped(stream_id, True)  # its process is dead, or it is no longer kept
+
+
+def resume_routes(gateway: Gateway) -> list[Route]:
+    def who(http: HttpRequest) -> str | None:
+        return seen_by(gateway.authenticator.admit(http.headers, http.query_params.get("key", "")))
+
+    async def stream(http: HttpRequest) -> Response:
+        given = http.headers.get("last-event-id") or http.query_params.get("after") or "0"  # a browser says it when it comes back
+        return await resumed(gateway, who(http), http.path_params["id"], event_number("after", given))
+
+    async def stop(http: HttpRequest) -> Response:
+        told = await stopped(gateway, who(http), http.path_params["id"])
+        return Response(msgspec.json.encode(told), media_type="application/json")
+
+    async def chat(http: HttpRequest) -> Response:
+        """A page that was loaded again asks whether its chat is being answered: from the beginning, or nothing."""
+        from ...store import Filter, chat_session
+
+        store, caller = store_of(gateway), who(http)
+        owner = anonymous(http.headers) if caller is None else caller
+        session = chat_session(owner, http.path_params["id"])
+        found = await store.queries.turns(Filter(session_id=session, caller=owner, limit=1))
+        if not found or found[0].ending:
+            return Response(status_code=204)
+        try:
+            return await resumed(gateway, owner, found[0].id, 0)
+        except RequestError as error:
+            if error.code != NOT_FOUND:
+                raise
+            return Response(status_code=204)  # it is not kept for who comes back
+
+    return [
+        Route("/v1/streams/{id}", stream, methods=["GET"]),
+        Route("/v1/streams/{id}/stop", stop, methods=["POST"]),
+        Route("/ui/{id}/stream", chat, methods=["GET"]),
+    ]

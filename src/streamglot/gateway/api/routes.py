@@ -1,0 +1,269 @@
+"""Everything that is no stream: models, health, metrics, the front page, forwarded embeddings."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Coroutine, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from ...dialects import dialect
+from ...engine.record import clean_id
+from ...engine.tokens import estimate
+from ...engine.upstream_request import retry_after_of
+from ...errors import RequestError, StreamglotError
+from ..auth.authenticator import Caller
+from ..endpoints import COUNTED_BY, dialect_of
+from ..http.asgi import DisconnectWatch, read_body
+from ..http.call import ClientGone, json_object
+from ..http.reply import retry_after
+from .approvals import approval_routes
+from .forward import count_tokens, forward_json
+from .metered import Metered
+from .models import by_address, by_path, entry, listing, tags
+from .openapi import description, viewer
+from .responses import response_routes
+from .resume import resume_routes
+from .store_view import store_routes
+
+if TYPE_CHECKING:
+    from ..app import Gateway
+
+Answered = TypeVar("Answered")
+REPLAY = "replay"
+STATES = {"closed": "ready", "half_open": "tried again", "open": "left alone for a while"}
+"""What the states of an upstream's breaker mean to a person."""
+
+
+def pages(gateway: Gateway) -> Starlette:
+    """The application for all addresses that are no face."""
+
+    def admit(http: HttpRequest) -> Caller | None:
+        return gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
+
+    def admit_to_page(http: HttpRequest) -> None:
+        """A page about the gateway itself: open to all, or to those who have a key."""
+        if not gateway.is_public(http.url.path):
+            admit(http)
+
+    def allowed(http: HttpRequest) -> list[tuple[str, str]]:
+        caller = admit(http)
+        return [(name, owner) for name, owner in gateway.pool.routes.models() if caller is None or caller.may_use(name)]
+
+    async def models(http: HttpRequest) -> Response:
+        return reply(listing(allowed(http), http.headers, http.url.path, "key" in http.query_params))
+
+    async def model(http: HttpRequest) -> Response:
+        name = http.path_params["name"].removeprefix("models/")
+        owner = dict(allowed(http)).get(name)
+        if owner is None:
+            caller = admit(http)
+            if caller is not None:
+                caller.check(name, gateway.clock())
+            owner = gateway.pool.routes.find(name, lambda: 0.0)[0].upstream.name
+        return reply(by_path(name) if by_address(http.headers, http.url.path, "key" in http.query_params) else entry(name, owner))
+
+    async def local_tags(http: HttpRequest) -> Response:
+        return reply(tags(allowed(http)))
+
+    async def local_version(_: HttpRequest) -> Response:
+        from ... import __version__
+
+        return reply({"version": __version__})
+
+    async def asked(http: HttpRequest) -> tuple[Caller | None, dict[str, Any]]:
+        """The caller and the body of a request that is no exchange, with the same limits."""
+        caller = admit(http)
+        server = gateway.server
+        body = json_object(
+            await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
+        )
+        if caller is not None:
+            caller.check(gateway.pool.routes.named(str(body.get("model", ""))), gateway.clock())
+        return caller, body
+
+    async def counted(http: HttpRequest) -> Response:
+        caller, body = await asked(http)
+        request = dialect(COUNTED_BY).parse_request({"max_tokens": 1, **body})
+        async with gateway.slot(caller):
+            answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
+        return Response(answer or msgspec.json.encode({"input_tokens": estimate(request)}), media_type="application/json")
+
+    async def embeddings(http: HttpRequest) -> Response:
+        caller, body = await asked(http)
+        async with Metered(gateway, caller, http.headers, body, request_id(http), "embeddings") as metered:
+            work = forward_json(gateway, body, "embeddings", request_id(http), metered.asked)
+            metered.answer = await while_there(http, work)
+        return Response(metered.answer, media_type="application/json")
+
+    async def health(_: HttpRequest) -> Response:
+        return reply({"status": "ok"})
+
+    async def ready(http: HttpRequest) -> Response:
+        admit_to_page(http)
+        states = gateway.pool.states()
+        down = bool(states) and all(state == "open" for state in states.values())
+        status = 503 if gateway.stopping or down else 200
+        ready = "ready" if status == 200 else "not ready"
+        return reply({"status": ready, "upstreams": states, "store": gateway.store_state()}, status)
+
+    async def metrics(http: HttpRequest) -> Response:
+        admit_to_page(http)
+        gateway.metrics.note_breakers({name: state == "open" for name, state in gateway.pool.states().items()})
+        gateway.store_state()
+        return PlainTextResponse(gateway.metrics_page(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(_: HttpRequest) -> Response:
+        return reply(description())
+
+    async def docs(_: HttpRequest) -> Response:
+        return HTMLResponse(viewer())
+
+    async def front(http: HttpRequest) -> Response:
+        admit_to_page(http)
+        return HTMLResponse(front_page(gateway, f"{http.url.scheme}://{http.url.netloc}"))
+
+    get = ["GET"]
+    routes = [
+        Route("/", front, methods=get),
+        Route("/health", health, methods=get),
+        Route("/ready", ready, methods=get),
+        Route("/metrics", metrics, methods=get),
+        Route("/openapi.json", openapi, methods=get),
+        Route("/docs", docs, methods=get),
+        Route("/api/tags", local_tags, methods=get),
+        Route("/api/version", local_version, methods=get),
+        Route("/v1/messages/count_tokens", counted, methods=["POST"]),
+        Route("/v1/embeddings", embeddings, methods=["POST"]),
+        *resume_routes(gateway),
+        *approval_routes(gateway),
+        *store_routes(gateway),
+        *response_routes(gateway),
+    ]
+    for version in ("v1", "v1beta", "v1alpha"):
+        routes += [
+            Route(f"/{version}/models", models, methods=get),
+            Route(f"/{version}/models/{{name:path}}", model, methods=get),
+        ]
+    application = Starlette(routes=routes)
+    application.add_exception_handler(StreamglotError, refused)
+    application.add_exception_handler(ClientGone, gone)
+    application.add_exception_handler(500, broken)
+    application.add_exception_handler(404, nothing_here)
+    application.add_exception_handler(405, nothing_here)
+    return application
+
+
+def reply(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
+
+
+def request_id(http: HttpRequest) -> str:
+    """The client's own name for the request, or one of ours; the same whenever it is asked for."""
+    if not hasattr(http.state, "request_id"):
+        http.state.request_id = clean_id(http.headers.get("x-request-id", "")) or uuid.uuid4().hex
+    named: str = http.state.request_id
+    return named
+
+
+async def while_there(http: HttpRequest, work: Coroutine[Any, Any, Answered]) -> Answered:
+    """What the work gives, unless the client hangs up before: then the work is dropped, and the upstream with it."""
+    task = asyncio.ensure_future(work)
+    watch = DisconnectWatch(http.scope, http.receive)
+    watch.start(lambda: _drop(task))
+    try:
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        raise ClientGone from None
+    finally:
+        watch.stop()
+
+
+def _drop(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+
+
+async def gone(_: HttpRequest, __: Exception) -> Response:
+    """Nobody reads this."""
+    return Response(status_code=499)
+
+
+async def refused(http: HttpRequest, error: Any) -> Response:
+    """An error in the shape of the dialect that the address belongs to."""
+    headers = {"x-request-id": request_id(http)}
+    after = retry_after_of(error)
+    if after is not None:
+        headers["retry-after"] = retry_after(after)
+    if not error.retryable:
+        headers["x-should-retry"] = "false"
+    return reply(dialect(dialect_of(http.url.path, http.headers)).error_body(error.as_event()), error.status, headers)
+
+
+async def broken(http: HttpRequest, _: Exception) -> Response:
+    """A fault of our own: its place in the code is for the log, not for the client."""
+    message = f"a fault of the gateway itself; its log has more (request id {request_id(http)})"
+    return await refused(http, StreamglotError(message))
+
+
+async def nothing_here(http: HttpRequest, error: Any) -> Response:
+    message = f"there is nothing at {http.method} {http.url.path}; / lists the addresses"
+    return await refused(http, RequestError(message, code="unknown_url", status=getattr(error, "status_code", 404)))
+
+
+def front_page(gateway: Gateway, base: str) -> str:
+    """A plain page: addresses, upstreams, snippets to paste."""
+    rows = "".join(
+        f"<tr><td>{escape(upstream.name)}</td><td>{escape(upstream.dialect)}</td><td>{STATES[state]}</td></tr>"
+        for upstream, state in ((gateway.pool.routes.upstreams[name], state) for name, state in gateway.pool.states().items())
+    )
+    found = "".join(
+        f"<tr><td>{escape(one.provider.title)}</td><td>{'found' if one.there else 'not found'}</td><td>{escape(one.because)}</td></tr>"
+        for one in gateway.pool.found
+    )
+    model = gateway.pool.routes.named("") or REPLAY
+    snippets = "".join(f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in snippets_for(base, model))
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>streamglot</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>
+body{{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1c1c28;background:#fff}}
+table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd}}
+pre{{background:#f4f4f8;padding:.8rem;overflow:auto;border-radius:6px}}code{{background:#f4f4f8;padding:0 .2rem}}
+@media (prefers-color-scheme:dark){{body{{background:#15151c;color:#e8e8f0}}pre,code{{background:#22222c}}td,th{{border-color:#333}}}}
+</style></head><body><h1>streamglot</h1><p>Every LLM stream, one language. Point any client here.</p>
+<h2>Upstreams</h2><table><tr><th>name</th><th>dialect</th><th>state</th></tr>{rows}</table>
+<h2>Snippets</h2>{snippets}
+<h2>Addresses</h2><p><code>/v1/chat/completions</code> <code>/v1/responses</code> <code>/v1/messages</code>
+<code>/v1beta/models/…:generateContent</code> <code>/api/chat</code> <code>/agui</code> <code>/ui</code>
+<code>/v1/completions</code> <code>/v1/models</code> <a href="/docs">all of them</a></p>
+<p>What was said: <a href="/sessions">sessions</a>, <a href="/turns">turns</a>. How it runs: <a href="/ready">ready</a>,
+<a href="/metrics">metrics</a>.</p>
+<h2>Looked for</h2><table><tr><th>provider</th><th></th><th></th></tr>{found}</table></body></html>"""
+
+
+def snippets_for(base: str, model: str) -> list[tuple[str, str]]:
+    return [
+        (
+            "curl",
+            f"curl -N {base}/v1/chat/completions -H 'content-type: application/json' \\\n"
+            f'  -d \'{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}\'',
+        ),
+        (
+            "openai",
+            f'from openai import OpenAI\nclient = OpenAI(base_url="{base}/v1", api_key="none")\n'
+            f'for chunk in client.chat.completions.create(model="{model}", stream=True,\n'
+            '        messages=[{"role": "user", "content": "Hello"}]):\n    print(chunk.choices[0].delta.content or "", end="")',
+        ),
+        (
+            "anthropic",
+            f'from anthropic import Anthropic\nclient = Anthropic(base_url="{base}", api_key="none")\n'
+            f'with client.messages.stream(model="{model}", max_tokens=99,\n'
+            '        messages=[{"role": "user", "content": "Hello"}]) as stream:\n    print(stream.get_final_text())',
+        ),
+    ]

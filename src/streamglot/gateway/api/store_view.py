@@ -1,0 +1,214 @@
+"""What was kept, for reading: sessions, turns, their raw bytes, search and export. A key sees its own; where no keys are
+asked for, who asks is the operator and sees all."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ...errors import RequestError, excerpt
+from .query_string import KEY, Parameters, plain
+from .resume import seen_by, store_of
+
+if TYPE_CHECKING:
+    from ...store import Filter, RawFrame, Store, TurnDetail
+    from ..app import Gateway
+
+USUAL: Final = 100
+MOST: Final = 500
+"""Rows of one answer; who wants more asks again, ``before`` the last one."""
+ALL: Final = 2**31
+RUNNING: Final = "running"
+FILTERS: Final = ("session", "model", "upstream", "ending", "since", "until", "search", "before", "limit")
+_JSONL: Final = "application/jsonl"
+_MARKDOWN: Final = "text/markdown; charset=utf-8"
+_BYTES: Final = "application/octet-stream"
+_AS_IT_IS: Final = {"x-content-type-options": "nosniff"}
+"""What a model wrote is never to be taken for a page."""
+
+
+class StoreView:
+    """The store as one client may see it. ``caller`` is None for the operator."""
+
+    def __init__(self, store: Store, caller: str | None) -> None:
+        self.store = store
+        self.caller = caller
+        self._queries = store.queries
+
+    async def sessions(self, limit: int, before: str) -> dict[str, Any]:
+        from ...store.queries import place_of
+
+        found = await self._queries.sessions(self.caller, limit + 1, before=before)
+        page = _page(found, limit)
+        return {**page, "last_id": place_of(found[:limit][-1])} if found else page  # a session goes up when it goes on
+
+    async def session(self, session_id: str, limit: int, before: str) -> dict[str, Any]:
+        from ...store import Filter
+
+        session = await self._queries.session(session_id, self.caller)
+        if session is None:
+            raise _missing("session", session_id, "/sessions lists those that there are")
+        return {"session": session, **await self.turns(Filter(session_id=session.id, before=before, limit=limit))}
+
+    async def turns(self, which: Filter) -> dict[str, Any]:
+        limit = which.limit
+        which.caller, which.limit = self.caller, limit + 1
+        return _page(await self._queries.turns(which), limit)
+
+    async def turn(self, turn_id: str) -> TurnDetail:
+        turn = await self._queries.turn(turn_id, self.caller)
+        if turn is None:
+            raise _missing("turn", turn_id, "/turns lists those that there are; one that began just now comes in a moment")
+        return turn
+
+    async def raw(self, turn_id: str, direction: str) -> list[RawFrame]:
+        turn = await self.turn(turn_id)
+        frames = await self._queries.raw(turn.id, self.caller)
+        found = [frame for frame in frames if direction in ("", frame.direction)]
+        if not found:
+            there = sorted({frame.direction for frame in frames})
+            step = f"there are some of {', '.join(there)}" if there else "set store.raw to keep those of turns to come"
+            raise RequestError(f"no raw bytes of the turn {turn.id} were kept that way; {step}", code="no_raw", status=404)
+        return found
+
+    async def exported(self, which: Filter, form: str) -> AsyncIterator[bytes]:
+        from ...store import export_jsonl, export_markdown
+
+        which.caller, which.limit = self.caller, ALL
+        if form == "jsonl":
+            async for line in export_jsonl(self._queries, which):
+                yield line
+        else:
+            async for text in export_markdown(self._queries, which):
+                yield text.encode() + b"\n"
+
+
+def store_routes(gateway: Gateway) -> list[Route]:
+    async def sessions(http: HttpRequest) -> Response:
+        asked = Parameters(http, "limit", "before")
+        return json_reply(await store_view_of(gateway, http).sessions(asked.limit(USUAL, MOST), asked["before"]))
+
+    async def session(http: HttpRequest) -> Response:
+        asked = Parameters(http, "limit", "before")
+        limit, before = asked.limit(USUAL, MOST), asked["before"]
+        return json_reply(await store_view_of(gateway, http).session(id_in(http), limit, before))
+
+    async def turns(http: HttpRequest) -> Response:
+        return json_reply(await store_view_of(gateway, http).turns(_filter(http)[0]))
+
+    async def search(http: HttpRequest) -> Response:
+        which, asked = _filter(http, "q")
+        which.search = asked["q"] or which.search
+        if not which.search:
+            raise RequestError('say what to search for: /search?q=two words "an exact phrase" -not')
+        return json_reply(await store_view_of(gateway, http).turns(which))
+
+    async def turn(http: HttpRequest) -> Response:
+        return json_reply(await store_view_of(gateway, http).turn(id_in(http)))
+
+    async def raw(http: HttpRequest) -> Response:
+        asked = Parameters(http, "format", "direction")
+        form = asked.one_of("format", "jsonl", "bytes")
+        frames = await store_view_of(gateway, http).raw(id_in(http), asked["direction"])
+        if form == "bytes":
+            return Response(b"".join(frame.data for frame in frames), headers=_AS_IT_IS, media_type=_BYTES)
+        return Response(b"".join(_line(frame) for frame in frames), headers=_AS_IT_IS, media_type=_JSONL)
+
+    async def export_session(http: HttpRequest) -> Response:
+        from ...store import Filter
+
+        form = Parameters(http, "format").one_of("format", "jsonl", "markdown")
+        archive = store_view_of(gateway, http)
+        found = (await archive.session(id_in(http), 1, ""))["session"]
+        return _file(archive.exported(Filter(session_id=found.id), form), found.id, form)
+
+    async def export_turn(http: HttpRequest) -> Response:
+        from ...store import detail_line, markdown
+
+        form = Parameters(http, "format").one_of("format", "jsonl", "markdown")
+        found = await store_view_of(gateway, http).turn(id_in(http))
+        text = detail_line(found) if form == "jsonl" else markdown(found).encode()
+
+        async def whole() -> AsyncIterator[bytes]:
+            yield text
+
+        return _file(whole(), found.id, form)
+
+    get = ["GET"]
+    return [
+        Route("/sessions", sessions, methods=get),
+        Route("/sessions/{id}", session, methods=get),
+        Route("/sessions/{id}/export", export_session, methods=get),
+        Route("/turns", turns, methods=get),
+        Route("/turns/{id}", turn, methods=get),
+        Route("/turns/{id}/raw", raw, methods=get),
+        Route("/turns/{id}/export", export_turn, methods=get),
+        Route("/search", search, methods=get),
+    ]
+
+
+def store_view_of(gateway: Gateway, http: HttpRequest) -> StoreView:
+    """The archive for who asks."""
+    caller = gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
+    return StoreView(store_of(gateway), seen_by(caller))
+
+
+def id_in(http: HttpRequest) -> str:
+    """The id in the address."""
+    return plain(http.path_params["id"])
+
+
+def _filter(http: HttpRequest, *more: str) -> tuple[Filter, Parameters]:
+    from ...store import ENDINGS, Filter
+
+    asked = Parameters(http, *FILTERS, *more)
+    ending = asked["ending"] or None
+    if ending not in (None, RUNNING, *ENDINGS):
+        raise RequestError(f"there is no ending {excerpt(ending)}; there are {', '.join((*ENDINGS, RUNNING))}")
+    which = Filter(
+        session_id=asked["session"],
+        model=asked["model"],
+        upstream=asked["upstream"],
+        ending="" if ending == RUNNING else ending,
+        since=asked.moment("since"),
+        until=asked.moment("until"),
+        search=asked["search"],
+        before=asked["before"],
+        limit=asked.limit(USUAL, MOST),
+    )
+    return which, asked
+
+
+def _page(found: list[Any], limit: int) -> dict[str, Any]:
+    shown = found[:limit]
+    return {"object": "list", "data": shown, "has_more": len(found) > limit, "last_id": shown[-1].id if shown else None}
+
+
+def _missing(what: str, name: str, next_step: str) -> RequestError:
+    return RequestError(f"there is no {what} {excerpt(name)} that you may see; {next_step}", code=f"{what}_not_found", status=404)
+
+
+def json_reply(body: object) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json")
+
+
+def _file(pieces: AsyncIterator[bytes], name: str, form: str) -> Response:
+    ending, kind = ("md", _MARKDOWN) if form == "markdown" else ("jsonl", _JSONL)
+    headers = {**_AS_IT_IS, "content-disposition": f'attachment; filename="{name}.{ending}"'}
+    return StreamingResponse(pieces, headers=headers, media_type=kind)
+
+
+def _line(frame: RawFrame) -> bytes:
+    """One read or write: as text where it is some."""
+    said: dict[str, Any] = {"at": frame.at, "direction": frame.direction}
+    try:
+        said["text"] = frame.data.decode()
+    except UnicodeDecodeError:
+        said["base64"] = base64.b64encode(frame.data).decode()
+    return msgspec.json.encode(said) + b"\n"

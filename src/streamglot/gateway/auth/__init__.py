@@ -1,0 +1,1 @@
+"""Authentication: keys, limits and budgets."""

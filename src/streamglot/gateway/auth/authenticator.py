@@ -1,0 +1,253 @@
+"""KeyConfig of clients: known by their SHA-256, with the models that they may use and their limits. Some are in the configuration,
+others in the store (``stored_keys.py``)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from ...callers import ANONYMOUS
+from ...config import KeyConfig, ServerConfig
+from ...errors import ConfigError, RequestError
+from .authentication import LOOPBACK, Authentication, authentication
+from .budgets import OUTPUT_TOKENS, Budget, Price, Reservation
+from .ratelimit import OPEN, Account, TokenBucket
+
+if TYPE_CHECKING:
+    from ...store import StoredKey
+    from .stored_keys import StoredCallers
+
+OWN_HEADER = "x-streamglot-key"
+"""For our key where the usual header holds one that is meant for the upstream."""
+WAIT_SECONDS = 1.0
+"""When a client should try again that was refused because of requests that run now."""
+
+
+class Caller:
+    """A key's own state: what it may do, what it did in the last minute, what it holds now. All processes of a gateway count
+    together. ``refusal`` makes the error for a budget that is used up."""
+
+    def __init__(self, key: KeyConfig | StoredKey, digest: str = "") -> None:
+        self.account = Account(f"account {digest}")
+        self.budget = Budget(self.account)
+        self.refusal: Callable[[], RequestError] | None = None
+        self._requests = TokenBucket(f"requests {digest}")
+        self._tokens = TokenBucket(f"tokens {digest}")
+        self.take(key)
+
+    def take(self, key: KeyConfig | StoredKey) -> None:
+        """Takes new settings. What the key did stays counted."""
+        self.name = key.name
+        self.concurrent = key.concurrent
+        self._models = key.models
+        self._requests.resize(key.requests_per_minute)
+        self._tokens.resize(key.tokens_per_minute)
+        self.budget.tokens = getattr(key, "budget_tokens", None)  # only keys in the store have budgets
+        self.budget.cost = getattr(key, "budget_cost", None)
+
+    def may_use(self, model: str) -> bool:
+        return any(fnmatchcase(model, pattern) for pattern in self._models)
+
+    def check(self, model: str, now: float) -> None:
+        """Counts a request, or raises the limit that it is over."""
+        if not self.may_use(model):
+            raise RequestError(f"the key {self.name!r} may not use the model {model!r}", code="model_not_allowed", status=403)
+        if self.budget.limited and self.budget.used_up():
+            raise self.overdrawn()
+        for bucket, cost, what in ((self._requests, 1.0, "requests"), (self._tokens, 0.0, "tokens")):
+            wait = bucket.take(cost, now)
+            if wait > 0:
+                raise self._too_fast(what, wait)
+
+    def overdrawn(self) -> RequestError:
+        if self.refusal is not None:
+            return self.refusal()
+        return RequestError(f"the key {self.name!r} has used up its budget", code="budget_exceeded", status=429)
+
+    def _too_fast(self, what: str, wait: float) -> RequestError:
+        return RequestError(
+            f"the key {self.name!r} is over its {what} per minute; try again in {wait:.0f} s",
+            code="rate_limit_exceeded",
+            status=429,
+            retryable=True,
+            detail={"retry_after": wait},
+        )
+
+    # --- requests that run
+
+    def enter(self) -> None:
+        """One more request is open. ``leave`` says that it is over."""
+        with self.account.locked():
+            if self.concurrent and self.account.total(OPEN) >= self.concurrent:
+                raise RequestError(
+                    f"the key {self.name!r} has all the streams open that it may have at once ({self.concurrent}); "
+                    "wait until one of them ends, or ask for a larger `concurrent`",
+                    code="too_many_streams",
+                    status=429,
+                    retryable=True,
+                    detail={"retry_after": WAIT_SECONDS},
+                )
+            self.account.add(OPEN, 1)
+
+    def leave(self) -> None:
+        self.account.add(OPEN, -1)
+
+    @property
+    def metered(self) -> bool:
+        """Has it limits or budgets of tokens? If not, nothing needs to be reserved."""
+        return self.budget.limited or self._tokens.limited
+
+    def reserve(self, input_tokens: int, output_tokens: int | None, price: Price, now: float) -> Reservation:
+        """Reserves what a request is expected to use, or raises why it cannot have that. ``output_tokens`` is what the client
+        limits the answer to."""
+        tokens = input_tokens, min(output_tokens or OUTPUT_TOKENS, OUTPUT_TOKENS)
+        priced = price if self.budget.cost is not None else None
+        wait = self._tokens.reserve(sum(tokens), now)
+        if wait > 0:
+            raise self._too_fast("tokens", wait)
+        with self.account.locked():
+            fault = self._fault_of(input_tokens, priced) if self.budget.limited else None
+            if fault is None:
+                return Reservation(self.account, self.budget, self._tokens, tokens, priced)
+        self._tokens.spend(-sum(tokens), now)
+        raise fault
+
+    def _fault_of(self, input_tokens: int, price: Price | None) -> RequestError | None:
+        """Why the budget does not admit a request with this input; None if it does."""
+        if self.budget.used_up():
+            return self.overdrawn()
+        if self.budget.reserved():
+            return RequestError(
+                f"the key {self.name!r} has reserved what is left of its budget for requests that run now; "
+                "wait until one of them ends",
+                code="budget_reserved",
+                status=429,
+                retryable=True,
+                detail={"retry_after": WAIT_SECONDS},
+            )
+        if self.budget.too_small_for(input_tokens, price(input_tokens, 0) if price is not None else 0.0):
+            return RequestError(
+                f"this request has about {input_tokens} tokens of input, which is more than the key {self.name!r} has left of its "
+                "budget; send less, or ask for a larger budget",
+                code="budget_exceeded",
+                status=429,
+            )
+        return None
+
+
+class Authenticator:
+    """Knows the callers by the hash of their key. ``authentication.py`` has the rule when a key is asked for."""
+
+    def __init__(
+        self,
+        server: ServerConfig,
+        environment: Mapping[str, str],
+        stored: StoredCallers,
+        before: Authenticator | None = None,
+        starting: bool = True,
+    ) -> None:
+        """``before`` is the one that this one replaces: callers keep their state. Nothing changes for them until
+        ``take_effect``. ``starting``: the gateway is not open yet, so one that nobody could use is refused."""
+        self._callers: dict[str, Caller] = {}
+        self._stored = stored
+        self._server = server
+        self._new: list[tuple[Caller, KeyConfig]] = []
+        known = before._callers if before is not None else {}
+        for key in server.keys:
+            digest = _configured_digest(key, environment)
+            if digest in self._callers:
+                raise ConfigError(
+                    f"the key {key.name!r} is the same as that of {self._callers[digest].name!r}; remove one of them"
+                )
+            caller = self._callers[digest] = known.get(digest) or Caller(key, digest)
+            self._new.append((caller, key))
+        if server.host in LOOPBACK:
+            return
+        if server.authentication == "none" or (stored.known and not self.state.usable and (starting or not stored.ever)):
+            revoked = " that are valid" if stored.revoked else ""
+            raise ConfigError(
+                f"refusing to listen on {server.host} without keys{revoked}: anybody who reaches it could use your upstream keys. "
+                "Make one with `streamglot keys add NAME`, add [[server.keys]], or listen on 127.0.0.1"
+            )
+
+    def take_effect(self) -> None:
+        for caller, key in self._new:
+            caller.take(key)
+        if self._callers:
+            self._stored.note_keys()
+
+    @property
+    def state(self) -> Authentication:
+        stored = self._stored
+        return authentication(self._server, stored=len(stored.callers), revoked=stored.revoked, had_keys=stored.ever)
+
+    @property
+    def asks(self) -> bool:
+        """Are keys asked for? Before the store was asked for its keys, they are."""
+        server, stored = self._server, self._stored
+        if server.authentication != "auto":
+            return server.authentication == "required"
+        return bool(self._callers) or stored.ever or not stored.known or server.host not in LOOPBACK
+
+    def admitted_by(self, headers: Mapping[str, str]) -> bool:
+        """Did the usual header hold a key of ours? Then the upstream must not see it."""
+        return self.asks and not headers.get(OWN_HEADER)
+
+    def admit(self, headers: Mapping[str, str], query_key: str = "") -> Caller | None:
+        """The caller that these headers name; None where no keys are asked for."""
+        if not self.asks:
+            return None
+        secret = headers.get(OWN_HEADER) or presented(headers) or query_key
+        if not secret:
+            raise self._refused(
+                "this gateway asks for a key: send it as Authorization: Bearer …, x-api-key or x-goog-api-key", "missing_api_key"
+            )
+        digest = digest_of(secret)
+        for known, caller in self._callers.items():
+            if hmac.compare_digest(known, digest):
+                return caller
+        if digest in self._stored.callers:
+            return self._stored.callers[digest]
+        raise self._refused("this key is not known here", "invalid_api_key")
+
+    def _refused(self, why: str, code: str) -> RequestError:
+        """Where no key at all can pass, the operator is told how to leave that state."""
+        state = self.state
+        if not state.usable:
+            why = f"{why}. No key can pass now: {state.says}; {state.step}"
+        return RequestError(why, code=code, status=401)
+
+
+def _configured_digest(key: KeyConfig, environment: Mapping[str, str]) -> str:
+    """The SHA-256 of a key of the configuration."""
+    digest = key.hash.lower().removeprefix("sha256:")
+    if key.key_env:
+        secret = environment.get(key.key_env, "")
+        if not secret:
+            raise ConfigError(f"the key {key.name!r} is to come from {key.key_env}, which is not set")
+        digest = digest_of(secret)
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise ConfigError(f"the key {key.name!r} needs a hash of 64 hexadecimal digits (the SHA-256 of the key) or a key_env")
+    return digest
+
+
+def presented(headers: Mapping[str, str]) -> str:
+    """The key that a client sent, in any of the ways that clients send one."""
+    for name in ("x-api-key", "x-goog-api-key", "api-key"):
+        if headers.get(name):
+            return headers[name]
+    kind, _, secret = headers.get("authorization", "").partition(" ")
+    return secret.strip() if kind.lower() == "bearer" else ""
+
+
+def anonymous(headers: Mapping[str, str]) -> str:
+    """The name of a caller where no keys are asked for: clients that present different keys are different callers."""
+    secret = presented(headers)
+    return f"{ANONYMOUS}{digest_of(secret)[:16]}" if secret else ""
+
+
+def digest_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

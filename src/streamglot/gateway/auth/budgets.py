@@ -1,0 +1,212 @@
+"""What a key may still use: its budget, what its running requests have reserved, and what is settled when they end.
+
+A budget is compared with three numbers: what the database says was used, what finished requests used that is not in the database
+yet, and what running requests have used so far. A new request is admitted while these and the reservations leave something of the
+budget. A running one is stopped when the budget is used up. All processes of a gateway share the numbers (``ledger.py``);
+gateways on other machines see each other's use when it is in the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias
+
+from ...engine.tokens import BYTES_PER_TOKEN
+from ...events import Choice, Event, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from ...messages import TokenCounts
+from ...upstream.prices import price
+from ...upstream.routes import Candidate
+from .ratelimit import (
+    HELD_COST,
+    HELD_TOKENS,
+    LIVE_COST,
+    LIVE_TOKENS,
+    USED_COST,
+    USED_TOKENS,
+    WRITTEN_COST,
+    WRITTEN_TOKENS,
+    Account,
+    TokenBucket,
+)
+
+OUTPUT_TOKENS: Final = 256
+"""Tokens that are reserved for an answer, or fewer where the client limits it to fewer. A stream that becomes longer raises its
+reservation as it runs, so this needs not be the longest answer: clients that always allow 32,000 tokens would lock each other
+out. It is about the length of a usual answer."""
+STEP_TOKENS: Final = 16
+"""A running stream is added up in steps of this many tokens: fine enough for small budgets, and rare enough to cost nothing."""
+
+Price: TypeAlias = Callable[[int, int], float]
+"""What this many tokens of input and output cost, in dollars."""
+
+
+class Spent(Protocol):
+    """What the database says was used."""
+
+    tokens: int
+    cost: float
+
+
+class Budget:
+    """The budget of a key. ``None`` is no limit."""
+
+    def __init__(self, account: Account) -> None:
+        self.tokens: int | None = None
+        self.cost: float | None = None
+        self._account = account
+        self._base = self._mark = (0.0, 0.0)
+
+    @property
+    def limited(self) -> bool:
+        return self.tokens is not None or self.cost is not None
+
+    def mark(self) -> tuple[float, float]:
+        """How much of what was used here is in the database. To be asked before the database is asked for its sum."""
+        return self._account.total(WRITTEN_TOKENS), self._account.total(WRITTEN_COST)
+
+    def rebase(self, spent: Spent, mark: tuple[float, float]) -> None:
+        """The database's sum, which holds at least what ``mark`` said before."""
+        self._base, self._mark = (spent.tokens, spent.cost), mark
+
+    def settled(self) -> tuple[float, float]:
+        """Tokens and cost of all requests that have ended."""
+        account = self._account
+        return (
+            self._base[0] + account.total(USED_TOKENS) - self._mark[0],
+            self._base[1] + account.total(USED_COST) - self._mark[1],
+        )
+
+    def used(self) -> tuple[float, float]:
+        """And of those that run, as far as they are."""
+        tokens, cost = self.settled()
+        return tokens + self._account.total(LIVE_TOKENS), cost + self._account.total(LIVE_COST)
+
+    def used_up(self) -> bool:
+        return self._reached(*self.used())
+
+    def reserved(self) -> bool:
+        """Is nothing left beside what running requests have reserved?"""
+        tokens, cost = self.settled()
+        return self._reached(tokens + self._account.total(HELD_TOKENS), cost + self._account.total(HELD_COST))
+
+    def too_small_for(self, tokens: float, cost: float) -> bool:
+        """Would this much be more than what is left?"""
+        used, paid = self.used()
+        return (self.tokens is not None and used + tokens > self.tokens) or (self.cost is not None and paid + cost > self.cost)
+
+    def _reached(self, tokens: float, cost: float) -> bool:
+        return (self.tokens is not None and tokens >= self.tokens) or (self.cost is not None and cost >= self.cost)
+
+
+class Reservation:
+    """What one request of a key holds until it is settled. ``price`` is None where the budget is not one of money."""
+
+    __slots__ = (
+        *("_account", "_budget", "_bytes", "_cost", "_held", "_held_cost", "_input", "_live", "_minute"),
+        *("_output", "_price", "_settled", "_told", "_tokens"),
+    )
+
+    def __init__(
+        self, account: Account, budget: Budget, minute: TokenBucket, tokens: tuple[int, int], price: Price | None
+    ) -> None:
+        self._account, self._budget, self._minute = account, budget, minute
+        self._input, self._output = tokens
+        self._price = price
+        self._bytes = self._told = 0
+        self._live = self._cost = self._held = self._held_cost = 0.0
+        self._tokens = float(sum(tokens))
+        self._settled = False
+        if budget.limited:
+            self._hold(self._tokens, price(*tokens) if price is not None else 0.0)
+
+    @property
+    def counts(self) -> bool:
+        """Must the events of its stream be counted?"""
+        return self._budget.limited
+
+    def used_up(self) -> bool:
+        return self._budget.limited and self._budget.used_up()
+
+    def expect(self, input_tokens: int) -> None:
+        """The input is larger than was thought: what was said before was put in front of it."""
+        if input_tokens > self._input:
+            self._input = input_tokens
+            self._hold(input_tokens + self._output, self._price(input_tokens, self._output) if self._price is not None else 0.0)
+
+    def count(self, events: list[Event]) -> int | None:
+        """Adds what these events used. The number of events up to and with the one that used up the budget; None if it holds."""
+        for number, event in enumerate(events, 1):
+            self._count(event.event if type(event) is Choice else event)
+            output = max(self._told, round(self._bytes / BYTES_PER_TOKEN))
+            if self._input + output - self._live >= STEP_TOKENS and self._add_up(output):
+                return number
+        return None
+
+    def _add_up(self, output: int) -> bool:
+        """Tells the others what was used. True if the budget is used up."""
+        self._account.add(LIVE_TOKENS, self._input + output - self._live)
+        self._live = self._input + output
+        if self._price is not None:
+            cost = self._price(self._input, output)
+            self._account.add(LIVE_COST, cost - self._cost)
+            self._cost = cost
+        self._hold(self._live, self._cost)
+        return self._budget.used_up()
+
+    def _count(self, event: Any) -> None:
+        kind = type(event)
+        if kind is TextDelta or kind is ReasoningDelta:
+            self._bytes += _size(event.text)
+        elif kind is ToolCallDelta:
+            self._bytes += _size(event.args)
+        elif kind is Usage:
+            self._input = event.input_tokens or self._input
+            self._told = event.output_tokens or self._told
+
+    def _hold(self, tokens: float, cost: float) -> None:
+        """Holds at least this much."""
+        if tokens > self._held:
+            self._account.add(HELD_TOKENS, tokens - self._held)
+            self._held = tokens
+        if cost > self._held_cost:
+            self._account.add(HELD_COST, cost - self._held_cost)
+            self._held_cost = cost
+
+    def settle(self, usage: TokenCounts | Usage | None, now: float) -> Callable[[], None] | None:
+        """Gives back what was reserved and counts what was used; once. Who keeps the request calls what this returns when the
+        usage is in the database."""
+        if self._settled:
+            return None
+        self._settled = True
+        given, taken = (usage.input_tokens or 0, usage.output_tokens or 0) if usage is not None else (0, 0)
+        tokens = given + taken
+        self._minute.spend(tokens - self._tokens, now)
+        if not self._budget.limited:
+            return None
+        account = self._account
+        cost = self._price(given, taken) if self._price is not None and tokens else 0.0
+        with account.locked():
+            for field, amount in ((HELD_TOKENS, -self._held), (HELD_COST, -self._held_cost), (LIVE_TOKENS, -self._live)):
+                account.add(field, amount)
+            account.add(LIVE_COST, -self._cost)
+            account.add(USED_TOKENS, tokens)
+            account.add(USED_COST, cost)
+
+        def written() -> None:
+            account.add(WRITTEN_TOKENS, tokens)
+            account.add(WRITTEN_COST, cost)
+
+        return written
+
+
+def price_of(candidate: Candidate) -> Price:
+    """What tokens cost at this candidate; nothing where that is not known."""
+
+    def cost(input_tokens: int, output_tokens: int) -> float:
+        return price(TokenCounts(input_tokens, output_tokens), candidate.model, candidate.upstream.name) or 0.0
+
+    return cost
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

@@ -1,0 +1,36 @@
+"""A slot among the requests that are answered at the same time."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from ...engine.limiter import ConcurrencyLimit
+from .authenticator import Caller
+
+
+class Slot:
+    """``async with`` one: among all requests, and among those of the caller's key."""
+
+    __slots__ = ("_caller", "_limit")
+
+    def __init__(self, limit: ConcurrencyLimit, caller: Caller | None) -> None:
+        self._limit = limit
+        self._caller = caller
+
+    async def __aenter__(self) -> None:
+        """A request that waits counts for its key already: others of the key must not pass beside it."""
+        if self._caller is not None:
+            self._caller.enter()
+        try:
+            await self._limit.take()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._limit.give_back()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._caller is not None:
+            self._caller.leave()

@@ -1,0 +1,138 @@
+"""KeyConfig that are in the store, as this process knows them. They are read in the background, never on the path of a request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import RequestError
+from ...messages import TokenCounts
+from ...upstream.prices import price
+from ...upstream.providers import PROVIDERS
+from . import ratelimit as ledger
+from .authenticator import Caller
+
+if TYPE_CHECKING:
+    from ...store import Overdrawn, Store, StoredKey
+
+REFRESH_SECONDS: Final = 2.0
+"""A new key is accepted, and a revoked one refused, within this time."""
+BUDGET_SHARE: Final = 20
+"""Adding up what was spent may take one part in this many of the time."""
+_PERIODS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+class StoredCallers:
+    """``known``: the store was asked, or there is none to ask. ``revoked``: how many of its keys are no longer valid."""
+
+    def __init__(self) -> None:
+        self.callers: dict[str, Caller] = {}
+        self.known = False
+        self.revoked = 0
+        self._had_keys = False
+        self._renews: dict[str, float | None] = {}
+        self._count_at = 0.0
+
+    @property
+    def ever(self) -> bool:
+        """Was there ever a key: in the store, or in the configuration of this process or of one that it shares numbers with?
+        It never becomes false again, whatever becomes of the database."""
+        return self._had_keys or ledger.is_raised(ledger.KEYS_IN_USE)
+
+    def note_keys(self) -> None:
+        """From now on keys are asked for."""
+        self._had_keys = True
+        ledger.raise_flag(ledger.KEYS_IN_USE)
+
+    async def refresh(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        """Takes what the store says now. What a key did in the last minute stays counted."""
+        keys = await store.keys.news()
+        if keys is not None:
+            callers: dict[str, Caller] = {}
+            for key in keys:
+                if key.revoked is None:
+                    caller = callers[key.hash] = self.callers.get(key.hash) or Caller(key, key.hash)
+                    caller.take(key)
+                    caller.refusal = partial(self._refusal, key, caller)
+            if keys or store.keys.had_keys():
+                self.note_keys()
+            self.callers, self.revoked, self.known = callers, len(keys) - len(callers), True
+        began = clock()
+        if began >= self._count_at and any(caller.budget.limited for caller in self.callers.values()):
+            await self._add_up(store)
+            self._count_at = clock() + BUDGET_SHARE * (clock() - began)
+
+    async def _add_up(self, store: Store) -> None:
+        """What was used of each budget, as the database knows it."""
+        if any(caller.budget.cost is not None for caller in self.callers.values()):
+            await asyncio.to_thread(_load_prices)
+        marks = {digest: caller.budget.mark() for digest, caller in self.callers.items()}
+        for key, spent in await store.keys.balances():
+            caller = self.callers.get(key.hash)
+            if caller is not None:
+                caller.budget.rebase(spent, marks[key.hash])
+        self._renews = {over.key.hash: over.renews for over in await store.keys.overdrawn()} if self._any_over() else {}
+
+    def _any_over(self) -> bool:
+        return any(caller.budget.limited and caller.budget.used_up() for caller in self.callers.values())
+
+    def _refusal(self, key: StoredKey, caller: Caller) -> RequestError:
+        """The error for a key whose budget is used up, from what is known now."""
+        from ...store import Overdrawn, Spent
+
+        tokens, cost = caller.budget.used()
+        renews, latest = self._renews.get(key.hash), False
+        if renews is None and key.budget_seconds is not None:
+            renews, latest = time.time() + key.budget_seconds, True  # then all that was used is out of the count
+        spent = Spent(turns=0, tokens=round(tokens), cost=cost)
+        return refusal(Overdrawn(key=key, spent=spent, renews=renews), latest)
+
+    async def watch(self, store: Store, tick: Callable[[], object], say: Callable[[Mapping[str, Any]], None]) -> None:
+        """Refreshes until it is cancelled. A store that does not answer leaves everything as it was."""
+        from ...store import StoreUnavailable
+
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            try:
+                tick()
+                await self.refresh(store)
+            except StoreUnavailable:
+                continue
+            except Exception as error:
+                say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
+
+
+def refusal(over: Overdrawn, latest: bool = False) -> RequestError:
+    """Says which budget is used up, and when it renews: then, or at the ``latest`` then."""
+    key, spent = over.key, over.spent
+    period = "" if key.budget_seconds is None else f" in {_period(key.budget_seconds)}"
+    used: list[str] = []
+    if key.budget_cost is not None and spent.cost >= key.budget_cost:
+        used.append(f"{spent.cost:.2f} of the {key.budget_cost:.2f} that it may cost{period}")
+    if key.budget_tokens is not None and spent.tokens >= key.budget_tokens:
+        used.append(f"{spent.tokens} of the {key.budget_tokens} tokens that it may use{period}")
+    next_step = "that does not renew: ask for a larger budget or another key"
+    if over.renews is not None:
+        moment = f"{datetime.fromtimestamp(over.renews, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        next_step = f"it can go on at {moment}{' at the latest' if latest else ''}"
+    return RequestError(
+        f"the key {key.name!r} has used {' and '.join(used)}; {next_step}",
+        code="budget_exceeded",
+        status=429,
+        detail=None if over.renews is None else {"retry_after": max(1.0, over.renews - time.time())},
+    )
+
+
+def _period(seconds: float) -> str:
+    size, name = next(((size, name) for size, name in _PERIODS if seconds >= size and seconds % size == 0), (1, "second"))
+    count = seconds / size
+    return f"{count:g} {name}{'' if count == 1 else 's'}"
+
+
+def _load_prices() -> None:
+    """The table of prices takes a while to load: not on the path of a request."""
+    price(TokenCounts(0, 0), "", next(provider.name for provider in PROVIDERS if provider.key_env))

@@ -1,0 +1,1 @@
+"""What the gateway reports: logs, metrics, traces, memory."""

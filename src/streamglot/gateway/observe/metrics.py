@@ -1,0 +1,277 @@
+"""Prometheus metrics: every name in one place.
+
+A process counts in plain numbers, because that is cheap, and they are put into metrics only when somebody asks for the page. With
+several workers each writes its numbers into a shared folder (``metrics_files.py``), and any of them tells the sum.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from ...engine.record import ExchangeRecord
+from .metrics_files import MetricsFiles
+
+if TYPE_CHECKING:
+    from ...store import Report
+
+Key = TypeVar("Key")
+SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_BUCKETS: Final = (*map(str, map(float, SECONDS)), "+Inf")
+_STORE_COUNTERS: Final = (
+    ("commits", "Batches written"),
+    ("failures", "Attempts to write that failed"),
+    ("missed", "Looks into the past that had no answer; the request went on without"),
+)
+_STORE_COUNTERS_BY_KIND: Final = (
+    ("written", "Entries written, by kind"),
+    ("dropped", "Entries that did not fit into the queue, by kind"),
+    ("unfit", "Entries that no database would take, by kind"),
+)
+_folder: MetricsFiles | None = None
+"""Where the workers of this gateway share their numbers; None where there is one process."""
+
+
+def share(folder: str) -> None:
+    """From now on the numbers of all processes are kept in this folder, so that any of them can tell the sum."""
+    global _folder
+    _folder = MetricsFiles(folder)
+
+
+def forget(process: int) -> None:
+    """A process is gone: what it had open is gone with it, what it counted stays."""
+    if _folder is not None:
+        _folder.retire(process, Numbers, lambda numbers: sum_of(numbers, Numbers()))
+
+
+@dataclass(slots=True)
+class Spread:
+    """How many of some times fell into each bucket, and their sum."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
+    sum: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(SECONDS, seconds)] += 1
+        self.sum += seconds
+
+    def plus(self, other: Spread) -> Spread:
+        return Spread([one + two for one, two in zip(self.counts, other.counts, strict=True)], self.sum + other.sum)
+
+
+@dataclass(slots=True)
+class UpstreamNumbers:
+    """What came to an end at one upstream. ``requests`` are by dialect and ending, ``errors`` by kind."""
+
+    requests: dict[tuple[str, str], int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    cached: int = 0
+    input: int = 0
+    output: int = 0
+    first: Spread = field(default_factory=Spread)
+    gap: Spread = field(default_factory=Spread)
+    longest: Spread = field(default_factory=Spread)
+
+    def plus(self, other: UpstreamNumbers) -> UpstreamNumbers:
+        return UpstreamNumbers(
+            _sums(self.requests, other.requests),
+            _sums(self.errors, other.errors),
+            self.cached + other.cached,
+            self.input + other.input,
+            self.output + other.output,
+            self.first.plus(other.first),
+            self.gap.plus(other.gap),
+            self.longest.plus(other.longest),
+        )
+
+
+@dataclass(slots=True)
+class StoreNumbers:
+    """What the store counted, by name and kind; counts that have no kind are under ""."""
+
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LiveNumbers:
+    """What is so now, and is gone with its process."""
+
+    open: int = 0
+    breakers: dict[str, bool] = field(default_factory=dict)
+    queued: int = 0
+    queued_bytes: int = 0
+    behind: float = 0.0
+    failing: bool = False
+
+    def plus(self, other: LiveNumbers) -> LiveNumbers:
+        both = {*self.breakers, *other.breakers}
+        return LiveNumbers(
+            self.open + other.open,
+            {name: self.breakers.get(name, False) or other.breakers.get(name, False) for name in both},
+            self.queued + other.queued,
+            self.queued_bytes + other.queued_bytes,
+            max(self.behind, other.behind),
+            self.failing or other.failing,
+        )
+
+
+@dataclass(slots=True)
+class Numbers:
+    """All numbers of one process."""
+
+    upstreams: dict[str, UpstreamNumbers] = field(default_factory=dict)
+    store: StoreNumbers = field(default_factory=StoreNumbers)
+    live: LiveNumbers = field(default_factory=LiveNumbers)
+
+
+def sum_of(gone: Iterable[Numbers], living: Numbers) -> Numbers:
+    """The numbers of several processes as those of one. Of those that are gone, what they had open does not count."""
+    upstreams, store = dict(living.upstreams), dict(living.store.counts)
+    for numbers in gone:
+        for name, one in numbers.upstreams.items():
+            upstreams[name] = upstreams[name].plus(one) if name in upstreams else one
+        store = _sums(store, numbers.store.counts)
+    return Numbers(upstreams, StoreNumbers(store), living.live)
+
+
+class Metrics:
+    """The metrics of this process and of those that it shares a folder with. It is a collector of prometheus_client."""
+
+    def __init__(self) -> None:
+        self._numbers = Numbers()
+        self._reported: dict[tuple[str, str], int] = {}
+        self._files = _folder
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+
+    # --- counting
+
+    def note(self, record: ExchangeRecord) -> None:
+        """An exchange is over."""
+        noted = self._numbers.upstreams.get(record.upstream)
+        if noted is None:
+            noted = self._numbers.upstreams[record.upstream] = UpstreamNumbers()
+        kind = (record.dialect, record.ending or "error")
+        noted.requests[kind] = noted.requests.get(kind, 0) + 1
+        if record.error:
+            error = record.error_kind
+            noted.errors[error] = noted.errors.get(error, 0) + 1
+        noted.cached += record.cached
+        if record.first_event:
+            noted.first.add(record.first_event - record.began)
+            noted.gap.add(record.mean_gap)
+            noted.longest.add(record.longest_gap)
+        if record.usage is not None:
+            noted.input += record.usage.input_tokens or 0
+            noted.output += record.usage.output_tokens or 0
+
+    def note_breakers(self, is_open: Mapping[str, bool]) -> None:
+        self._numbers.live.breakers = dict(is_open)
+
+    def note_store(self, report: Report) -> None:
+        live = self._numbers.live
+        live.queued, live.queued_bytes = report.queued, report.queued_bytes
+        live.behind, live.failing = report.behind, report.failing
+        for name, _ in _STORE_COUNTERS:
+            self._count((name, ""), getattr(report, name))
+        for name, _ in _STORE_COUNTERS_BY_KIND:
+            for kind, count in getattr(report, name).items():
+                self._count((name, kind), count)
+
+    def _count(self, place: tuple[str, str], count: int) -> None:
+        """A counter only goes up: by what was added since the last report."""
+        counts = self._numbers.store.counts
+        counts[place] = counts.get(place, 0) + max(0, count - self._reported.get(place, 0))
+        self._reported[place] = count
+
+    def publish(self, live: int) -> None:
+        """Shows the numbers to the other processes. Called by the gateway's clock."""
+        self._numbers.live.open = live
+        if self._files is not None:
+            self._files.write(self._numbers)
+
+    # --- telling
+
+    def page(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """What prometheus_client asks a collector for."""
+        numbers = self._numbers
+        if self._files is not None:
+            others, gone = self._files.read(Numbers)
+            for other in others:
+                live = numbers.live.plus(other.live)
+                numbers = sum_of([other], numbers)
+                numbers.live = live
+            numbers = sum_of(gone, numbers)
+        yield from _upstream_metrics(numbers)
+        yield from _store_metrics(numbers)
+
+
+def _upstream_metrics(numbers: Numbers) -> Iterator[Metric]:
+    requests = CounterMetricFamily(
+        "streamglot_requests", "Requests by client dialect, upstream and ending", labels=["dialect", "upstream", "ending"]
+    )
+    errors = CounterMetricFamily("streamglot_errors", "Errors by kind", labels=["code", "upstream"])
+    tokens = CounterMetricFamily("streamglot_tokens", "Tokens by direction", labels=["upstream", "direction"])
+    first = HistogramMetricFamily("streamglot_first_event_seconds", "Time to the first event", labels=["upstream"])
+    gap = HistogramMetricFamily("streamglot_gap_seconds", "Mean gap between two reads of a stream", labels=["upstream"])
+    longest = HistogramMetricFamily(
+        "streamglot_longest_gap_seconds", "Longest gap between two reads of a stream", labels=["upstream"]
+    )
+    breakers = GaugeMetricFamily(
+        "streamglot_upstream_open", "1 where an upstream is left alone after failures", labels=["upstream"]
+    )
+    for name, noted in numbers.upstreams.items():
+        for (dialect, ending), count in noted.requests.items():
+            requests.add_metric([dialect, name, ending], count)
+        for kind, count in noted.errors.items():
+            errors.add_metric([kind, name], count)
+        for direction, count in (("input", noted.input), ("output", noted.output)):
+            if count:
+                tokens.add_metric([name, direction], count)
+        for family, spread in ((first, noted.first), (gap, noted.gap), (longest, noted.longest)):
+            if any(spread.counts):
+                family.add_metric([name], list(zip(_BUCKETS, accumulate(spread.counts), strict=True)), spread.sum)
+    for name, is_open in numbers.live.breakers.items():
+        breakers.add_metric([name], float(is_open))
+    cached = sum(noted.cached for noted in numbers.upstreams.values())
+    yield requests
+    yield errors
+    yield tokens
+    yield CounterMetricFamily("streamglot_cache_hits", "Answers that came from the cache", value=cached)
+    yield first
+    yield gap
+    yield longest
+    yield GaugeMetricFamily("streamglot_streams_open", "Exchanges under way", value=numbers.live.open)
+    yield breakers
+
+
+def _store_metrics(numbers: Numbers) -> Iterator[Metric]:
+    live, counts = numbers.live, numbers.store.counts
+    for name, what, value in (
+        ("queued", "Entries that wait to be written", live.queued),
+        ("queued_bytes", "About how many bytes they hold", live.queued_bytes),
+        ("behind_seconds", "The age of what waits longest", live.behind),
+        ("failing", "1 where the database, or Valkey, does not take what is written", live.failing),
+    ):
+        yield GaugeMetricFamily(f"streamglot_store_{name}", what, value=value)
+    for name, what in _STORE_COUNTERS_BY_KIND:
+        family = CounterMetricFamily(f"streamglot_store_{name}", what, labels=["kind"])
+        for (counter, kind), count in counts.items():
+            if counter == name:
+                family.add_metric([kind], count)
+        yield family
+    for name, what in _STORE_COUNTERS:
+        yield CounterMetricFamily(f"streamglot_store_{name}", what, value=counts.get((name, ""), 0))
+
+
+def _sums(one: Mapping[Key, int], two: Mapping[Key, int]) -> dict[Key, int]:
+    return {name: one.get(name, 0) + two.get(name, 0) for name in {**one, **two}}

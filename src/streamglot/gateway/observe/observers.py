@@ -1,0 +1,70 @@
+"""The gateway's observers of exchanges: access log, content log, metrics, tracing, and the usage of a key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...engine.content_log import ContentLog
+from ...engine.observer import ExchangeResult, Observer
+from ..auth.budgets import Reservation
+from .metrics import Metrics
+from .tracing import Tracing
+
+Log = Callable[[Mapping[str, Any]], None]
+
+
+class AccessLog(Observer):
+    """One line for each exchange."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def finished(self, result: ExchangeResult) -> None:
+        self._log(result.record.line(result.record.began + result.seconds, time.time()))
+
+
+class ContentLogger(Observer):
+    """What was asked and answered, where the configuration asks for it."""
+
+    wants_response = True
+
+    def __init__(self, content: ContentLog, log: Log) -> None:
+        self._content = content
+        self._log = log
+
+    def finished(self, result: ExchangeResult) -> None:
+        if result.response is not None and result.record.reads:
+            self._log(self._content.line(result.record.request_id, result.request, result.response))
+
+
+class MetricsObserver(Observer):
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def finished(self, result: ExchangeResult) -> None:
+        self._metrics.note(result.record)
+
+
+class TracingObserver(Observer):
+    def __init__(self, telemetry: Tracing) -> None:
+        self._telemetry = telemetry
+
+    def finished(self, result: ExchangeResult) -> None:
+        now = result.record.began + result.seconds
+        self._telemetry.note(result.record, result.context.trace, now, time.time())
+
+
+class UsageMeter(Observer):
+    """Settles what an exchange reserved for its key. It comes before the turn recorder, which says when the usage is stored."""
+
+    wants_usage = True
+
+    def __init__(self, reservation: Reservation) -> None:
+        self._reservation = reservation
+
+    def finished(self, result: ExchangeResult) -> None:
+        record = result.record
+        usage = None if record.cached else record.estimated or record.usage
+        result.stored = self._reservation.settle(usage, record.began + result.seconds)

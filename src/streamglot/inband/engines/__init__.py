@@ -1,0 +1,1 @@
+"""The engines: one for each family of notations."""

@@ -1,0 +1,283 @@
+"""Calls written as JSON objects: between markers, in an array, in a code fence, or bare.
+
+``{"name": "f", "arguments": {...}}`` in any order of its keys, with the words that a row gives for them; wrapped in
+``{"function": {...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls": [...]}``; or ``{"f": {...}}`` where the name itself
+is the key. Arguments may be an object or a string that holds one. Arguments that come before the name wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Literal
+
+from ..json_scan import decoded_string, value
+from ..json_strings import JSON, escaped, quoted, string
+from ..reader import Reader
+from ..scan import Cut, Malformed, Markers, Wait
+from .engine import Call, Engine
+
+NAMES = frozenset(("name", "tool_name", "function_name", "function", "tool"))
+ARGUMENTS = frozenset(("arguments", "parameters", "args", "input", "params"))
+IDS = frozenset(("id", "tool_call_id", "call_id"))
+WRAPPERS = frozenset(("function", "tool_call", "function_call", "tool"))
+MAX_WRAPPERS = 4
+"""Objects around one call: more of them are an attack."""
+
+INTERPRETERS = ("python", "ipython", "code_interpreter")
+"""Names of tools that are given bare code."""
+
+_LIST = '"tool_calls"'
+OTHERS = frozenset(("type", "index", "thoughts", "reasoning", "description"))
+
+
+class JsonCalls(Engine):
+    """``name_is_key``: ``{"f": {...}}``. ``end``: markers that may close the whole. ``between``: what may stand
+    between two calls. ``after``: tokens that may stand between the opener and the calls. ``bare``: the opener ends with
+    the first bracket of the JSON itself. A code fence behind the opener is allowed.
+
+    ``keys`` and ``array`` are for writing only: the words for name, arguments and id, and all calls in one array."""
+
+    def __init__(
+        self,
+        *openers: str,
+        end: tuple[str, ...] = (),
+        between: tuple[str, ...] = (",", ";"),
+        name_is_key: bool = False,
+        bare: bool = False,
+        weak: bool = False,
+        special: bool = False,
+        after: tuple[str, ...] = (),
+        in_reasoning: Literal["no", "call", "marker"] = "no",
+        keys: tuple[str, ...] = ("name", "arguments"),
+        array: bool = False,
+    ) -> None:
+        self.openers = openers
+        self.closers = end if not bare else ()
+        self.in_reasoning = in_reasoning
+        self.weak = weak or bare
+        self.special = special
+        self._after = after
+        self._end = end
+        self._between = tuple(f"{word}{gap}{{" for word in between for gap in ("", " ", "\n"))
+        self._name_is_key = name_is_key
+        self._bare = bare
+        self._keys = keys
+        self._array = array or opener_is(openers, "[")
+
+    def read(self, reader: Reader, opener: str) -> Wait:
+        source = reader.source
+        if self._bare:
+            source.give_back(opener[-1])
+        elif self._after:
+            yield from source.spaced(self._after)
+        fence = "" if self._bare else (yield from source.spaced(("```json", "```")))
+        yield from self.calls(reader)
+        if fence or opener.startswith("```"):
+            yield from source.spaced(("```",))
+        if self._end:
+            yield from source.spaced(self._end)
+
+    def calls(self, reader: Reader, listed: bool = False) -> Wait:
+        """One call, several in a row, or an array of them. ``listed``: this is the array of an object already."""
+        source = reader.source
+        first = yield from source.spaces()
+        if first == "[":
+            source.skip(source.at + 1)
+            if (yield from source.spaced(("]",))):
+                if self.weak:
+                    raise Malformed("an empty list is no call")
+                return
+            while True:
+                yield from self._call(reader, listed)
+                if not (yield from source.spaced((",",))):
+                    break
+            if not (yield from source.spaced(("]",))) and (yield from source.spaces()):
+                raise Malformed("an array of calls does not end")
+            return
+        if not first and not self.weak:
+            raise Malformed("no call follows")
+        yield from self._call(reader)
+        while True:
+            mark = yield from source.spaced(self._between)
+            if not mark:
+                return
+            source.give_back("{")
+            yield from self._call(reader)
+
+    def _call(self, reader: Reader, listed: bool = False) -> Wait:
+        source = reader.source
+        if (yield from source.spaces()) != "{":
+            raise Malformed("a call does not begin with a brace")
+        source.skip(source.at + 1)
+        braces = 2 if (yield from source.literal(("{",))) else 1
+        if not listed and (yield from self._listed(reader)):
+            return
+        held: list[str] = []
+        state = _State()
+        yield from self._members(reader, state, held)
+        if braces == 2 and not (yield from source.spaced(("}",))):
+            raise Malformed("a doubled brace is closed once")
+        if not state.name:
+            raise Malformed("a call has no name")
+        if not state.started:
+            if not held and self.weak and not state.arguments:
+                raise Malformed("a call has no arguments")
+            reader.start(state.name, state.call_id)
+            for piece in held:
+                reader.arguments(piece)
+        reader.end()
+
+    def _listed(self, reader: Reader) -> Generator[None, None, bool]:
+        """``{"tool_calls": [...]}``: an object whose only member is the array of the calls."""
+        source = reader.source
+        if not (yield from source.spaced((_LIST,))):
+            return False
+        if not (yield from source.spaced((":",))) or (yield from source.spaces()) != "[":
+            raise Malformed("no list of calls follows")
+        yield from self.calls(reader, listed=True)
+        if not (yield from source.spaced(("}",))) and (yield from source.spaces()):
+            raise Malformed("a list of calls does not end")
+        return True
+
+    def _members(self, reader: Reader, state: _State, held: list[str]) -> Wait:
+        source = reader.source
+        if (yield from source.spaced(("}",))):
+            return
+        while True:
+            yield from source.spaces()
+            key = yield from string(source)
+            if not (yield from source.spaced((":",))):
+                raise Malformed("a key has no value")
+            following = yield from source.spaces()
+            yield from self._member(reader, state, held, key, following)
+            if (yield from source.spaced((",",))):
+                if (yield from source.spaced(("}",))):
+                    return
+                continue
+            if (yield from source.spaced(("}",))):
+                return
+            if (yield from source.spaces()) == "" and state.arguments and state.name and not source.cut:
+                return
+            raise Malformed("a call does not end")
+
+    def _member(self, reader: Reader, state: _State, held: list[str], key: str, following: str) -> Wait:
+        source = reader.source
+        if self._name_is_key and not state.name:
+            state.name = reader.name(key)
+            reader.start(state.name, hold=self.weak)
+            state.started = state.arguments = True
+            yield from self._arguments(reader, state, held, following)
+        elif key in NAMES and following == '"' and not state.name:
+            state.name = reader.name((yield from string(source)))
+            if not self.weak and not held:
+                reader.start(state.name, state.call_id)
+                state.started = True
+        elif key in ARGUMENTS and not state.arguments:
+            state.arguments = True
+            if state.name and not state.started:
+                reader.start(state.name, state.call_id, hold=following != "{" and following != '"')
+                state.started = True
+            yield from self._arguments(reader, state, held, following)
+        elif key in IDS and following == '"' and not state.call_id:
+            state.call_id = yield from string(source)
+        elif key in WRAPPERS and following == "{" and not state.name:
+            source.skip(source.at + 1)
+            state.wrappers += 1
+            if state.wrappers > MAX_WRAPPERS:
+                raise Malformed("a call is wrapped too often")
+            yield from self._members(reader, state, held)
+        elif key == "_name" and following == '"' and not state.name:
+            state.name = reader.name((yield from string(source)))
+            yield from self._rest_is_arguments(reader, state)
+        elif key in OTHERS or key in IDS or state.name:
+            yield from value(source, _nowhere, JSON)
+        else:
+            raise Malformed(f"{key[:40]!r} is no key of a call")
+
+    def _arguments(self, reader: Reader, state: _State, held: list[str], following: str) -> Wait:
+        source = reader.source
+
+        sink = reader.arguments if state.started else held.append
+        if following == '"':
+            yield from decoded_string(source, sink)
+        elif (yield from source.literal(("null",))):
+            pass
+        else:
+            yield from value(source, sink, JSON)
+
+    def _rest_is_arguments(self, reader: Reader, state: _State) -> Wait:
+        """``{"_name": "f", "a": 1}``: what stands beside the name are the arguments."""
+        source = reader.source
+        reader.start(state.name, state.call_id)
+        state.started = state.arguments = True
+        if not (yield from source.spaced((",",))):
+            return
+        source.give_back("{")
+        yield from value(source, reader.arguments, JSON)
+        source.give_back("}")
+
+    def write(self, calls: list[Call]) -> str:
+        objects = [self._object(call) for call in calls]
+        opener = "" if not self.openers or (self._bare and len(self.openers[0]) == 1) else self.openers[0]
+        if self._bare:
+            opener = opener.removesuffix("[")
+        if self._array:
+            objects = ["[" + ", ".join(objects) + "]"]
+        start = opener + "".join(self._after[:1])
+        end = self._end[0] if self._end else "\n```" if "```" in opener else ""
+        if self._bare and not opener:
+            return "; ".join(objects) if not self._array else objects[0]
+        return "\n".join(f"{start}{text}{end}" for text in objects)
+
+    def _object(self, call: Call) -> str:
+        if self._name_is_key:
+            return f"{{{quoted(call.name)}: {call.arguments or '{}'}}}"
+        name, arguments, *rest = self._keys
+        head = "".join(f"{quoted(key)}: {quoted(call.call_id)}, " for key in rest)
+        return f"{{{head}{quoted(name)}: {quoted(call.name)}, {quoted(arguments)}: {call.arguments or '{}'}}}"
+
+
+def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
+    return bool(openers) and openers[0].endswith(bracket)
+
+
+class _State:
+    """What is known of the call that is being read."""
+
+    __slots__ = ("arguments", "call_id", "name", "started", "wrappers")
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.call_id = ""
+        self.arguments = False
+        self.started = False
+        self.wrappers = 0
+
+
+def _nowhere(_: str) -> None:
+    return None
+
+
+def raw_arguments(reader: Reader, name: str, ends: Markers) -> Generator[None, None, str]:
+    """A body that is no JSON is the one string parameter of its tool: code for an interpreter. The marker behind it."""
+    parameter = next(iter(reader.declared.properties(name)), "code")
+    reader.start(name)
+    reader.arguments("{" + quoted(parameter) + ': "')
+    mark = yield from reader.source.stream(ends, lambda piece: reader.arguments(escaped(piece)))
+    if not mark and reader.source.cut:
+        raise Cut("the text ended inside a value")
+    reader.arguments('"}')
+    reader.end()
+    return mark
+
+
+def json_arguments(reader: Reader) -> Generator[None, None, bool]:
+    """The arguments of a call that has started: an object, a string that holds one, or nothing."""
+    following = yield from reader.source.spaces()
+    if following == '"':
+        yield from decoded_string(reader.source, reader.arguments)
+    elif following and following in "{[":
+        yield from value(reader.source, reader.arguments, JSON)
+    else:
+        return False
+    return True

@@ -1,0 +1,183 @@
+"""Calls in Python syntax: ``[f(a="x", n=1), g()]``, or one call on each line. Keyword arguments only; a positional
+argument takes the name of the declared parameter in its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Literal
+
+from ..json_scan import value
+from ..json_strings import PYTHON, quoted
+from ..reader import Reader
+from ..scan import Cut, Malformed, Markers, Wait
+from .engine import Call, Engine
+from .json_calls import INTERPRETERS, JsonCalls, raw_arguments
+
+_NAME = re.compile(r"[^\W\d][\w.\-]*")
+_NAME_END = Markers(("(",))
+_KEY = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)")
+_KEY_BEGINS = re.compile(r"\s*(?:[^\W\d]\w*\s*=?)?")
+
+
+class PythonCalls(Engine):
+    """``brackets``: the calls stand in a list; else each on a line of its own. ``json``: the list may hold JSON calls
+    instead. ``bare``: the opener is the bracket itself."""
+
+    def __init__(
+        self,
+        *openers: str,
+        end: tuple[str, ...] = (),
+        brackets: bool = True,
+        json: bool = False,
+        bare: bool = False,
+        in_reasoning: Literal["no", "call", "marker"] = "no",
+    ) -> None:
+        self.openers = openers
+        self.closers = () if bare else end
+        self.weak = bare
+        self.in_reasoning = in_reasoning
+        self._end = end
+        self._brackets = brackets
+        self._json = JsonCalls() if json else None
+        self._bare = bare
+
+    def read(self, reader: Reader, opener: str) -> Wait:
+        source = reader.source
+        if self._bare:
+            source.give_back(opener[-1])
+        if not self._bare and (yield from source.spaced(self._end)):
+            return
+        if self._brackets:
+            if self._json is not None and (yield from self._is_json(reader)):
+                yield from self._json.calls(reader)
+            else:
+                if not (yield from source.spaced(("[",))):
+                    raise Malformed("no list of calls follows")
+                yield from self._list(reader)
+        else:
+            if not (yield from source.spaces()):
+                raise Cut("no call follows")
+            while not (yield from source.ahead(self._end)):
+                yield from self._call(reader)
+                yield from source.spaced((",", ";"))
+        yield from source.spaced(self._end)
+
+    def _is_json(self, reader: Reader) -> Generator[None, None, bool]:
+        source = reader.source
+        mark = yield from source.spaced(("[{", "[ {", "[\n", "{"))
+        if not mark:
+            return False
+        source.give_back(mark)
+        return mark != "[\n" or (yield from source.ahead(("[\n{", "[\n {", "[\n  {", "[\n    {")))
+
+    def _list(self, reader: Reader) -> Wait:
+        source = reader.source
+        if (yield from source.spaced(("]",))):
+            if self.weak:
+                raise Malformed("an empty list is no call")
+            return
+        while True:
+            yield from self._call(reader)
+            mark = yield from source.spaced((",", "]", ";"))
+            if mark == "]":
+                return
+            if not mark:
+                if self._end and (yield from source.ahead(self._end)):
+                    return
+                raise Malformed("a list of calls does not end")
+            if (yield from source.spaced(("]",))):
+                return
+
+    def _call(self, reader: Reader) -> Wait:
+        source = reader.source
+        yield from source.spaces()
+        written, _ = yield from source.upto(_NAME_END)
+        if not _NAME.fullmatch(written.strip()):
+            raise Malformed(f"{written[:40]!r} is no name")
+        name = reader.name(written.strip())
+        reader.start(name, hold=self.weak)
+        names = list(reader.declared.properties(name))
+        count = 0
+        while not (yield from source.spaced((")",))):
+            if count and not (yield from source.spaced((",",))):
+                raise Malformed("arguments without a comma")
+            if count and (yield from source.spaced((")",))):
+                break
+            key = yield from self._key(reader)
+            if not key:
+                if count >= len(names):
+                    raise Malformed("an argument has no name")
+                key = names[count]
+            reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
+            if (yield from source.spaces()) in (",", ")"):
+                raise Malformed("an argument has no value")
+            yield from value(source, reader.arguments, PYTHON)
+            count += 1
+            if (yield from source.spaces()) in (",", ")"):
+                reader.commit()
+        if count:
+            reader.arguments("}")
+        reader.end()
+
+    def write(self, calls: list[Call]) -> str:
+        written = [f"{call.name}({', '.join(f'{key}={item!r}' for key, item in call.members().items())})" for call in calls]
+        text = f"[{', '.join(written)}]" if self._brackets else "\n".join(["", *written, ""])
+        return text if self._bare else f"{self.openers[0]}{text}{self._end[0]}"
+
+    def _key(self, reader: Reader) -> Generator[None, None, str]:
+        source = reader.source
+        while True:
+            found = _KEY.match(source.text, source.at)
+            if found is not None and (found.end() < len(source.text) or source.closed):
+                source.skip(found.end())
+                return found[1]
+            if _KEY_BEGINS.fullmatch(source.text, source.at) is None:
+                return ""
+            if source.closed:
+                raise Cut("the text ended inside a call")
+            yield
+
+
+_DOTTED = re.compile(r"\w+\.call\(")
+_DOTTED_BEGINS = re.compile(r"\w{0,64}(?:\.(?:c(?:a(?:l(?:l)?)?)?)?)?")
+_MESSAGE_END = Markers(("<|eom_id|>", "<|eot_id|>"))
+
+
+class DottedCalls(Engine):
+    """``brave_search.call(query="x")``: a built-in tool behind its marker. Anything else there is code, where one of the
+    ``INTERPRETERS`` was declared."""
+
+    def __init__(self, opener: str, json: JsonCalls) -> None:
+        self.openers = (opener,)
+        self._json = json
+
+    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
+        source = reader.source
+        if (yield from source.spaces()) in ("{", "["):
+            yield from self._json.calls(reader)
+            return
+        interpreter = next((name for name in INTERPRETERS if name in reader.declared.schemas), "")
+        if interpreter and not (yield from self._is_dotted(reader)):
+            yield from raw_arguments(reader, interpreter, _MESSAGE_END)
+            return
+        written, _ = yield from source.upto(Markers((".call(",)))
+        name = reader.name(written)
+        reader.start(name)
+        count = 0
+        while not (yield from source.spaced((")",))):
+            if count and not (yield from source.spaced((",",))):
+                raise Malformed("arguments without a comma")
+            key, _ = yield from source.upto(Markers(("=",)))
+            reader.arguments(("{" if not count else ", ") + quoted(key.strip()) + ": ")
+            yield from value(source, reader.arguments, PYTHON)
+            count += 1
+        if count:
+            reader.arguments("}")
+        reader.end()
+
+    def _is_dotted(self, reader: Reader) -> Generator[None, None, bool]:
+        source = reader.source
+        while _DOTTED_BEGINS.fullmatch(source.text, source.at) is not None and not source.closed:
+            yield
+        return _DOTTED.match(source.text, source.at) is not None

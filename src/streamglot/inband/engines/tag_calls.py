@@ -1,0 +1,209 @@
+"""Calls in which the tags themselves are names: ``<tool><parameter>value</parameter></tool>`` with the declared tools,
+and parameters as tags that nest, each behind a token that prose never holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..declared import Declared, Schema, follow, schema_types
+from ..json_strings import quoted
+from ..reader import Reader
+from ..scan import Cut, Malformed, Markers, Wait, markers_of
+from ..values import ValueWriter, typed
+from .engine import Call, Engine, dumped
+from .xml_calls import head_of
+
+_NAME = re.compile(r"[A-Za-z_][\w.:-]*")
+_TAG_END = Markers((">",))
+
+
+class ToolTags(Engine):
+    """``<read><filePath>a</filePath></read>``: only the tags of declared tools open a call."""
+
+    weak = True
+
+    def openers_for(self, declared: Declared) -> tuple[str, ...]:
+        return tuple(f"<{name}>" for name in declared.schemas)
+
+    def read(self, reader: Reader, opener: str) -> Wait:
+        source = reader.source
+        name = opener[1:-1]
+        end = f"</{name}>"
+        reader.start(name, hold=True)
+        count = 0
+        while True:
+            mark = yield from source.spaced((end, "<"))
+            if mark == end:
+                break
+            if not mark:
+                raise Cut("no parameter follows")
+            key, _ = yield from source.upto(_TAG_END)
+            if not _NAME.fullmatch(key):
+                raise Malformed(f"{key[:40]!r} is no parameter")
+            reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
+            writer = ValueWriter(reader.arguments, reader.declared.types(name, key), "string", False)
+            close = f"</{key}>"
+            markers = markers_of((close, end))
+            while True:
+                mark = yield from source.stream(markers, writer.feed)
+                if mark == close:
+                    if (yield from source.ahead(("<",))):
+                        break
+                elif not mark:
+                    raise Cut("the text ended inside a value")
+                elif not (yield from source.ahead((close, "<"))) or not reader.started:
+                    raise Malformed("a parameter is not closed")
+                writer.feed(mark)
+            writer.close()
+            count += 1
+            reader.commit()
+        if count:
+            reader.arguments("}")
+        reader.end()
+
+    def write(self, calls: list[Call]) -> str:
+        written = []
+        for call in calls:
+            lines = [f"<{key}>{item if isinstance(item, str) else dumped(item)}</{key}>" for key, item in call.members().items()]
+            written.append("\n".join([f"<{call.name}>", *lines, f"</{call.name}>"]))
+        return "\n".join(written)
+
+
+class NestedTags(Engine):
+    """``token`` stands before every tag: ``T<tool_call>T<invoke name="f">T<a>vT</a>T</invoke>T</tool_call>``. Tags inside
+    a parameter make an object, tags called ``item`` an array."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._open = f"{token}<tool_call>"
+        self._close = f"{token}</tool_call>"
+        self._invoke = f"{token}<invoke name="
+        self._invoke_end = f"{token}</invoke>"
+        self.openers = (self._open,)
+        self.closers = (self._close,)
+        self._mark = Markers((f"{token}<",))
+
+    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
+        source = reader.source
+        first = True
+        while True:
+            mark = yield from source.spaced((self._invoke, self._close))
+            if mark != self._invoke:
+                if not mark and first:
+                    raise Malformed("no call follows")
+                return
+            first = False
+            yield from self._call(reader)
+
+    def _call(self, reader: Reader) -> Wait:
+        source = reader.source
+        header, _ = yield from source.upto(_TAG_END)
+        name = reader.name(head_of(header)[0])
+        root = reader.declared.schemas.get(name) or {}
+        reader.start(name, hold=True)
+        count = 0
+        while True:
+            mark = yield from source.spaced((self._invoke_end, f"{self._token}<"))
+            if mark == self._invoke_end:
+                break
+            if not mark:
+                raise Malformed("text between parameters")
+            key, _ = yield from source.upto(_TAG_END)
+            if key.startswith("/"):
+                raise Malformed("a call is closed by another tag")
+            reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
+            yield from self._element(reader, key, reader.declared.properties(name).get(key), root)
+            reader.commit()
+            count += 1
+        if count:
+            reader.arguments("}")
+        reader.end()
+
+    def _element(self, reader: Reader, tag: str, schema: object, root: Schema, depth: int = 0) -> Wait:
+        """The value of one tag, up to its end tag: text, an object of tags, or an array of items."""
+        if depth > 64:
+            raise Malformed("tags are nested too deeply")
+        source = reader.source
+        types = schema_types(schema, root)
+        only_text = "string" in types or (bool(types) and not types & {"object", "array"})
+        close = f"{self._token}</{tag}>"
+        if only_text:
+            writer = ValueWriter(reader.arguments, types, "string", False)
+            while True:
+                mark = yield from source.stream(markers_of((close, self._invoke_end)), writer.feed)
+                if not mark:
+                    raise Cut("the text ended inside a value")
+                if mark == close:
+                    if (yield from source.ahead(self._mark.words)):
+                        break
+                elif (yield from source.ahead((self._close, self._invoke))):
+                    raise Malformed("a parameter is not closed")
+                writer.feed(mark)
+            writer.close()
+            return
+        if (yield from source.spaced((f"{self._token}<",))):
+            source.give_back(f"{self._token}<")
+            if not (yield from source.literal((close,))):
+                yield from self._children(reader, close, follow(schema, root), root, depth)
+                return
+            reader.arguments("[]" if types == {"array"} else "{}" if "object" in types else typed("", types))
+            return
+        writer = ValueWriter(reader.arguments, types, "json", False)
+        if not (yield from source.stream(self._mark, writer.feed)):
+            raise Cut("the text ended inside a value")
+        source.give_back(f"{self._token}<")
+        if not (yield from source.literal((close,))):
+            raise Malformed("a parameter is closed by another tag")
+        writer.close()
+
+    def _children(self, reader: Reader, close: str, schema: Schema, root: Schema, depth: int) -> Wait:
+        source = reader.source
+        types = schema_types(schema, root)
+        brackets = ""
+        count = 0
+        while not (yield from source.spaced((close,))):
+            if not (yield from source.spaced((f"{self._token}<",))):
+                raise Malformed("text between tags")
+            tag, _ = yield from source.upto(_TAG_END)
+            if tag.startswith("/"):
+                raise Malformed("a parameter is closed by another tag")
+            if not brackets:
+                brackets = "[]" if tag == "item" and types != {"object"} else "{}"
+                reader.arguments(brackets[0])
+            key = "" if brackets == "[]" else quoted(tag) + ": "
+            reader.arguments((", " if count else "") + key)
+            yield from self._element(reader, tag, _child(schema, tag, root), root, depth + 1)
+            count += 1
+        reader.arguments(brackets[1:] or "{}")
+
+    def write(self, calls: list[Call]) -> str:
+        written = "".join(
+            f'{self._invoke}"{call.name}">'
+            + "".join(_nested(self._token, key, item) for key, item in call.members().items())
+            + self._invoke_end
+            for call in calls
+        )
+        return f"{self._open}\n{written}\n{self._close}"
+
+
+def _nested(token: str, tag: str, item: object) -> str:
+    if isinstance(item, dict):
+        inside = "".join(_nested(token, key, part) for key, part in item.items())
+    elif isinstance(item, list):
+        inside = "".join(_nested(token, "item", part) for part in item)
+    else:
+        inside = item if isinstance(item, str) else dumped(item)
+    return f"{token}<{tag}>{inside}{token}</{tag}>"
+
+
+def _child(schema: Schema, tag: str, root: Schema) -> object:
+    """The schema of a tag inside this one, through unions, where it says something."""
+    for branch in (schema, *(part for joint in ("anyOf", "oneOf", "allOf") for part in schema.get(joint) or ())):
+        branch = follow(branch, root)
+        if tag == "item" and "items" in branch:
+            return branch["items"]
+        properties = branch.get("properties")
+        if isinstance(properties, Mapping) and tag in properties:
+            return properties[tag]
+    return schema.get("additionalProperties")

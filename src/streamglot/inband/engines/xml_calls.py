@@ -1,0 +1,305 @@
+"""Calls written as tags with one tag for each parameter: the values are raw text, typed by the declared schema.
+
+Models forget closing tags and write closing tags into values. A closing tag counts only where something follows that
+may follow it; a value without its closing tag ends at the next parameter on a line of its own, or at the end of the
+call. A call that misses its own end tag ends with its section.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from typing import Literal
+
+from ..json_scan import value
+from ..json_strings import JSON, PYTHON, quoted, string
+from ..reader import Reader
+from ..scan import Cut, Malformed, Markers, Wait, markers_of
+from ..values import ValueWriter, parsed, typed
+from .engine import Call, Engine, dumped
+from .json_calls import JsonCalls
+
+_HEAD = re.compile(r"""\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'>]+))(?P<rest>.*)""", re.S)
+_STRING_ATTRIBUTE = re.compile(r"""\bstring\s*=\s*["']?(true|false)""", re.I)
+_WORD = re.compile(r"[^\W\d][\w.-]*")
+_WRAPPERS = frozenset(("arguments", "input", "parameters"))
+_Feed = Callable[[str], None]
+_TAG_END = Markers((">",))
+_KEY_END = Markers(("=",))
+_SPACES = (" ", "\n", "\t")
+_NAME_TAG_END = Markers((">", "<"))
+WHOLE = -1
+"""The arguments came as a whole: nothing may be added to them."""
+_CDATA = "<![CDATA["
+_CDATA_END = Markers(("]]>",))
+
+
+def head_of(header: str) -> tuple[str, str]:
+    """``"f" string="true"``: the name, quoted or bare, and what stands behind it."""
+    found = _HEAD.fullmatch(header)
+    if found is None:
+        raise Malformed(f"{header[:80]!r} is no name")
+    return next(part for part in (found["double"], found["single"], found["bare"]) if part is not None), found["rest"]
+
+
+class XmlCalls(Engine):
+    """``call`` and ``parameter`` are the beginnings of tags that go on with a name. ``pairs``: the parameter comes as
+    a key tag and a value tag, and the name of the call is bare text behind its opener. ``json``: a JSON call may stand
+    in a section too. ``before``: tokens that may stand in front of a call, and mean nothing. ``cdata``: a value with
+    markup in it stands in a CDATA section."""
+
+    def __init__(
+        self,
+        section: tuple[str, ...],
+        section_end: tuple[str, ...],
+        call: tuple[str, ...],
+        call_end: tuple[str, ...],
+        parameter: tuple[str, ...],
+        parameter_end: str,
+        *,
+        pairs: tuple[str, str] | None = None,
+        name_end: tuple[str, ...] = (),
+        trim: bool = False,
+        untyped: Literal["string", "json"] = "string",
+        json: bool = False,
+        before: tuple[str, ...] = (),
+        only_declared: bool = False,
+        unwrap: bool = False,
+        cdata: bool = False,
+        loose: bool = True,
+        in_reasoning: Literal["no", "call", "marker"] = "no",
+    ) -> None:
+        self.openers = (*section, *call) if loose else section
+        self.closers = (*section_end, *call_end) if loose else section_end
+        self.in_reasoning = in_reasoning
+        self._section = section
+        self._section_end = section_end
+        self._call = call
+        self._call_end = call_end
+        self._parameter = parameter
+        self._pairs = pairs
+        self._separator = next((word for word in name_end if word != "\n"), "") if section else ""
+        self._trim = trim
+        self._untyped = untyped
+        self._before = before
+        self._only_declared = only_declared
+        self._unwrap = unwrap
+        self._cdata = cdata
+        self._parameter_end = parameter_end
+        self._json = JsonCalls() if json else None
+        self._name_end = Markers((*name_end, *parameter, *call_end, "{", "=")) if pairs else _NAME_TAG_END
+        self._word_end = Markers((*_SPACES, *call_end))
+        self._value_end = Markers((parameter_end, *parameter, *call_end, *section_end))
+        self._after_value = (*parameter, *call_end, *section_end, *call, *section)
+        self._behind_value = (*self._after_value, "\\n") if pairs else self._after_value
+        self._after_call = (*section_end, *call, *section)
+
+    def read(self, reader: Reader, opener: str) -> Wait:
+        source = reader.source
+        begun = opener in self._call and opener not in self._section
+        first = not begun
+        while True:
+            if not begun:
+                if first and (yield from self._json_body(reader)):
+                    return
+                while (yield from source.spaced(self._before)):
+                    pass
+                mark = yield from source.spaced((*self._call, *self._section_end, *self._section))
+                if mark in self._section_end:
+                    return
+                if mark in self._section and mark not in self._call:
+                    continue
+                if not mark:
+                    if first:
+                        raise Malformed("no call follows")
+                    return
+            begun = first = False
+            if not self._pairs or not (yield from self._json_body(reader)):
+                yield from self._one(reader)
+
+    def _json_body(self, reader: Reader) -> Generator[None, None, bool]:
+        """Some models write a JSON call where the tags of one belong."""
+        if self._json is None or (yield from reader.source.spaces()) not in ("{", "["):
+            return False
+        yield from self._json.calls(reader)
+        yield from reader.source.spaced((*self._section_end, *self._call_end))
+        return True
+
+    def _one(self, reader: Reader) -> Wait:
+        source = reader.source
+        header, mark = yield from source.upto(self._name_end)
+        written = header.strip().removesuffix("\\n") if self._pairs else head_of(header)[0]
+        if not written and mark in self._call_end:
+            return
+        key = ""
+        if mark == "=":
+            written, _, key = written.partition(" ")
+        name = reader.name(written)
+        reader.start(name, hold=self._pairs is not None)
+        if self._pairs and mark not in self._call_end and (yield from self._bare_arguments(reader, name, mark, key.strip())):
+            return
+        ended = mark in self._call_end
+        if mark in self._parameter or mark == "<":
+            source.give_back(mark)
+        count = 0
+        while not ended:
+            if self._pairs:
+                yield from source.spaced(("\\n",))
+            mark = yield from source.spaced(self._after_value)
+            if mark in self._parameter:
+                gained = yield from self._parameter_of(reader, name, count)
+                count = WHOLE if gained == WHOLE else count + gained
+            elif mark in self._call_end:
+                ended = True
+            elif mark:
+                # The end tag is missing: the section ends, or the next call begins.
+                source.give_back(mark)
+                ended = True
+            elif (yield from source.spaces()) == "":
+                if source.cut or not count:
+                    raise Cut("the text ended inside a call")
+                # The end tag was a stop sequence, or forgotten: all parameters are whole.
+                ended = True
+            else:
+                raise Malformed("text between parameters")
+        if count > 0:
+            reader.arguments("}")
+        reader.end()
+
+    def _bare_arguments(self, reader: Reader, name: str, mark: str, key: str) -> Generator[None, None, bool]:
+        """``f {"a": 1}`` and ``f a=1 b="x y"``: some models leave the tags of the parameters out."""
+        source = reader.source
+        if mark == "{":
+            source.give_back(mark)
+        if mark == "=":
+            yield from self._words(reader, name, key)
+        elif mark not in self._parameter and (yield from source.spaces()) == "{":
+            yield from value(source, reader.arguments, JSON)
+        else:
+            return False
+        if not (yield from source.spaced(self._call_end)):
+            raise Malformed("a call does not end")
+        reader.end()
+        return True
+
+    def _words(self, reader: Reader, name: str, key: str) -> Wait:
+        source = reader.source
+        brackets = "{"
+        while True:
+            if not _WORD.fullmatch(key):
+                raise Malformed(f"{key[:40]!r} is no parameter")
+            reader.arguments(brackets + quoted(key) + ": ")
+            if (yield from source.peek()) in ('"', "'"):
+                text = yield from string(source, PYTHON)
+            else:
+                text, mark = yield from source.upto(self._word_end)
+                source.give_back(mark)
+            reader.arguments(typed(text, reader.declared.types(name, key), self._untyped))
+            brackets = ", "
+            if (yield from source.ahead(self._call_end)):
+                reader.arguments("}")
+                return
+            yield from source.spaces()
+            key, _ = yield from source.upto(_KEY_END)
+
+    def _parameter_of(self, reader: Reader, name: str, count: int) -> Generator[None, None, int]:
+        """One parameter. How many members the arguments gained: 0 where the value is missing."""
+        source = reader.source
+        untyped = self._untyped
+        if self._pairs:
+            key, _ = yield from source.upto(markers_of((self._pairs[0],)))
+            reader.commit()
+            yield from source.spaced(("\\n",))
+            if not (yield from source.spaced((self._pairs[1],))):
+                return 0
+        else:
+            header, _ = yield from source.upto(_TAG_END)
+            key, rest = head_of(header)
+            found = _STRING_ATTRIBUTE.search(rest)
+            if found is not None:
+                untyped = "string" if found[1].lower() == "true" else "json"
+        key = key.strip()
+        properties = reader.declared.properties(name)
+        if self._unwrap and not count and key in _WRAPPERS and properties and key not in properties:
+            return (yield from self._wrapped(reader, key, untyped))
+        if count == WHOLE or (self._only_declared and properties and key not in properties):
+            yield from self._value(reader, _nowhere)
+            return WHOLE if count == WHOLE else 0
+        reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
+        writer = ValueWriter(reader.arguments, reader.declared.types(name, key), untyped, self._trim)
+        yield from self._value(reader, writer.feed)
+        writer.close()
+        return 1
+
+    def _wrapped(self, reader: Reader, key: str, untyped: str) -> Generator[None, None, int]:
+        """All arguments as JSON in one parameter that the tool does not have: they are the arguments."""
+        parts: list[str] = []
+        yield from self._value(reader, parts.append)
+        text = "".join(parts)
+        written = parsed(text)
+        if written is not None and written.startswith("{"):
+            reader.arguments(written)
+            return WHOLE
+        reader.arguments("{" + quoted(key) + ": " + typed(text, frozenset(), untyped))
+        return 1
+
+    def _value(self, reader: Reader, sink: _Feed) -> Wait:
+        source = reader.source
+        last = ""
+
+        def note(piece: str) -> None:
+            nonlocal last
+            last = piece[-1]
+            sink(piece)
+
+        if self._cdata and (yield from source.literal((_CDATA,))):
+            while (yield from source.stream(_CDATA_END, sink)):
+                if not (yield from source.literal((_CDATA,))):
+                    yield from source.spaced((self._parameter_end,))
+                    return
+            raise Cut("the text ended inside a value")
+        while True:
+            mark = yield from source.stream(self._value_end, note)
+            if not mark:
+                raise Cut("the text ended inside a value")
+            if mark == self._parameter_end:
+                if (yield from source.ahead(self._behind_value)):
+                    return
+            elif mark in self._parameter:
+                if last == "\n":
+                    source.give_back(mark)
+                    return
+            elif (yield from source.ahead(self._after_call)):
+                source.give_back(mark)
+                return
+            note(mark)
+
+    def write(self, calls: list[Call]) -> str:
+        written = "\n".join(self._written(call) for call in calls)
+        return f"{self._section[0]}\n{written}\n{self._section_end[0]}" if self._section else written
+
+    def _written(self, call: Call) -> str:
+        lines = []
+        for key, item in call.members().items():
+            text = item if isinstance(item, str) else dumped(item)
+            if self._pairs:
+                lines.append(f"{self._parameter[0]}{key}{self._pairs[0]}\n{self._pairs[1]}{text}{self._parameter_end}")
+                continue
+            if self._trim:
+                text = f"\n{text}\n"
+            elif self._cdata and "<" in text:
+                text = _CDATA + text.replace("]]>", f"]]]]>{_CDATA}>") + "]]>"
+            typed_as = f' string="{"true" if isinstance(item, str) else "false"}"' if self._unwrap else ""
+            lines.append(f"{self._parameter[0]}{_named(self._parameter[0], key)}{typed_as}>{text}{self._parameter_end}")
+        if self._pairs:
+            return "\n".join([self._call[0] + call.name + self._separator, *lines, self._call_end[0]])
+        return "\n".join([f"{self._call[0]}{_named(self._call[0], call.name)}>", *lines, self._call_end[0]])
+
+
+def _named(tag: str, name: str) -> str:
+    """A name as it stands in a tag: quoted where it is an attribute."""
+    return f'"{name}"' if tag.endswith("name=") else name
+
+
+def _nowhere(_: str) -> None:
+    return None

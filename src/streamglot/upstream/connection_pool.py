@@ -1,0 +1,205 @@
+"""The connections of one process to its upstreams: kept for the next request, by address; TLS verified.
+
+What goes through a proxy or frames itself is left to the general client of ``http.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from functools import lru_cache
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from urllib.parse import quote, urlsplit
+
+from ..errors import ConfigError, UpstreamError, UpstreamTruncated
+from ..extras import missing_package
+from ..tasks import TaskSupervisor, WriteLine
+from .response import UpstreamResponse
+from .secrets import basic_authorization, shown_url
+from .settings import Upstream
+from .writes import Writes
+
+if TYPE_CHECKING:
+    from .aiohttp_client import AiohttpClient
+    from .connection import Connection
+
+IDLE_SECONDS: Final = 30.0
+"""How long a connection waits for its next request: less than the servers' own patience."""
+ADDRESSES: Final = 1024
+"""Addresses that are remembered in parts: one for each model, where it stands in the address."""
+_OURS: Final = frozenset(("host", "content-length", "transfer-encoding", "connection", "expect", "upgrade"))
+"""Headers that say how the request is sent."""
+_IN_ADDRESS: Final = "%/:?#[]@!$&'()*+,;=~"
+
+
+class Place(NamedTuple):
+    """An address in parts. ``start`` is the request up to the headers that differ, ``user`` the authorization that the address
+    itself asks for, ``url`` the address without it."""
+
+    host: str
+    port: int
+    tls: bool
+    start: str
+    user: str
+    url: str
+
+
+class ConnectionPool:
+    """The packages that it needs are an extra. They are imported with the first client, not with this module."""
+
+    def __init__(self, say: WriteLine | None = None) -> None:
+        try:
+            from .connection import Connection
+        except ModuleNotFoundError as error:
+            raise missing_package(error) or error from None
+        self._connection_type = Connection
+        self.writes = Writes()
+        self._tasks = TaskSupervisor(say)
+        self._general: AiohttpClient | None = None
+        self._idle: dict[tuple[str, int, bool, str], dict[Connection, None]] = {}
+        self._all: set[Connection] = set()
+        self._trust: dict[str, ssl.SSLContext] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self._all):
+            connection.abort()
+        if self._general is not None:
+            await self._general.__aexit__(kind, value, trace)
+
+    async def post(self, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> UpstreamResponse:
+        """The answer as soon as its headers are there. A redirect is not followed: it would carry the key elsewhere."""
+        place = parts(url)
+        names = set(map(str.lower, headers))
+        if place.user and "authorization" not in names:
+            headers = {**headers, "authorization": place.user}
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if not lines.count("\n") == lines.count("\r") == len(headers) or "\0" in lines:
+            raise ConfigError(
+                f"a header for upstream {upstream.name!r} has a line end or a NUL in it; correct its headers and its key"
+            )
+        if upstream.proxy or not _OURS.isdisjoint(names):
+            return await (await self._general_client()).post(upstream, place.url, headers, body)
+        accept = "" if "accept" in names else "accept: */*\r\n"
+        head = f"{place.start}{lines}{accept}content-length: {len(body)}\r\n\r\n".encode()
+        key = (place.host, place.port, place.tls, upstream.ca_file)
+        kept = self._kept(key)
+        if kept is not None:
+            try:
+                return await kept.ask(head, body)
+            except UpstreamTruncated:  # it was hung up while it was idle: no fault of this request, which goes out again, once
+                if kept.heard():
+                    raise
+        connection = await self._connect(key, place, upstream)
+        return await connection.ask(head, body)
+
+    async def _general_client(self) -> AiohttpClient:
+        """The general client, opened on first use: importing its library takes a sixth of a second of CPU time."""
+        if self._general is None:
+            try:
+                from .aiohttp_client import AiohttpClient
+            except ModuleNotFoundError as error:
+                raise missing_package(error) or error from None
+            self._general = await AiohttpClient().__aenter__()
+        return self._general
+
+    # --- connections
+
+    def _kept(self, key: tuple[str, int, bool, str]) -> Connection | None:
+        """The one that was used last, if it is still good."""
+        idle = self._idle.get(key)
+        limit = asyncio.get_running_loop().time() - IDLE_SECONDS
+        while idle:
+            connection, _ = idle.popitem()
+            if connection.alive() and connection.since > limit:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, key: tuple[str, int, bool, str], place: Place, upstream: Upstream) -> Connection:
+        loop = asyncio.get_running_loop()
+        idle = self._idle.setdefault(key, {})
+
+        def keep(connection: Connection) -> None:
+            connection.since = loop.time()
+            idle[connection] = None
+            if self._sweeper is None:
+                self._sweeper = loop.call_later(IDLE_SECONDS, self._sweep)
+
+        def lost(connection: Connection) -> None:
+            idle.pop(connection, None)
+            self._all.discard(connection)
+
+        trust = self._trusted(upstream.ca_file) if place.tls else None
+        seconds = upstream.timeouts.connect
+        try:
+            async with asyncio.timeout(seconds):
+                _, connection = await loop.create_connection(
+                    lambda: self._connection_type(keep, lost, self.writes), place.host, place.port, ssl=trust
+                )
+        except TimeoutError:
+            raise _unreachable(place, f"no connection within {seconds:g} s (timeouts.connect)") from None
+        except (OSError, ValueError) as error:
+            raise _unreachable(place, f"{type(error).__name__}: {error}") from None
+        self._all.add(connection)
+        return connection
+
+    def _sweep(self) -> None:
+        """Closes the connections that were idle for too long, and comes again while there are idle ones."""
+        loop = asyncio.get_running_loop()
+        limit = loop.time() - IDLE_SECONDS
+        for idle in self._idle.values():
+            for connection in [connection for connection in idle if connection.since <= limit]:
+                idle.pop(connection)
+                self._tasks.attempt("idle connections", connection.abort)
+        waiting = any(self._idle.values())
+        self._sweeper = loop.call_later(IDLE_SECONDS / 2, self._sweep) if waiting else None
+
+    def _trusted(self, path: str) -> ssl.SSLContext:
+        if path not in self._trust:
+            try:
+                context = ssl.create_default_context(cafile=path or None)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"ca_file {path!r} cannot be read: {error}") from None
+            context.set_alpn_protocols(["http/1.1"])
+            self._trust[path] = context
+        return self._trust[path]
+
+
+@lru_cache(ADDRESSES)
+def parts(url: str) -> Place:
+    """An address in parts."""
+    try:
+        split = urlsplit(url)
+        host, port = split.hostname or "", split.port
+        written = f"[{host}]" if ":" in host else host.encode("idna").decode()
+        target = quote(split.path or "/", _IN_ADDRESS) + (f"?{quote(split.query, _IN_ADDRESS)}" if split.query else "")
+    except ValueError as error:
+        raise _unusable(url, str(error)) from None
+    if split.scheme not in ("http", "https") or not host:
+        raise _unusable(url, "it must begin with http:// or https:// and name a host")
+    tls = split.scheme == "https"
+    usual = 443 if tls else 80
+    named = written if port in (None, usual) else f"{written}:{port}"
+    start = f"POST {target} HTTP/1.1\r\nhost: {named}\r\n"
+    return Place(written.strip("[]"), port or usual, tls, start, basic_authorization(url), f"{split.scheme}://{named}{target}")
+
+
+def _unusable(url: str, why: str) -> UpstreamError:
+    return UpstreamError(
+        f"its address {shown_url(url)} cannot be used: {why}; correct its base_url", code="upstream_unreachable", retryable=False
+    )
+
+
+def _unreachable(place: Place, why: str) -> UpstreamError:
+    address = f"{'https' if place.tls else 'http'}://{place.host}:{place.port}"
+    return UpstreamError(
+        f"it cannot be reached at {address}: {why}; is it running, and is base_url right?", code="upstream_unreachable"
+    )
