@@ -1,6 +1,6 @@
-"""Expressions compiled with google-re2: the search for matches, and the search for the place from which to hold.
+"""Expressions compiled with re2: the search for matches, and the search for the place from which to hold.
 
-google-re2 is linear in the text for every expression. Matches are leftmost-longest, so a match does not depend on the order of
+re2 is linear in the text for every expression. Matches are leftmost-longest, so a match does not depend on the order of
 alternatives and, once no longer one is possible, does not change.
 """
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 MAX_PROGRAM: Final = 20_000
 """Instructions of one compiled pattern. Counted repeats such as ``{1,500}`` multiply them, and with them the time per character."""
 MEMORY_BYTES: Final = 32 * 2**20
-"""What google-re2 may use for the automaton of one expression before it falls back to a slower, still linear one."""
+"""What re2 may use for the automaton of one expression before it falls back to a slower, still linear one."""
 
 
 @lru_cache(1)
 def engine() -> ModuleType:
     try:
-        import re2  # type: ignore[import-untyped]  # google-re2 has no type information
+        import re2  # type: ignore[import-untyped]  # re2 has no type information
     except ModuleNotFoundError:
-        raise ConfigError("patterns need the package google-re2: pip install 'streamglot[policies]'") from None
+        raise ConfigError("patterns need the package re2: pip install 'streamglot[policies]'") from None
     found: ModuleType = re2
     return found
 
@@ -45,7 +45,7 @@ def _compiled(expression: str, *, groups: bool = False) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else error
         shown = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise ConfigError(f"google-re2 refuses the expression {excerpt(expression)}: {shown}") from None
+        raise ConfigError(f"re2 refuses the expression {excerpt(expression)}: {shown}") from None
 
 
 class Search:
@@ -104,7 +104,7 @@ def compiled_union(expressions: tuple[str, ...]) -> Search | None:
 
 @lru_cache(4096)
 def _plain(expression: str) -> Any:
-    parse(expression, may_be_empty=True)  # for its reasons, which say more than google-re2's
+    parse(expression, may_be_empty=True)  # for its reasons, which say more than re2's
     return _compiled(expression.replace("\\Z", "\\z"))
 
 

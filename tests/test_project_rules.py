@@ -1,4 +1,4 @@
-"""What keeps the house in order: sizes, names, public words, docs that are not stale."""
+"""Rules of the project that a test can check: module sizes, vendor names, public names, documents that are current."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TABLES = {
     "gateway/api/openapi.py",
     "gateway/api/routes.py",
 }
-MOST_LINES = 400
+"""Modules that are data tables of vendors."""
+MAX_LINES = 400
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_are_small_and_named_after_a_thing(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= MOST_LINES
-    assert not re.search(r"util|helper|manager|handler|misc|common", path.stem)
+def test_modules_are_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
 
 
 def code_without_docstrings(path: Path) -> str:
