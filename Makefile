@@ -65,6 +65,7 @@ soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and 
 
 fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
+	cd tests && ../$(BIN)/python -m fuzz_http $(FUZZ_SECONDS)
 
 docs: $(READY) ## write the generated parts of docs/ anew
 	$(BIN)/python -m docs.generate
