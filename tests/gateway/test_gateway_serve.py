@@ -72,13 +72,9 @@ def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False)
         told = LISTENS.search(log.read_text())
         assert told, f"it ended: {log.read_text()}"
         served = Process(process, int(told[1]), log)
-
-        def answers() -> bool:
-            if signalled:
-                process.send_signal(signal.SIGHUP)
-            return not refuses(served.port)
-
-        until(answers)
+        while signalled and process.poll() is None and refuses(served.port):
+            process.send_signal(signal.SIGHUP)
+        until(lambda: not refuses(served.port))
         assert served.ask("/health")[0] == 200
         yield served
     finally:

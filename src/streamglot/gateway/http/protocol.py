@@ -342,7 +342,7 @@ class HTTPProtocol(asyncio.Protocol):
         if self.closing or self.paused or self._receiving is not None:
             self.abort()
         elif self._parser.idle:
-            self._close()
+            self.abort()  # nothing is on its way in either direction
         elif self._call is None:
             self._refuse(
                 ProtocolError(
@@ -364,16 +364,15 @@ class HTTPProtocol(asyncio.Protocol):
         reply = error_reply(error.status, error.code, error.message)
         fields = {"content-type": reply.media_type, "content-length": str(len(reply.body)), "connection": "close"}
         self.write(f"{STATUS_LINES[error.status]}{header_lines(fields)}\r\n".encode() + reply.body)
-        self._close(linger=True)
+        self._close()
 
-    def _close(self, linger: bool = False) -> None:
+    def _close(self) -> None:
+        """Closes after a response: our side at once, the other when the client has closed its own, or soon after."""
         if self.closing:
             return
         self.flush()
-        self.closing = True
-        self._discarding = True
-        unread = linger or self._receiving is not None or self._held_bytes or self._discarded
-        if unread and self._transport.can_write_eof():
+        self.closing = self._discarding = True
+        if self._transport.can_write_eof():
             self._transport.write_eof()
         else:
             self._transport.close()
