@@ -261,7 +261,7 @@ def test_embeddings_that_fail_cost_nothing(upstream: HostileUpstream, url: str) 
 def test_a_budget_of_money(upstream: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dollar a token."""
     for place in ("spending", "keeping"):
-        monkeypatch.setattr(f"streamglot.gateway.{place}.price", lambda usage, *_: float((usage.output_tokens or 0)))
+        monkeypatch.setattr(f"streamglot.gateway.{place}.price", lambda usage, *_: float(usage.output_tokens or 0))
     model = endless(upstream)
     secret = key(url, budget_cost=50.0)
     with keeping(upstream, url) as gateway:

@@ -164,6 +164,9 @@ class Gateway:
         except BaseException:
             await store.close()
             raise
+        state = self.doorkeeper.state
+        if not state.usable:
+            self.say({"event": "no_valid_key", "message": f"{state.says}; {state.step}"})
 
     async def _tick(self) -> None:
         while True:
