@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from msgspec.json import encode
 
@@ -99,13 +100,13 @@ class Shell:
         return done.stdout.decode().split()
 
     @contextmanager
-    def started(self, *arguments: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-        """With pipes; standard input is empty."""
+    def started(self, *arguments: str, errors: IO[bytes] | None = None, **more: str) -> Iterator[subprocess.Popen[bytes]]:
+        """With pipes, or ``errors`` for what it says beside its output; standard input is empty."""
         with subprocess.Popen(
             [PROGRAM, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=errors or subprocess.PIPE,
             env={**self.environment, **more},
             cwd=self.home,
             preexec_fn=heed_interrupts,

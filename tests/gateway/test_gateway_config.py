@@ -21,6 +21,7 @@ from streamglot.cli.commands.serve import table
 from streamglot.cli.exit_status import exit_status
 from streamglot.config import load, shown
 from streamglot.gateway.app import Gateway
+from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.upstream import discovery
 from streamglot.upstream.discovery import discover
 from streamglot.upstream.providers import PROVIDERS, Provider
@@ -110,6 +111,27 @@ def test_the_command_shows_it(file: Path, monkeypatch: pytest.MonkeyPatch, capsy
         ("[[server.keys]]\nname = ''\n", "server.keys: a key cannot have the name ''"),
         ("[[server.keys]]\nname = 'cli:me'\n", "server.keys: a key cannot have the name 'cli:me'"),
         ("[server]\nredact = ['[']\n", "redact"),
+        ("[server]\nredact = ['a{99999999999999999999}']\n", "redact.*no pattern"),
+        ("[server]\nredact = ['" + "(" * 5_000 + ")" * 5_000 + "']\n", "redact"),
+        ("[server]\nx = " + "[" * 20_000 + "]" * 20_000, "bad.toml cannot be used: RecursionError"),
+        ("[server]\nkeep_alive_seconds = nan\n", "server.keep_alive_seconds is nan"),
+        ("[server]\nstall_seconds = inf\n", "server.stall_seconds is inf"),
+        ("[server]\nworkers = -1\n", "server.workers is -1"),
+        ("[server]\nport = 65536\n", "server.port is 65536"),
+        ("[server]\nport = 99999999999999999999999\n", "server.port"),
+        ("[server]\nauthentication = 'no'\n", "authentication"),
+        ("[server]\nauthentication = 'none'\n[[server.keys]]\nname = 'a'\n", "remove either"),
+        ("[[server.keys]]\nname = 'a'\nconcurrent = -5\n", r"server.keys\[0\].concurrent is -5"),
+        ("[upstreams.a]\nbase_url = 'http://x'\ntimeouts = { idle = -1.0 }\n", "upstreams.a.timeouts.idle is -1"),
+        ("[upstreams.a]\nbase_url = 'http://[::1'\n", "upstreams.a.base_url is not a valid address"),
+        ("[upstreams.a]\nbase_url = 'http://:80/v1'\n", "it has no host"),
+        ("[upstreams.a]\nbase_url = 'http://x:port'\n", "its host or its port"),
+        ("[upstreams.a]\nbase_url = 'http://x y'\n", "it has spaces"),
+        ("[upstreams.a]\nbase_url = 'http://x'\nproxy = 'http://y:99999'\n", "upstreams.a.proxy"),
+        ("[upstreams.a]\nbase_url = 'http://x'\nca_file = '/nowhere'\n", "ca_file.*no such file"),
+        ('[upstreams.a]\nbase_url = "http://x"\nheaders = { "a b" = "c" }\n', "not the name of an HTTP header"),
+        ('[upstreams.a]\nbase_url = "http://x"\nheaders = { a = "b\\r\\nc" }\n', "upstreams.a.headers.a has a line break"),
+        ("[[routes]]\nmodels = ['x']\nto = [{ upstream = 'replay', weight = inf }]\n", "weight is inf"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -117,6 +139,21 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
         load(path, {})
+
+
+def test_an_address_that_is_wrong_does_not_show_its_password(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    for address in (f"ftp://user:{SECRET}@host/", f"http://user:{SECRET}@host:port/"):
+        path.write_text(f'[upstreams.a]\nbase_url = "{address}"\n')
+        with pytest.raises(ConfigError) as refused:
+            load(path, {})
+        assert SECRET not in refused.value.message
+
+
+def test_options_of_a_dialect_may_be_any_number(tmp_path: Path) -> None:
+    path = tmp_path / "good.toml"
+    path.write_text("[upstreams.a]\nbase_url = 'http://x'\noptions = { bias = -1.0 }\n")
+    assert load(path, {}).config.upstreams["a"].options == {"bias": -1.0}
 
 
 def test_a_bad_variable_is_named(tmp_path: Path) -> None:
@@ -186,9 +223,52 @@ def test_reading_it_again_drops_no_stream(upstream: HostileUpstream, tmp_path: P
         assert understood("anthropic", answers[0]).text == "Hello world"
 
 
+def test_a_configuration_that_fails_changes_nothing(upstream: HostileUpstream, tmp_path: Path) -> None:
+    """Also where it fails late: the keys are fine, and a route is not."""
+    path = tmp_path / "streamglot.toml"
+    key = f'keys = [{{ name = "a", hash = "{digest_of("sesame")}", models = ["replay"] }}]'
+    written(path, upstream, '["x"]', key)
+    with running(path=path) as gateway:
+        before = gateway.gateway.loaded
+        for bad in (
+            key.replace("replay", "other") + "\n[[routes]]\nmodels = ['y']\nto = [{ upstream = 'nobody' }]",
+            key.replace("replay", "other") + "\nredact = ['a{99999999999999999999}']",
+            key.replace("replay", "other") + "\norigins = ['http://stranger']\nkeep_alive_seconds = -1",
+            'keys = [{ name = "a", key_env = "NOT_SET" }]',
+            f"{key[:-1]}, {key.removeprefix('keys = [')}",
+        ):
+            written(path, upstream, '["x"]', bad)
+            gateway.gateway.reload()
+            assert told(gateway)[-1] == "reload_failed", bad
+            assert gateway.gateway.loaded is before
+            assert asked(gateway, "openai_chat", "replay", x_api_key="sesame").status == 200
+            assert asked(gateway, "openai_chat", "replay").status == 401
+        path.unlink()
+        gateway.gateway.reload()
+        assert told(gateway)[-1] == "reload_failed"
+        assert asked(gateway, "openai_chat", "replay").status == 401
+
+
 def test_reading_it_again_forgets_nothing_of_a_key(upstream: HostileUpstream, tmp_path: Path) -> None:
     from streamglot.gateway.auth.authenticator import digest_of
 
+
+def test_a_fault_of_our_own_while_reading_it_again_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "streamglot.toml"
+    path.write_text("[server]\ndiscover = false\nlog_content = true\n")
+    with running(path=path) as gateway:
+
+        def fail(*_: object) -> None:
+            raise ZeroDivisionError("a fault")
+
+        monkeypatch.setattr("streamglot.gateway.app.ContentLog", fail)
+        gateway.gateway.reload()
+        line = gateway.said(lambda line: line.get("event") == "reload_failed")
+        assert line["message"] == "ZeroDivisionError: a fault"
+        assert asked(gateway, "openai_chat", "replay").status == 200
+
+
+def test_reading_it_again_forgets_nothing_of_a_key(upstream: HostileUpstream, tmp_path: Path) -> None:
     path = tmp_path / "streamglot.toml"
     key = f'keys = [{{ name = "a", hash = "{digest_of("sesame")}", requests_per_minute = 2 }}]'
     written(path, upstream, '["x"]', key)

@@ -137,6 +137,35 @@ def test_a_hang_up_signal_before_it_can_be_handled_ends_nothing(tmp_path: Path, 
         assert served.ask("/health")[0] == 200
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "[server]\nredact = ['a{99999999999999999999}']\n",
+        "[server]\nx = " + "[" * 20_000 + "]" * 20_000,
+        "[server]\nkeys = [{ name = 'a', key_env = 'NOT_SET' }]\n",
+        "[[routes]]\nmodels = ['x']\nto = [{ upstream = 'nobody' }]\n",
+        "\xff\xfe",
+    ],
+    ids=["pattern", "depth", "key", "route", "bytes"],
+)
+def test_a_bad_configuration_ends_no_process(tmp_path: Path, bad: str, workers: str) -> None:
+    """Not the supervisor, not a worker, and not a worker that starts later."""
+    with serving(tmp_path, "[server]\n", "--workers", workers) as served:
+        supervised = workers == "2"
+        until(lambda: len(children_of(served.process.pid)) == (2 if supervised else 0))
+        before = children_of(served.process.pid)
+        (tmp_path / "streamglot.toml").write_bytes(bad.encode("latin-1"))
+        served.process.send_signal(signal.SIGHUP)
+        until(lambda: served.log.read_text().count('"reload_failed"') == (3 if supervised else 1))
+        assert served.process.poll() is None
+        assert children_of(served.process.pid) == before
+        for child in before:
+            os.kill(child, signal.SIGKILL)
+        until(lambda: len(children_of(served.process.pid)) == len(before) and not {*children_of(served.process.pid)} & {*before})
+        assert served.ask(CHAT, body_of("openai_chat", "replay", False))[0] == 200
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_when_it_is_told_to(upstream: HostileUpstream, tmp_path: Path, number: signal.Signals) -> None:
     upstream.scripts["term"] = [head(), sse(said("Hello")), Hang()]

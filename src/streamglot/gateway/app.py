@@ -167,6 +167,9 @@ class Gateway:
         except BaseException:
             await store.close()
             raise
+        state = self.doorkeeper.state
+        if not state.usable:
+            self.say({"event": "no_valid_key", "message": f"{state.says}; {state.step}"})
 
     async def _tick(self) -> None:
         """The gateway's clock. A step that fails must not keep the others from being taken."""

@@ -196,6 +196,9 @@ def _used(*columns: Any, now: float | None, all_keys: bool = False) -> Select[An
 
 def _check_limits(key: StoredKey) -> None:
     """What means nothing, or does not fit, is refused before a database sees it."""
+    for pattern in key.models:
+        if not pattern or not pattern.isprintable():
+            raise RequestError(f"a pattern of models has characters that can be seen, unlike {excerpt(pattern)}")
     for name in ("requests_per_minute", "tokens_per_minute", "concurrent", "budget_tokens"):
         number = getattr(key, name)
         if number is not None and not 0 <= number <= MOST:

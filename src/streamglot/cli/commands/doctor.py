@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ... import __version__
+from ...gateway.auth.authentication import Authentication, authentication
 from ...config import NOTHING, LoadedConfig, load
 from ...errors import ConfigError, StreamglotError
 from ...upstream import Upstream, weights
@@ -53,7 +54,7 @@ def run(as_json: bool, offline: bool) -> int:
         findings.append(Finding("good", "configuration", where))
     findings += asyncio.run(_upstreams(loaded, offline))
     if loaded is not None:
-        findings.append(asyncio.run(_store(loaded)))
+        findings += asyncio.run(_store(loaded))
     findings += _model()
     if as_json:
         sys.stdout.buffer.write(msgspec.json.encode(findings) + b"\n")
@@ -139,29 +140,43 @@ async def reachable(address: str) -> str:
 # --- what was kept
 
 
-async def _store(loaded: LoadedConfig) -> Finding:
-    """Where it is, and whether it opens. One that is not there is not made."""
+async def _store(loaded: LoadedConfig) -> list[Finding]:
+    """Where it is, whether it opens, and what its keys mean for the gateway. A store that is not there is not made."""
     url = loaded.config.store.url
+    nothing = authentication(loaded.config.server, stored=0, revoked=0, had_keys=False)
     if url == NOTHING:
-        return Finding("note", "store", f'nothing is kept: store.url is "{NOTHING}"')
+        return [Finding("note", "store", f'nothing is kept: store.url is "{NOTHING}"'), _keys(nothing)]
     try:
         from ...store import default_url
+        from ...store.key_marker import KeyMarker
         from ...store.migrations import HEAD
         from ...store.paths import engine_url
         from ...store.prune import size
         from ..store_view import opened
+        from .keys import state_of
     except ModuleNotFoundError as error:
-        return Finding("note", "store", f"nothing is kept: {error.name} is not installed", "pip install 'streamglot[store]'")
+        missing = f"nothing is kept: {error.name} is not installed"
+        return [Finding("note", "store", missing, "pip install 'streamglot[store]'"), _keys(nothing)]
     try:
         place = engine_url(url or default_url(os.environ))
         if place.drivername.startswith("sqlite") and not Path(place.database or "").exists():
-            return Finding("note", "store", f"{place.database} is not there yet: the first turn makes it")
+            had_keys = KeyMarker(Path(place.database or ""), "").is_set()
+            state = authentication(loaded.config.server, stored=0, revoked=0, had_keys=had_keys)
+            return [Finding("note", "store", f"{place.database} is not there yet: the first turn makes it"), _keys(state)]
         async with opened(loaded) as library:
             turns, taken = await library.lookup.count_turns(), shown_size(await size(library.database))
-            return Finding("good", "store", f"{library.database.shown}, version {HEAD}, {turns} turns, {taken}")
+            found = Finding("good", "store", f"{library.database.shown}, version {HEAD}, {turns} turns, {taken}")
+            return [found, _keys(await state_of(library, loaded))]
     except (StreamglotError, OSError) as error:
         message = error.message if isinstance(error, StreamglotError) else f"{error.strerror}: {error.filename}"
-        return Finding("bad", "store", message, 'give store.url another database, or "none" to keep nothing')
+        return [Finding("bad", "store", message, 'give store.url another database, or "none" to keep nothing')]
+
+
+def _keys(state: Authentication) -> Finding:
+    """A gateway that asks for keys while none is valid is broken: nobody can use it."""
+    if not state.usable:
+        return Finding("bad", "keys", f"{state.says}: every request is refused with 401", state.step)
+    return Finding("good" if state.asked else "note", "keys", state.says)
 
 
 # --- the model on this machine

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from ...gateway.auth.authentication import Authentication, authentication
+from ...config import LoadedConfig, load
 from ...errors import RequestError
 from ...store import Spent, StoredKey
 from ..output import table
@@ -25,38 +27,65 @@ def add(name: str, limits: dict[str, Any], per: str) -> int:
     async def work(library: StoreView) -> str:
         return (await library.keys.add(name, **limits))[1]
 
-    secret = reading(work)
+    loaded = load()
+    secret = reading(work, loaded)
     print(secret)
     print("this is the only time that it is shown: only its hash is kept", file=sys.stderr)
+    if loaded.config.server.authentication == "none":
+        print('the gateway does not ask for it: server.authentication is "none"', file=sys.stderr)
     return 0
 
 
 def listed(revoked: bool, as_json: bool) -> int:
-    async def work(library: StoreView) -> list[tuple[StoredKey, Spent]]:
-        return [(key, await library.keys.spent(key)) for key in await library.keys.all(revoked=revoked)]
+    loaded = load()
 
-    found = reading(work)
+    async def work(library: StoreView) -> tuple[list[tuple[StoredKey, Spent]], Authentication]:
+        listed = [(key, await library.keys.spent(key)) for key in await library.keys.all(revoked=revoked)]
+        return listed, await state_of(library, loaded)
+
+    found, state = reading(work, loaded)
     if as_json:
         for key, spent in found:
             facts = {**msgspec.to_builtins(key), "spent": spent}
             del facts["hash"]
             sys.stdout.buffer.write(seen(msgspec.json.encode(facts) + b"\n"))
-    elif not found:
-        print("no key is in the store; `streamglot keys add NAME` makes one", file=sys.stderr)
-    else:
+    elif found:
         names = ("key", "begins", "made", "turns", "tokens", "cost", "limits")
         table.show(names, [_row(key, spent) for key, spent in found], ("turns", "tokens", "cost"))
+    if not found and state.usable and not as_json:
+        print("no key is in the store; `streamglot keys add NAME` makes one", file=sys.stderr)
+    _explain(state)
     return 0
 
 
 def revoke(name: str) -> int:
-    async def work(library: StoreView) -> bool:
-        return await library.keys.revoke(name)
+    loaded = load()
 
-    if not reading(work):
+    async def work(library: StoreView) -> tuple[bool, Authentication]:
+        return await library.keys.revoke(name), await state_of(library, loaded)
+
+    found, state = reading(work, loaded)
+    if not found:
         raise RequestError(f"there is no valid key {name!r}; `streamglot keys list` lists them")
     print(f"{name!r} is revoked: it opens nothing any more")
+    _explain(state)
     return 0
+
+
+async def state_of(library: StoreView, loaded: LoadedConfig) -> Authentication:
+    """Does a gateway with this configuration and this store ask for keys, and can anybody pass?"""
+    keys = await library.keys.all(revoked=True)
+    valid = sum(key.revoked is None for key in keys)
+    had_keys = bool(keys) or library.keys.had_keys()
+    return authentication(loaded.config.server, stored=valid, revoked=len(keys) - valid, had_keys=had_keys)
+
+
+def _explain(state: Authentication) -> None:
+    """A gateway that nobody can use is told of, wherever keys are looked at."""
+    if not state.usable:
+        print(f"{state.says}. Every request is refused with 401: {state.step}", file=sys.stderr)
+    elif not state.asked:
+        print(state.says, file=sys.stderr)
 
 
 def _row(key: StoredKey, spent: Spent) -> list[str]:

@@ -13,6 +13,7 @@ import msgspec
 from ...config import load
 from ...errors import StreamglotError
 from ...gateway.app import Gateway
+from ...gateway.auth.authentication import Authentication
 from ...gateway.http.server import block_signals
 from ...gateway.serve import listen, serve
 from ...upstream.discovery import discover
@@ -30,6 +31,8 @@ ADDRESSES = (
 )
 """Where clients of each kind are pointed to."""
 BLANK_LINE = "\n\n"
+YOUR_KEY = "YOUR_KEY"
+"""Stands in the examples for a key, which only its owner knows."""
 REPLAY = "replay"
 ONLY_REPLAY = (
     "No model is there, so it runs on replay, which says back what it is told. For a real one: streamglot local pull, or set "
@@ -60,13 +63,15 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
                 state = "found" if found.there else "not found"
                 rows.append((found.provider.name, state, found.provider.dialect, found.because))
         rows.append((REPLAY, "found", "openai_chat", "always there: it says back what it is told"))
-        asyncio.run(Gateway(loaded).check())  # a bad configuration is refused before anything is said or listens
+        gateway = Gateway(loaded)
+        asyncio.run(gateway.check())  # a bad configuration is refused before anything is said or listens
         server = loaded.config.server
         listener = listen(server.host, server.port)
         block_signals()  # from here on it is told to be there, and a signal that it cannot handle yet must not end it
         address = f"[{server.host}]" if ":" in server.host else server.host
         started = f"upstreams.{NAME}" in overrides
-        _greet(rows, f"http://{address}:{listener.getsockname()[1]}", NAME if started else REPLAY)
+        place = f"http://{address}:{listener.getsockname()[1]}"
+        _greet(rows, place, NAME if started else REPLAY, gateway.doorkeeper.state)
         if alone and wanted and not started:
             print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
         return serve(loaded, listener)
@@ -85,11 +90,16 @@ def _started(local: LocalServer, overrides: dict[str, Any], state: str) -> tuple
     return (NAME, state, upstream.dialect, f"{local.weights.name} at {upstream.place}")
 
 
-def _greet(rows: list[tuple[str, ...]], address: str, model: str) -> None:
+def _greet(rows: list[tuple[str, ...]], address: str, model: str, keys: Authentication) -> None:
     print(table(rows), file=sys.stderr)
     print(f"\nstreamglot listens on {address}", file=sys.stderr)
     print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
-    curl, openai, anthropic = (recipe(client, address, model, "streamglot").text for client in ("curl", "openai", "anthropic"))
+    if not keys.usable:
+        print(f"\nNobody can use it: {keys.says}. Every request is refused with 401: {keys.step}", file=sys.stderr)
+    elif keys.asked:
+        print(f"\n{keys.says[0].upper()}{keys.says[1:]}. Put one in place of {YOUR_KEY}.", file=sys.stderr)
+    key = YOUR_KEY if keys.asked else "streamglot"
+    curl, openai, anthropic = (recipe(client, address, model, key).text for client in ("curl", "openai", "anthropic"))
     print(f"\nTry it:\n\n{curl.partition(BLANK_LINE)[0]}", file=sys.stderr)
     print(f"\nOr point a program at it:\n\n{openai}\n{anthropic}", file=sys.stderr)
     others = ", ".join(client for client in RECIPES if client not in ("openai", "anthropic"))

@@ -1,0 +1,121 @@
+"""What ``keys``, ``doctor`` and the start of the gateway say of a gateway that asks for keys."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.past import database
+from cli.shell import Shell
+from gateway.line import asked
+from waiting import until
+
+CURL = re.compile(r"curl -N http://127\.0\.0\.1:(\d+)/v1/chat/completions -H 'authorization: Bearer (\S+)'")
+
+
+@pytest.fixture
+def keeping(shell: Shell) -> Shell:
+    return shell.keeps()
+
+
+def doctor(shell: Shell) -> tuple[int, dict[str, Any]]:
+    done = shell.run("doctor", "--json", "--offline")
+    return done.returncode, next(finding for finding in json.loads(done.stdout) if finding["about"] == "keys")
+
+
+def listing(shell: Shell) -> str:
+    done = shell.run("keys", "list")
+    assert done.returncode == 0
+    return done.stderr.decode()
+
+
+def greeting(shell: Shell, folder: Path) -> str:
+    """What the gateway says when it starts. Its own example is tried, as it stands there."""
+    log = folder / "greeting"
+    with log.open("wb") as sink, shell.started("serve", "--port", "0", errors=sink) as process:
+        until(lambda: "More: " in log.read_text() or process.poll() is not None, lambda: log.read_text())
+        text = log.read_text()
+        found = CURL.search(text)
+        assert found, text
+        until(lambda: _status(int(found[1])) != 0)
+        expected = 401 if "asked for" in text else 200
+        assert _status(int(found[1])) == expected
+    return text
+
+
+def _status(port: int) -> int:
+    try:
+        return asked(port, "/v1/chat/completions", {"model": "replay", "messages": [{"role": "user", "content": "q"}]})[0]
+    except ConnectionError:
+        return 0
+
+
+def test_a_store_without_keys(keeping: Shell, tmp_path: Path) -> None:
+    assert "keys are not asked for: there is none" in listing(keeping)
+    status, found = doctor(keeping)
+    assert (status, found["state"]) == (0, "note")
+    text = greeting(keeping, tmp_path)
+    assert "Bearer streamglot'" in text
+    assert "asked for" not in text
+
+
+def test_a_key(keeping: Shell, tmp_path: Path) -> None:
+    keeping.run("keys", "add", "me")
+    assert listing(keeping) == ""
+    status, found = doctor(keeping)
+    assert (status, found["state"], found["says"]) == (0, "good", "keys are asked for: 1 in the store")
+    text = greeting(keeping, tmp_path)
+    assert "Keys are asked for: 1 in the store. Put one in place of YOUR_KEY." in text
+    assert "Bearer YOUR_KEY'" in text
+
+
+def test_the_only_key_was_revoked(keeping: Shell, tmp_path: Path) -> None:
+    keeping.run("keys", "add", "me")
+    done = keeping.run("keys", "revoke", "me")
+    for said in (done.stderr.decode(), listing(keeping), greeting(keeping, tmp_path)):
+        assert "none is valid: the only one was revoked. Every request is refused with 401" in said
+        assert "make a key with `streamglot keys add NAME`" in said
+        assert 'or set server.authentication = "none"' in said
+    status, found = doctor(keeping)
+    assert (status, found["state"]) == (1, "bad")
+    assert "the only one was revoked" in found["says"]
+    assert "keys add" in found["step"]
+
+
+def test_a_database_that_was_deleted(keeping: Shell, tmp_path: Path) -> None:
+    keeping.run("keys", "add", "me")
+    for path in database(keeping).parent.glob("streamglot.db*"):
+        path.unlink()
+    status, found = doctor(keeping)
+    assert (status, found["state"]) == (1, "bad")
+    assert "had keys before and has none now" in found["says"]
+    assert not database(keeping).exists()
+    assert "Nobody can use it: keys are asked for and none is known" in greeting(keeping, tmp_path)
+    assert "had keys before and has none now" in listing(keeping)
+
+
+def test_a_setting_that_asks_for_none(keeping: Shell) -> None:
+    keeping.environment["STREAMGLOT_SERVER__AUTHENTICATION"] = "none"
+    done = keeping.run("keys", "add", "me")
+    assert b"the gateway does not ask for it" in done.stderr
+    assert "1 key in the store is not asked for" in listing(keeping)
+    assert doctor(keeping)[1]["state"] == "note"
+
+
+def test_patterns_of_models_that_nobody_sees(keeping: Shell) -> None:
+    for pattern in ("", "a\x1bb", "a\udcffb"):
+        done = keeping.run("keys", "add", "me", "-m", pattern)
+        assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done
+        assert b"a pattern of models" in done.stderr
+
+
+def test_bytes_that_are_no_text_find_nothing(keeping: Shell) -> None:
+    keeping.run("query", "-m", "replay", "x")
+    for command in (("logs", "show"), ("sessions", "show"), ("keys", "revoke")):
+        done = keeping.run(*command, "turn_\udcff")
+        assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done.stderr
+        assert b"there is no" in done.stderr

@@ -1,0 +1,282 @@
+"""Authentication never fails open: not when the database is replaced or emptied, not after a reload, not in a new worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import delete
+
+from gateway.archived import database, with_store
+from gateway.asking import body_of
+from gateway.kept import said
+from gateway.line import Line, at_once
+from gateway.process import serving
+from gateway.running import Answer, Running, running
+from gateway.upstream import HostileUpstream
+from streamglot import ConfigError
+from streamglot.gateway.app import Gateway
+from streamglot.gateway.authentication import authentication
+from streamglot.gateway.config import Config, Kept, Keys, Loaded, Server
+from streamglot.gateway.keys import Doorkeeper, digest_of
+from streamglot.gateway.stored_keys import StoredCallers
+from streamglot.store import Store, schema
+from streamglot.store.key_marker import KeyMarker
+from waiting import soon, until
+
+CHAT = "/v1/chat/completions"
+
+
+def add(url: str, name: str = "me") -> str:
+    return with_store(url, lambda store: store.keys.add(name))[1]
+
+
+def revoke(url: str, name: str = "me") -> None:
+    assert with_store(url, lambda store: store.keys.revoke(name))
+
+
+def asked(gateway: Running, secret: str = "") -> Answer:
+    return gateway.ask(CHAT, body_of("openai_chat", "replay"), {"x-api-key": secret} if secret else {})
+
+
+def why(answer: Answer) -> str:
+    assert answer.status == 401, answer
+    message: str = answer.json()["error"]["message"]
+    return message
+
+
+def remove(folder: Path, *, marker: bool = False) -> None:
+    """As an operator would: the database and what SQLite has beside it."""
+    for path in folder.iterdir():
+        if path.name.startswith("kept.db") or marker:
+            path.unlink()
+
+
+async def nothing(_: Store) -> None:
+    """Opening a store makes its database."""
+
+
+# --- a database that loses its keys
+
+
+def test_a_database_that_was_deleted_and_made_again_lets_nobody_in(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    secret = add(url)
+    with running({"store": {"url": url}}) as gateway:
+        assert asked(gateway, secret).status == 200
+        remove(tmp_path, marker=True)
+        with_store(url, nothing)
+        until(lambda: asked(gateway, secret).status == 401, lambda: "the new database is not seen")
+        assert "had keys before and has none now" in why(asked(gateway))
+        second = add(url, "again")
+        until(lambda: asked(gateway, second).status == 200)
+        assert "No key can pass" not in why(asked(gateway))
+
+
+def test_keys_that_were_removed_from_the_table_let_nobody_in(url: str) -> None:
+    secret = add(url)
+    with running({"store": {"url": url}}) as gateway:
+        assert asked(gateway, secret).status == 200
+        with_store(url, lambda store: store.database.execute(delete(schema.keys)))
+        until(lambda: asked(gateway, secret).status == 401)
+        assert asked(gateway).status == 401
+
+
+def test_a_start_with_a_store_that_had_keys_before_is_warned_of(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    secret = add(url)
+    remove(tmp_path)
+    with running({"store": {"url": url}}) as gateway:
+        told = gateway.said(lambda line: line.get("event") == "no_valid_key")["message"]
+        assert "the store had keys before and has none now" in told
+        assert 'set server.authentication = "none"' in told
+        for key in ("", secret):
+            assert "`streamglot keys add NAME`" in why(asked(gateway, key))
+
+
+def test_a_gateway_that_saw_keys_remembers_them_for_the_next_start(tmp_path: Path) -> None:
+    """They were made by a version that left no marker, or on another machine."""
+    url = database(tmp_path)
+    add(url)
+    marker = KeyMarker(tmp_path / "kept.db", "")
+    marker.path.unlink()
+    with running({"store": {"url": url}}):
+        assert marker.is_set()
+    remove(tmp_path)
+    with running({"store": {"url": url}}) as gateway:
+        assert asked(gateway).status == 401
+
+
+def test_a_new_store_is_open_on_this_machine(url: str) -> None:
+    with running({"store": {"url": url}}) as gateway:
+        assert asked(gateway).status == 200
+        assert not any(line.get("event") == "no_valid_key" for line in gateway.lines)
+
+
+def test_a_worker_that_starts_later_asks_for_keys_too(upstream: HostileUpstream, tmp_path: Path) -> None:
+    """Even if nothing on the disk says so any more."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    url = database(folder)
+    upstream.scripts["locked"] = said("word")
+    add(url)
+
+    async def drive() -> None:
+        with serving(tmp_path, upstream.url, url, "--workers", "2") as served:
+            await soon(lambda: len(served.workers()) == 2)
+            before = served.workers()
+            shutil.rmtree(folder)
+            folder.mkdir()
+            for worker in before:
+                os.kill(worker, signal.SIGKILL)
+            await soon(lambda: len(served.workers()) == 2 and not set(served.workers()) & set(before))
+            for _ in range(20):
+                line = await Line.to(served.port)
+                await line.ask(CHAT, {"model": "up/locked", "messages": [{"role": "user", "content": "q"}]})
+                assert line.status == 401
+                line.hang_up()
+
+    at_once(drive)
+
+
+def test_the_marker_of_a_database_elsewhere_is_in_the_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    one, other = KeyMarker(None, "postgresql://host/one"), KeyMarker(None, "postgresql://host/other")
+    one.set()
+    assert (one.is_set(), other.is_set()) == (True, False)
+    assert one.path.is_relative_to(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    nowhere = KeyMarker(None, "postgresql://host/one")
+    nowhere.set()
+    assert not nowhere.is_set()
+
+
+# --- keys that were revoked
+
+
+def test_after_the_only_key_was_revoked_the_answer_says_how_to_go_on(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    secret = add(url)
+    revoke(url)
+    with running({"store": {"url": url}}) as gateway:
+        for key in ("", secret):
+            told = why(asked(gateway, key))
+            assert "none is valid: the only one was revoked" in told
+            assert "`streamglot keys add NAME`" in told
+        second = add(url, "second")
+        until(lambda: asked(gateway, second).status == 200)
+
+
+# --- the operator says otherwise
+
+
+def config_of(path: Path, server: str, url: str = "none") -> None:
+    path.write_text(f'[server]\ndiscover = false\n{server}\n[store]\nurl = "{url}"\n')
+
+
+def test_a_reload_without_keys_does_not_let_everybody_in(tmp_path: Path) -> None:
+    path = tmp_path / "streamglot.toml"
+    config_of(path, f'keys = [{{ name = "a", hash = "{digest_of("sesame")}" }}]')
+    with running(path=path) as gateway:
+        assert asked(gateway, "sesame").status == 200
+        config_of(path, "")
+        gateway.gateway.reload()
+        assert "has none now" in why(asked(gateway))
+        config_of(path, 'authentication = "none"')
+        gateway.gateway.reload()
+        assert asked(gateway).status == 200
+        config_of(path, "")
+        gateway.gateway.reload()
+        assert asked(gateway).status == 401
+
+
+def test_the_setting_lets_everybody_on_this_machine_in(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    secret = add(url)
+    with running({"store": {"url": url}, "server": {"authentication": "none"}}) as gateway:
+        assert [asked(gateway, key).status for key in ("", secret, "wrong")] == [200, 200, 200]
+
+
+def test_the_setting_asks_for_keys_where_there_is_none(tmp_path: Path) -> None:
+    with running({"store": {"url": database(tmp_path)}, "server": {"authentication": "required"}}) as gateway:
+        assert 'server.authentication is "required"' in why(asked(gateway))
+
+
+@pytest.mark.parametrize(
+    ("server", "says"),
+    [
+        ({"authentication": "none", "host": "0.0.0.0"}, "without keys"),
+        ({"authentication": "none", "host": "::", "keys": []}, "without keys"),
+    ],
+)
+def test_nobody_from_outside_comes_in_without_a_key(server: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Gateway(Loaded(Config(server=Server(**server), store=Kept(url="none"))), {})
+
+
+def test_the_same_key_twice_is_refused() -> None:
+    keys = [Keys(name="a", hash=digest_of("k")), Keys(name="b", hash=f"SHA256:{digest_of('k')}".lower())]
+    with pytest.raises(ConfigError, match="'b' is the same as that of 'a'"):
+        Gateway(Loaded(Config(server=Server(keys=keys))), {})
+
+
+def test_before_the_store_was_asked_nobody_comes_in() -> None:
+    doorkeeper = Doorkeeper(Server(), {}, StoredCallers())
+    assert doorkeeper.asks
+    with pytest.raises(Exception, match="asks for a key"):
+        doorkeeper.admit({})
+
+
+def test_a_reload_while_all_keys_are_revoked_is_taken(tmp_path: Path) -> None:
+    """The gateway stays closed, so there is nothing to refuse."""
+    url = database(tmp_path)
+    add(url)
+    gateway = Gateway(
+        Loaded(Config(server=Server(host="0.0.0.0", discover=False), store=Kept(url=url))),
+        {"HOME": str(tmp_path)},
+        lambda line: None,
+    )
+
+    async def drive() -> None:
+        async with gateway.running():
+            assert gateway.store is not None
+            await gateway.store.keys.revoke("me")
+            await gateway._stored.refresh(gateway.store)
+            gateway._take(gateway.loaded, starting=False)
+            assert not gateway.doorkeeper.state.usable
+            assert gateway.doorkeeper.asks
+
+    asyncio.run(drive())
+
+
+# --- the rule
+
+
+@pytest.mark.parametrize(
+    ("server", "store", "asked", "usable", "says"),
+    [
+        ({}, (0, 0, False), False, True, "there is none, and only this machine"),
+        ({}, (1, 0, True), True, True, "1 in the store"),
+        ({"keys": [Keys(name="a")]}, (2, 1, True), True, True, "1 in the configuration and 2 in the store"),
+        ({}, (0, 1, True), True, False, "the only one was revoked"),
+        ({}, (0, 3, True), True, False, "all 3 were revoked"),
+        ({}, (0, 0, True), True, False, "had keys before and has none now"),
+        ({"authentication": "required"}, (0, 0, False), True, False, "required"),
+        ({"host": "0.0.0.0"}, (0, 0, False), True, False, "0.0.0.0 can be reached from outside"),
+        ({"authentication": "none"}, (0, 0, True), False, True, 'server.authentication is "none"'),
+        ({"authentication": "none"}, (1, 0, True), False, True, "1 key in the store is not asked for"),
+        ({"authentication": "none"}, (2, 0, True), False, True, "2 keys in the store are not asked for"),
+    ],
+)
+def test_the_rule(server: dict[str, Any], store: tuple[int, int, bool], asked: bool, usable: bool, says: str) -> None:
+    stored, revoked, had_keys = store
+    found = authentication(Server(**server), stored=stored, revoked=revoked, had_keys=had_keys)
+    assert (found.asked, found.usable) == (asked, usable)
+    assert says in found.says
+    assert bool(found.step) is not usable
