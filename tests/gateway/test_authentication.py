@@ -20,11 +20,11 @@ from gateway.process import serving
 from gateway.running import Answer, Running, running
 from gateway.upstream import HostileUpstream
 from streamglot import ConfigError
+from streamglot.authentication import authentication
+from streamglot.config import Config, StoreConfig, KeyConfig, LoadedConfig, ServerConfig
 from streamglot.gateway.app import Gateway
-from streamglot.gateway.authentication import authentication
-from streamglot.gateway.config import Config, Kept, Keys, Loaded, Server
-from streamglot.gateway.keys import Doorkeeper, digest_of
-from streamglot.gateway.stored_keys import StoredCallers
+from streamglot.gateway.auth.authenticator import Authenticator, digest_of
+from streamglot.gateway.auth.stored_keys import StoredCallers
 from streamglot.store import Store, schema
 from streamglot.store.key_marker import KeyMarker
 from waiting import soon, until
@@ -217,17 +217,17 @@ def test_the_setting_asks_for_keys_where_there_is_none(tmp_path: Path) -> None:
 )
 def test_nobody_from_outside_comes_in_without_a_key(server: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Gateway(Loaded(Config(server=Server(**server), store=Kept(url="none"))), {})
+        Gateway(LoadedConfig(Config(server=ServerConfig(**server), store=StoreConfig(url="none"))), {})
 
 
 def test_the_same_key_twice_is_refused() -> None:
-    keys = [Keys(name="a", hash=digest_of("k")), Keys(name="b", hash=f"SHA256:{digest_of('k')}".lower())]
+    keys = [KeyConfig(name="a", hash=digest_of("k")), KeyConfig(name="b", hash=f"SHA256:{digest_of('k')}".lower())]
     with pytest.raises(ConfigError, match="'b' is the same as that of 'a'"):
-        Gateway(Loaded(Config(server=Server(keys=keys))), {})
+        Gateway(LoadedConfig(Config(server=ServerConfig(keys=keys))), {})
 
 
 def test_before_the_store_was_asked_nobody_comes_in() -> None:
-    doorkeeper = Doorkeeper(Server(), {}, StoredCallers())
+    doorkeeper = Authenticator(ServerConfig(), {}, StoredCallers())
     assert doorkeeper.asks
     with pytest.raises(Exception, match="asks for a key"):
         doorkeeper.admit({})
@@ -238,7 +238,7 @@ def test_a_reload_while_all_keys_are_revoked_is_taken(tmp_path: Path) -> None:
     url = database(tmp_path)
     add(url)
     gateway = Gateway(
-        Loaded(Config(server=Server(host="0.0.0.0", discover=False), store=Kept(url=url))),
+        LoadedConfig(Config(server=ServerConfig(host="0.0.0.0", discover=False), store=StoreConfig(url=url))),
         {"HOME": str(tmp_path)},
         lambda line: None,
     )
@@ -249,8 +249,8 @@ def test_a_reload_while_all_keys_are_revoked_is_taken(tmp_path: Path) -> None:
             await gateway.store.keys.revoke("me")
             await gateway._stored.refresh(gateway.store)
             gateway._take(gateway.loaded, starting=False)
-            assert not gateway.doorkeeper.state.usable
-            assert gateway.doorkeeper.asks
+            assert not gateway.authenticator.state.usable
+            assert gateway.authenticator.asks
 
     asyncio.run(drive())
 
@@ -263,7 +263,7 @@ def test_a_reload_while_all_keys_are_revoked_is_taken(tmp_path: Path) -> None:
     [
         ({}, (0, 0, False), False, True, "there is none, and only this machine"),
         ({}, (1, 0, True), True, True, "1 in the store"),
-        ({"keys": [Keys(name="a")]}, (2, 1, True), True, True, "1 in the configuration and 2 in the store"),
+        ({"keys": [KeyConfig(name="a")]}, (2, 1, True), True, True, "1 in the configuration and 2 in the store"),
         ({}, (0, 1, True), True, False, "the only one was revoked"),
         ({}, (0, 3, True), True, False, "all 3 were revoked"),
         ({}, (0, 0, True), True, False, "had keys before and has none now"),
@@ -276,7 +276,7 @@ def test_a_reload_while_all_keys_are_revoked_is_taken(tmp_path: Path) -> None:
 )
 def test_the_rule(server: dict[str, Any], store: tuple[int, int, bool], asked: bool, usable: bool, says: str) -> None:
     stored, revoked, had_keys = store
-    found = authentication(Server(**server), stored=stored, revoked=revoked, had_keys=had_keys)
+    found = authentication(ServerConfig(**server), stored=stored, revoked=revoked, had_keys=had_keys)
     assert (found.asked, found.usable) == (asked, usable)
     assert says in found.says
     assert bool(found.step) is not usable

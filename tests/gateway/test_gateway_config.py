@@ -249,10 +249,6 @@ def test_a_configuration_that_fails_changes_nothing(upstream: HostileUpstream, t
         assert asked(gateway, "openai_chat", "replay").status == 401
 
 
-def test_reading_it_again_forgets_nothing_of_a_key(upstream: HostileUpstream, tmp_path: Path) -> None:
-    from streamglot.gateway.auth.authenticator import digest_of
-
-
 def test_a_fault_of_our_own_while_reading_it_again_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "streamglot.toml"
     path.write_text("[server]\ndiscover = false\nlog_content = true\n")

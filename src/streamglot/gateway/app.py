@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..authentication import LOOPBACK
 from ..config import NOTHING, LoadedConfig, load
 from ..engine.cache import ResponseCache
 from ..engine.content_log import ContentLog
@@ -21,7 +22,6 @@ from ..errors import ConfigError, StreamglotError
 from ..tasks import TaskSupervisor
 from ..upstream.secrets import hide, hide_in
 from .auth import ratelimit as ledger
-from .auth.authentication import LOOPBACK
 from .auth.authenticator import Authenticator, Caller
 from .auth.budgets import Reservation
 from .auth.slot import Slot
@@ -167,7 +167,7 @@ class Gateway:
         except BaseException:
             await store.close()
             raise
-        state = self.doorkeeper.state
+        state = self.authenticator.state
         if not state.usable:
             self.say({"event": "no_valid_key", "message": f"{state.says}; {state.step}"})
 

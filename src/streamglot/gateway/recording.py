@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from ..authentication import LOOPBACK
 from ..config import Config
 from ..engine.observer import ExchangeResult
 from ..engine.record import ExchangeRecord
@@ -24,7 +25,6 @@ from ..store import (
     is_probe,
     wanted,
 )
-from .auth.authentication import LOOPBACK
 from .auth.authenticator import anonymous
 from .endpoints import Endpoint
 from .http.call import Call

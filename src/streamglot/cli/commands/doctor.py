@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from ... import __version__
-from ...gateway.auth.authentication import Authentication, authentication
+from ...authentication import Authentication, authentication
 from ...config import NOTHING, LoadedConfig, load
 from ...errors import ConfigError, StreamglotError
 from ...upstream import Upstream, weights

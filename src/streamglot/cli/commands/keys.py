@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...gateway.auth.authentication import Authentication, authentication
+from ...authentication import Authentication, authentication
 from ...config import LoadedConfig, load
 from ...errors import RequestError
 from ...store import Spent, StoredKey

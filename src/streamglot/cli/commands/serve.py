@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from ...authentication import Authentication
 from ...config import load
 from ...errors import StreamglotError
 from ...gateway.app import Gateway
-from ...gateway.auth.authentication import Authentication
 from ...gateway.http.server import block_signals
 from ...gateway.serve import listen, serve
 from ...upstream.discovery import discover
@@ -71,7 +71,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
         address = f"[{server.host}]" if ":" in server.host else server.host
         started = f"upstreams.{NAME}" in overrides
         place = f"http://{address}:{listener.getsockname()[1]}"
-        _greet(rows, place, NAME if started else REPLAY, gateway.doorkeeper.state)
+        _greet(rows, place, NAME if started else REPLAY, gateway.authenticator.state)
         if alone and wanted and not started:
             print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
         return serve(loaded, listener)

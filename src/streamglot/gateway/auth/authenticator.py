@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from ...authentication import LOOPBACK, Authentication, authentication
 from ...callers import ANONYMOUS
 from ...config import KeyConfig, ServerConfig
 from ...errors import ConfigError, RequestError
-from .authentication import LOOPBACK, Authentication, authentication
 from .budgets import OUTPUT_TOKENS, Budget, Price, Reservation
 from .ratelimit import OPEN, Account, TokenBucket
 

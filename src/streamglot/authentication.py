@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from ...config import ServerConfig
+    from .config import ServerConfig
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 ADD: Final = "make a key with `streamglot keys add NAME`"
