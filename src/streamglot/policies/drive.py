@@ -39,7 +39,7 @@ def run_policies(
     if request is not None:
         stage.check_request(request, resolve)
     for events in reads:
-        released = _settled(stage, stage.feed(events), resolve) if events else []
+        released = settled(stage, stage.feed(events), resolve) if events else []
         if released:
             yield released
             if isinstance(released[-1], (StreamEnd, StreamError)):
@@ -67,7 +67,7 @@ def apply_to_request(
     return stage.check_request(request, resolve) if isinstance(stage, PolicyStage) else request
 
 
-def _settled(stage: PolicyStage, outputs: list[Any], resolve: Resolve) -> list[Event]:
+def settled(stage: PolicyStage, outputs: list[Any], resolve: Resolve) -> list[Event]:
     """The events among these outputs, with all questions answered."""
     waiting = list(outputs)
     released: list[Event] = []

@@ -28,7 +28,7 @@ def engine() -> ModuleType:
     try:
         import re2  # type: ignore[import-untyped]  # re2 has no type information
     except ModuleNotFoundError:
-        raise ConfigError("patterns need the package re2: pip install 'streamglot[policies]'") from None
+        raise ConfigError("patterns need RE2: pip install 'streamglot[policies]'") from None
     found: ModuleType = re2
     return found
 
@@ -45,7 +45,7 @@ def _compiled(expression: str, *, groups: bool = False) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else error
         shown = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise ConfigError(f"re2 refuses the expression {excerpt(expression)}: {shown}") from None
+        raise ConfigError(f"RE2 refuses the expression {excerpt(expression)}: {shown}") from None
 
 
 class Search:
