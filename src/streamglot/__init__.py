@@ -8,6 +8,7 @@ Collect()          the same as the events come, with snapshots of the answer so 
 messages_of(one)   an answer as history for the next request
 Client()           asks upstreams: ``async with`` or ``with``
 run_in_thread()    the same for a loop that must not wait
+@tool              makes a tool of a typed function, for ``Client(tools=[…])``
 
 ``Client`` and ``run_in_thread`` need the extra ``client`` and are imported by name: ``from streamglot import *`` gives what
 needs msgspec only. docs/library.md has the rest.
@@ -73,6 +74,9 @@ if TYPE_CHECKING:
     from .client import Running as Running
     from .client import Stream as Stream
     from .client import run_in_thread as run_in_thread
+    from .tools import ToolError as ToolError
+    from .tools import ToolOutput as ToolOutput
+    from .tools import tool as tool
     from .upstream import Upstream
 
 __version__ = "0.1.0"
@@ -100,7 +104,16 @@ def translate(chunks: Iterable[bytes], source: str, target: str, **options: Any)
         yield written
 
 
-_LATER = {"Client": "client", "Running": "client", "Stream": "client", "run_in_thread": "client", "Upstream": "upstream"}
+_LATER = {
+    "Client": "client",
+    "Running": "client",
+    "Stream": "client",
+    "run_in_thread": "client",
+    "Upstream": "upstream",
+    "ToolError": "tools",
+    "ToolOutput": "tools",
+    "tool": "tools",
+}
 """Names that need more than the core does: their modules are imported when they are first used."""
 _CLIENT_NEEDS = ("aiohttp", "httptools")
 
@@ -155,6 +168,8 @@ __all__ = [
     "ToolCallEnd",
     "ToolCallParseError",
     "ToolCallStart",
+    "ToolError",
+    "ToolOutput",
     "ToolResult",
     "ToolSpec",
     "Unsupported",
@@ -175,6 +190,7 @@ __all__ = [
     "parse_text",
     "reader",
     "replay",
+    "tool",
     "translate",
     "writer",
 ]

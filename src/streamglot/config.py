@@ -16,6 +16,7 @@ from .callers import fault_of_key_name
 from .dialects import DIALECTS
 from .errors import ConfigError
 from .inband import find_format
+from .tools.settings import ToolsConfig
 from .upstream.routes import Route
 from .upstream.secrets import HIDDEN
 from .upstream.settings import Upstream, is_secret
@@ -29,7 +30,8 @@ _USER_INFO = re.compile(r"//[^/@\s\"]+@")
 
 
 class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A key that clients may come with: its SHA-256, or the variable that holds it; what it may do, and how often."""
+    """A key that clients may come with: its SHA-256, or the variable that holds it; what it may do, and how often.
+    ``tools``: globs of the tools of ours that its requests are offered; a request may ask for fewer, not for more."""
 
     name: str
     hash: str = ""
@@ -38,6 +40,7 @@ class Keys(Struct, forbid_unknown_fields=True, kw_only=True):
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     concurrent: int = 0
+    tools: list[str] | None = None
 
 
 class Server(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -98,6 +101,7 @@ class Config(Struct, forbid_unknown_fields=True, kw_only=True):
     upstreams: dict[str, Upstream] = field(default_factory=dict)
     routes: list[Route] = field(default_factory=list)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    tools: ToolsConfig = field(default_factory=ToolsConfig)
 
 
 class Loaded(Struct):

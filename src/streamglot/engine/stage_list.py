@@ -4,23 +4,53 @@
    ``pipeline.py`` builds it beside the reader.
 2. The buffer that gives reasoning by the sentence (``server.reasoning``).
 3. Stages of the configuration (``engine.stages``).
+4. The tool loop, where the exchange may use tools of ours. It is the last one: calls reach it only through the stages before it,
+   and results pass their request hooks on the way to the model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..config import Config
+from ..events import Usage
+from ..messages import TokenCounts
 from ..plugins import load_object
 from ..stages import SentenceBuffer
-from ..stages.stage import Stage, StageFactory
+from ..stages.stage import ExchangeContext, Stage, StageFactory
+from ..tools import ToolExecutor, ToolLoop
+from ..upstream.prices import price
 from .observer import Observer
 
 
-def build_stages(config: Config) -> list[StageFactory]:
-    """The factories of all stages behind the in-band parser, in order."""
+def build_stages(config: Config, tools: ToolExecutor | None = None) -> list[StageFactory]:
+    """The factories of all stages behind the in-band parser, in order. ``tools`` runs the tools of the loop."""
     stages: list[StageFactory] = []
     if config.server.reasoning == "sentence":
         stages.append(lambda _context: SentenceBuffer())
-    return [*stages, *(_factory(reference) for reference in config.engine.stages)]
+    stages += [_factory(reference) for reference in config.engine.stages]
+    if tools is not None and tools.registry:
+        stages.append(tool_loop(tools))
+    return stages
+
+
+def tool_loop(tools: ToolExecutor) -> StageFactory:
+    """The factory of the tool loop: None for an exchange that uses no tools of ours."""
+
+    def build(context: ExchangeContext) -> Stage | None:
+        return ToolLoop(tools, context.tools, context, _price_of(context)) if context.tools else None
+
+    return build
+
+
+def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
+    upstream, _, model = context.model.partition("/")
+
+    def cost(usage: Usage) -> float:
+        counts = TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+        return price(counts, model or upstream, upstream) or 0.0
+
+    return cost
 
 
 def build_observers(config: Config) -> list[Observer]:

@@ -15,7 +15,7 @@ start with their own ``StreamStart``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -25,7 +25,7 @@ from ..messages import Request
 
 
 class ExchangeContext(Struct):
-    """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
+    """What stages and observers know about an exchange. ``tools`` are globs of the tools of ours that it may use. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
     key, ``trace`` the W3C trace context. ``annotations`` are facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn."""
 
     request_id: str = ""
@@ -33,6 +33,7 @@ class ExchangeContext(Struct):
     key: str = ""
     model: str = ""
     trace: Mapping[str, str] = field(default_factory=dict)
+    tools: Sequence[str] = ()
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def annotate(self, subject: str, fact: dict[str, Any]) -> None:

@@ -26,12 +26,14 @@ class Target(Struct, forbid_unknown_fields=True):
 
 class Route(Struct, forbid_unknown_fields=True):
     """``models`` are patterns. ``to`` are tried by their weights, ``fallbacks`` after them in their order. With
-    ``cache_seconds`` an answer is kept so long for requests that are exactly the same."""
+    ``cache_seconds`` an answer is kept so long for requests that are exactly the same. ``tools`` are globs of the tools of ours
+    that its requests are offered."""
 
     models: list[str]
     to: list[Target]
     fallbacks: list[Target] = field(default_factory=list)
     cache_seconds: float = 0.0
+    tools: list[str] = field(default_factory=list)
 
 
 class Candidate(Struct):
