@@ -153,7 +153,15 @@ class UpstreamRequest:
         if wire.continued is not None:
             state = self._conversation.state(upstream) if self._conversation is not None else {}
             options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
-        built = wire.build_request(worded, provider=upstream.name, **options)
+        try:
+            built = wire.build_request(worded, provider=upstream.name, **options)
+        except Unsupported:
+            lighter = _without_hosted_tools(worded, upstream.dialect)
+            if lighter is None:
+                raise
+            built = wire.build_request(lighter, provider=upstream.name, **options)
+            kept = {tool.name for tool in lighter.tools}
+            built.dropped += [f"tools.{tool.name}" for tool in worded.tools if tool.name not in kept]
         place = wire.endpoint(upstream.base_url, worded, key=key, **options)
         headers = {
             "content-type": "application/json",
@@ -164,6 +172,19 @@ class UpstreamRequest:
         }
         answer = await self._pool.connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
         return answer, pipeline, built.dropped
+
+
+def _without_hosted_tools(request: Request, dialect: str) -> Request | None:
+    """The request without the tools that only providers of another dialect host; None where there are none, or where the
+    client forces one of them: without it, the answer would be another one."""
+    hosted = {
+        tool.name for tool in request.tools if tool.kind == "server" and (tool.native is None or tool.native.provider != dialect)
+    }
+    choice = request.tool_choice
+    forced = choice is not None and choice.mode == "required" and (not choice.tools or not hosted.isdisjoint(choice.tools))
+    if not hosted or forced:
+        return None
+    return msgspec.structs.replace(request, tools=[tool for tool in request.tools if tool.name not in hosted])
 
 
 class _CircuitOpen(Exception):

@@ -29,6 +29,7 @@ from .endpoints import Endpoint
 from .keys import Caller, presented
 from .response_writer import ResponseWriter
 from .retention import RetentionOptions, retention_options
+from .tool_options import hosted_tools, take_tool_options, tools_for
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -54,6 +55,7 @@ class RequestHandler:
         self._body: dict[str, Any] = {}
         self._exchange: Exchange | None = None
         self._options = RetentionOptions()
+        self._tools: list[str] = []
         self._error: StreamError | None = None
         self._gone = self._stopped = False
         self._interruption: StreamglotError | None = None
@@ -127,12 +129,15 @@ class RequestHandler:
             await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds))
         )
         self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
+        patterns, asked = take_tool_options(asked, call.headers)
         request = self._endpoint.parse(asked, self._model_in_path)
         model = self.record.model = gateway.pool.routes.named(request.model)
         self.record.stream = request.stream
         if caller is not None:
             self.record.key = caller.name
             caller.check(model, gateway.clock())
+        self._tools = tools_for(patterns, caller.tools if caller is not None else None, gateway.pool.routes.tools(model))
+        self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted)
         gateway.pool.routes.check(model)  # an unknown model is refused before anything is recorded
         call.watch(self._client_gone)
         async with gateway.slot(caller):
@@ -172,6 +177,7 @@ class RequestHandler:
                 self.record.key,
                 self.record.model,
                 {name: headers[name] for name in TRACE_HEADERS if name in headers},
+                self._tools,
             ),
             conversation=recorder,
             passthrough=Passthrough(

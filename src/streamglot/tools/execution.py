@@ -6,8 +6,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from .loop import Offer
 from .mixed_turns import MixedTurns
+from .questions import Offer
 from .registry import ToolRegistry, by_model_name
 from .settings import ToolLimits
 from .tool import Tool, ToolError, ToolOutput

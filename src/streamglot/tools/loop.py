@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import structs
 
 from ..errors import RequestError, StreamglotError, Unsupported, excerpt
 from ..events import (
@@ -31,78 +31,15 @@ from ..events import (
     ToolResult,
     Usage,
 )
-from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart
+from ..messages import MediaPart, Message, Request, Response, ResponseChoice, TextPart, ToolCallPart, ToolChoice, ToolResultPart
 from ..stages import Collect, messages_of
 from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage
-from .mixed_turns import MixedTurns
+from .questions import Call, Executor, ListTools, Offer, RunTool, output_of_reply, refusal
 from .schema import ArgumentsError
-from .settings import ToolLimits
-from .tool import NO_OUTPUT, Tool, ToolError, ToolOutput, arguments_of
+from .tool import NO_OUTPUT, ToolOutput, arguments_of
 
-ERROR_CHARS: Final = 2000
-"""Characters of an exception's message that the model sees: enough to act on, too few to fill its context."""
 UNFINISHED: Final = ("length", "content_filter", "refusal", "cancelled")
 """Reasons of a turn whose calls are not run: it did not end as its model meant it to."""
-
-
-class Offer(Struct):
-    """The tools of one exchange by the names that the model knows them by, and what went wrong in finding them. ``hosted`` maps
-    a tool that the client's provider hosts to the name of ours."""
-
-    tools: dict[str, Tool]
-    faults: list[str] = field(default_factory=list)
-    hosted: dict[str, str] = field(default_factory=dict)
-
-
-class Executor(Protocol):
-    """What runs the tools of a loop."""
-
-    limits: ToolLimits
-    mixed: MixedTurns
-
-    def clock(self) -> float: ...
-    async def offer(self, patterns: Sequence[str]) -> Offer: ...
-    async def run(self, tool: Tool, arguments: dict[str, Any]) -> ToolOutput: ...
-
-
-class ListTools(Question):
-    """Which tools these patterns mean. Servers that were not needed before are started."""
-
-    def __init__(self, executor: Executor, patterns: Sequence[str]) -> None:
-        self._executor = executor
-        self._patterns = patterns
-
-    async def resolve(self, _engine: Any) -> Offer:
-        return await self._executor.offer(self._patterns)
-
-
-class Call(Struct):
-    """A call of one model turn."""
-
-    call_id: str
-    name: str
-    pieces: list[str] = field(default_factory=list)
-    complete: bool = True
-    output: ToolOutput | None = None
-    began: float = 0.0
-
-    @property
-    def arguments(self) -> str:
-        return "".join(self.pieces)
-
-
-class RunTool(Question):
-    """Runs one call. The reply is a ToolOutput, or the exception that the tool raised."""
-
-    def __init__(self, executor: Executor, tool: Tool, call: Call, arguments: dict[str, Any], seconds: float) -> None:
-        self.call = call
-        self.tool = tool
-        self.arguments = arguments
-        self.seconds = seconds
-        self._executor = executor
-
-    async def resolve(self, _engine: Any) -> ToolOutput:
-        return await self._executor.run(self.tool, self.arguments)
 
 
 Price = Callable[[Usage], float]
@@ -160,7 +97,9 @@ class ToolLoop(Stage):
         self._offer = Offer(tools, offer.faults, aliases)
         specs = [structs.replace(tool.spec(), name=name) for name, tool in tools.items()]
         self._request = structs.replace(
-            request, tools=[*declared, *specs], messages=self._executor.mixed.restore(self._context.key, request.messages)
+            request,
+            tools=[*declared, *specs],
+            messages=self._executor.mixed.restore(self._context.key, with_own_calls(request.messages)),
         )
         return self._request
 
@@ -231,7 +170,7 @@ class ToolLoop(Stage):
         if isinstance(end, StreamError) or (isinstance(end, StreamEnd) and end.reason in UNFINISHED):
             for call in self._calls:
                 if call.output is None:
-                    self._settle(call, _refusal("was not run, because the answer broke off"), out)
+                    self._settle(call, refusal("was not run, because the answer broke off"), out)
             out.append(end)
             return
         if not self._calls:
@@ -264,7 +203,7 @@ class ToolLoop(Stage):
             else:
                 words = self._repeated(call.name, arguments)
         if words or tool is None:
-            self._settle(call, _refusal(f"{call.name!r} {words}"), out)
+            self._settle(call, refusal(f"{call.name!r} {words}"), out)
             return None
         left = self._began + self._limits.total_seconds - self._executor.clock()
         return RunTool(self._executor, tool, call, arguments, max(0.0, min(self._limits.seconds, left)))
@@ -287,7 +226,7 @@ class ToolLoop(Stage):
         assert isinstance(question, RunTool)
         out: list[Output] = []
         self._running -= 1
-        self._settle(question.call, _output(question, reply), out)
+        self._settle(question.call, output_of_reply(question, reply), out)
         if isinstance(self._end, StreamError) or (isinstance(self._end, StreamEnd) and self._end.reason in UNFINISHED):
             self._waiting = []
         else:
@@ -324,7 +263,7 @@ class ToolLoop(Stage):
         if isinstance(self._end, StreamError) or self._end.reason in UNFINISHED:
             for call in self._calls:
                 if call.output is None:
-                    self._settle(call, _refusal("was not run, because the exchange was stopped"), out)
+                    self._settle(call, refusal("was not run, because the exchange was stopped"), out)
             out.append(self._end)
         elif self._client_calls:
             self._remember_for_client()
@@ -403,6 +342,21 @@ class ToolLoop(Stage):
         self._executor.mixed.remember(self._context.key, self._client_calls, calls, self._results())
 
 
+def with_own_calls(messages: list[Message]) -> list[Message]:
+    """The history of a client that shows server calls, as its providers know it: calls that a loop ran become calls of functions
+    with their results behind them."""
+    changed: list[Message] = []
+    for message in messages:
+        calls = (
+            part for part in message.parts if isinstance(part, ToolCallPart) and part.kind == "server" and part.native is None
+        )
+        if message.role == "assistant" and any(calls):
+            changed += messages_of(Response(choices=[ResponseChoice(0, message.parts)]))
+        else:
+            changed.append(message)
+    return changed
+
+
 _RULES: Final[dict[type, Callable[[ToolLoop, Any, list[Output]], None]]] = {
     StreamStart: ToolLoop._started,
     ToolCallStart: ToolLoop._call_started,
@@ -412,21 +366,3 @@ _RULES: Final[dict[type, Callable[[ToolLoop, Any, list[Output]], None]]] = {
     StreamEnd: ToolLoop._ended,
     StreamError: ToolLoop._ended,
 }
-
-
-def _refusal(words: str) -> ToolOutput:
-    return ToolOutput(f"The tool {words}.", is_error=True)
-
-
-def _output(question: RunTool, reply: Any) -> ToolOutput:
-    """A reply as the result of a call. Nothing that a tool does wrong ends the exchange."""
-    name = question.call.name
-    if isinstance(reply, ToolOutput):
-        return reply
-    if isinstance(reply, TimeoutError):
-        return _refusal(f"{name!r} did not finish within {question.seconds:g} s and was stopped")
-    if isinstance(reply, (ToolError, ArgumentsError)):
-        return ToolOutput(str(reply) or type(reply).__name__, is_error=True)
-    if isinstance(reply, StreamglotError) and reply.code == "cancelled":
-        return _refusal(f"{name!r} was stopped before it finished")
-    return _refusal(f"{name!r} failed: {type(reply).__name__}: {str(reply)[:ERROR_CHARS]}")

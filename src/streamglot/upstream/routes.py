@@ -96,6 +96,12 @@ class Routes:
         weighted, rest = self._ways(self.named(model))
         return (weighted[0][1] if weighted else rest[0]).cache_seconds
 
+    def tools(self, model: str) -> list[str]:
+        """The globs of tools that the route of this model offers."""
+        model = self.named(model)
+        route = next((route for route in self._routes if any(fnmatchcase(model, pattern) for pattern in route.models)), None)
+        return route.tools if route is not None else []
+
     def named(self, model: str) -> str:
         """The model that is meant where a client names none."""
         return model or self._default
