@@ -66,7 +66,7 @@ async def grow(context: Context[Any]) -> str:
         return "grown"
 
     server.add_tool(grown)
-    await context.session.send_tool_list_changed()
+    await context.notify_tools_changed()
     return "done"
 
 

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import ConfigError
 from ..messages import MediaPart
 from .settings import McpServer
-from .subprocesses import kill_group
+from .subprocesses import kill_group, reap
 from .tool import Tool, ToolError, ToolOutput
 
 LINE_BYTES: Final = 64 * 2**20
@@ -233,3 +233,4 @@ class _WorkerProcess:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
+        await reap(process)

@@ -81,6 +81,7 @@ class Worker:
         """Servers of the current protocol notify those who subscribe."""
         with contextlib.suppress(Exception):  # an older server, or one that has no notifications
             async with self._client.listen(tools_list_changed=True) as changes:
+                say({"event": "changed"})  # the list may have changed before the subscription began
                 async for _ in changes:
                     say({"event": "changed"})
 

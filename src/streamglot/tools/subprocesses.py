@@ -52,7 +52,7 @@ async def run_process(command: Sequence[str], stdin: bytes = b"", cwd: str | Non
         return Done(status, stdout, stderr)
     finally:
         kill_group(process)
-        await _reap(process)
+        await reap(process)
 
 
 async def _read(stream: asyncio.StreamReader) -> str:
@@ -65,7 +65,7 @@ async def _read(stream: asyncio.StreamReader) -> str:
     return b"".join(pieces).decode("utf-8", "replace")
 
 
-async def _reap(process: asyncio.subprocess.Process) -> None:
+async def reap(process: asyncio.subprocess.Process) -> None:
     """Reads what is left in the pipes of a process that was killed: its pipes are closed only after that."""
     with suppress(TimeoutError):
         async with asyncio.timeout(REAP_SECONDS):
