@@ -9,6 +9,7 @@ messages_of(one)   an answer as history for the next request
 apply_policies()   policies on the events of a stream
 Client()           asks upstreams: ``async with`` or ``with``
 run_in_thread()    the same for a loop that must not wait
+@tool              makes a tool of a typed function, for ``Client(tools=[…])``
 
 ``Client`` and ``run_in_thread`` need the extra ``client`` and are imported by name: ``from streamglot import *`` gives what
 needs msgspec only. docs/library.md has the rest.
@@ -77,6 +78,9 @@ if TYPE_CHECKING:
     from .client import run_in_thread as run_in_thread
     from .policies import Policy as Policy
     from .policies import apply_policies as apply_policies
+    from .tools import ToolError as ToolError
+    from .tools import ToolOutput as ToolOutput
+    from .tools import tool as tool
     from .upstream import Upstream
 
 __version__ = "0.1.0"
@@ -120,9 +124,12 @@ _LATER = {
     "Policy": "policies",
     "Running": "client",
     "Stream": "client",
+    "ToolError": "tools",
+    "ToolOutput": "tools",
     "Upstream": "upstream",
     "apply_policies": "policies",
     "run_in_thread": "client",
+    "tool": "tools",
 }
 """Names that need more than the core does: their modules are imported when they are first used."""
 _CLIENT_NEEDS = ("aiohttp", "httptools")
@@ -179,6 +186,8 @@ __all__ = [
     "ToolCallEnd",
     "ToolCallParseError",
     "ToolCallStart",
+    "ToolError",
+    "ToolOutput",
     "ToolResult",
     "ToolSpec",
     "Unsupported",
@@ -200,6 +209,7 @@ __all__ = [
     "parse_text",
     "reader",
     "replay",
+    "tool",
     "translate",
     "writer",
 ]

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from .config_checks import check_config
 from .errors import ConfigError
+from .tools.settings import ToolsConfig
 from .upstream.routes import Route
 from .upstream.secrets import HIDDEN, shown_url
 from .upstream.settings import Upstream, is_secret
@@ -26,7 +27,8 @@ NOTHING = "none"
 
 
 class KeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A key that clients may come with: its SHA-256, or the variable that holds it; what it may do, and how often."""
+    """A key that clients may come with: its SHA-256, or the variable that holds it; what it may do, and how often.
+    ``tools``: globs of the tools of ours that its requests are offered; a request may ask for fewer, not for more."""
 
     name: str
     hash: str = ""
@@ -35,6 +37,7 @@ class KeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     concurrent: int = 0
+    tools: list[str] | None = None
 
 
 class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -108,6 +111,7 @@ class Config(Struct, forbid_unknown_fields=True, kw_only=True):
     routes: list[Route] = field(default_factory=list)
     engine: EngineConfig = field(default_factory=EngineConfig)
     policies: list[dict[str, Any]] = field(default_factory=list)
+    tools: ToolsConfig = field(default_factory=ToolsConfig)
 
 
 class LoadedConfig(Struct):

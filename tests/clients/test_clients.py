@@ -134,7 +134,7 @@ class TestEveryClient:
         if dialect in ("openai_chat", "gemini"):
             assert answer["text"] == "I look.\n\nIt is sunny."
         if (dialect, client) not in UI_CLIENTS:
-            assert answer["toolCalls"] == []
+            assert all(call.get("server") for call in answer["toolCalls"]), "the client would run it"
 
     def test_text(self, judge: Judge, dialect: str, client: str) -> None:
         answer = judge(dialect, client, [START, *TEXT, USAGE, StreamEnd()])

@@ -277,7 +277,13 @@ def test_server_tools_are_written_from_their_native_form() -> None:
         START, ToolCallStart("srvtoolu_1", "advisor", "server", native), ToolCallDelta("{}"), ToolCallEnd(), StreamEnd()
     )
     assert b"input_json_delta" not in data, "the start said it already, and a client would join the two"
-    foreign = (ToolCallStart("s", "search", "server"), ToolCallDelta("{}"), ToolCallEnd(), ToolResult("s", "r"))
+    other = Echo("another", {})
+    foreign = (
+        ToolCallStart("s", "search", "server", other),
+        ToolCallDelta("{}"),
+        ToolCallEnd(),
+        ToolResult("s", "r", native=other),
+    )
     data, made = write(START, *foreign, StepEnd(1), Media("image/png"), Choice(1, TextStart()), StreamEnd("tool_calls"))
     assert made.lost == {"ToolCallStart": 1, "ToolResult": 1, "Media": 1, "TextStart": 1}
     assert len(payloads(data)) == 3

@@ -358,7 +358,9 @@ def test_server_tools_are_written_as_they_came() -> None:
     start = ToolCallStart("ws_1", "web_search", "server", Echo(NAME, search))
     assert output(start, ToolCallDelta("{}"), ToolCallEnd(Echo(NAME, search))) == [search]
     assert output(start, ToolCallEnd()) == [{**search, "status": "incomplete"}]
-    foreign: list[Event] = [ToolCallStart("x", "web_search", "server"), ToolCallDelta("{}"), ToolCallEnd(), ToolResult("x", "y")]
+    other = Echo("another", {})
+    call = (ToolCallStart("x", "web_search", "server", other), ToolCallDelta("{}"), ToolCallEnd())
+    foreign: list[Event] = [*call, ToolResult("x", "y", native=other)]
     assert lost(*foreign) == {"ToolCallStart": 1, "ToolResult": 1}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 import streamglot
@@ -30,12 +31,14 @@ from streamglot import (
     Usage,
     collect,
 )
-from streamglot.messages import TextPart
+from streamglot.messages import TextPart, ToolCallPart, ToolResultPart
 
 WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.writer_class)
 BOTH = sorted(name for name in WRITERS if DIALECTS[name].reader_class)
 JOINED = ["gemini", "ollama", "openai_chat", "openai_completions"]
 """Dialects with one text for the whole answer."""
+SHOWN = ["anthropic", "openai_responses"]
+"""Dialects with a form for calls that a server ran."""
 TEXT: list[Event] = [TextStart(), TextDelta("hi"), TextEnd()]
 LOOP: list[Event] = [
     StreamStart("a-1", "m-1", 7),
@@ -90,7 +93,9 @@ def test_texts_of_two_steps_do_not_run_into_each_other(dialect: str) -> None:
 def test_the_client_runs_no_call_of_a_loop(dialect: str) -> None:
     if dialect in BOTH:
         parts = collect(read(dialect, written(dialect, LOOP))).choices[0].parts
-        assert all(isinstance(part, TextPart) for part in parts)
+        shown = [part for part in parts if not isinstance(part, TextPart)]
+        assert all(part.kind == "server" for part in shown if isinstance(part, ToolCallPart))
+        assert bool(shown) is (dialect in SHOWN)
     else:
         box = streamglot.writer(dialect)
         assert b"pendingToolCallIds" not in box.feed(LOOP)
@@ -172,3 +177,52 @@ def test_every_line_of_a_stream_without_a_start_is_whole(dialect: str) -> None:
         data = line.removeprefix("data: ") if dialect != "ollama" else line
         if data and not line.startswith(("event:", ":")) and data != "[DONE]":
             json.loads(data)
+
+
+# --- calls that our own loop ran
+
+FAILED: list[Event] = [
+    ToolResult("c", "no such port", is_error=True) if isinstance(event, ToolResult) else event for event in LOOP
+]
+
+
+@pytest.mark.parametrize("events", [LOOP, FAILED])
+@pytest.mark.parametrize("dialect", SHOWN)
+def test_a_call_of_the_loop_comes_back_in_the_history_of_the_client(dialect: str, events: list[Event]) -> None:
+    entry = DIALECTS[dialect]
+    whole = entry.build_response(collect(events))
+    if dialect == "anthropic":
+        body = {"model": "m", "max_tokens": 9, "messages": [{"role": "assistant", "content": whole["content"]}]}
+    else:
+        body = {"model": "m", "input": whole["output"]}
+    [message] = entry.parse_request(body).messages
+    failed = events is FAILED
+    assert [part for part in message.parts if isinstance(part, ToolCallPart)] == [
+        ToolCallPart("c", "tides", '{"port":"Oslo"}', "server")
+    ]
+    assert [part for part in message.parts if isinstance(part, ToolResultPart)] == [
+        ToolResultPart("c", [TextPart("no such port" if failed else "high")], failed, kind="server")
+    ]
+    streamed = collect(read(dialect, written(dialect, events))).choices[0].parts
+    assert [part.name for part in streamed if isinstance(part, ToolCallPart)] == ["tides"]
+
+
+def test_a_call_of_the_loop_is_told_in_the_order_that_clients_expect() -> None:
+    body = written("openai_responses", LOOP)
+    kinds = [line.split(b": ")[1].decode() for line in body.splitlines() if line.startswith(b"event: response.mcp")]
+    assert kinds == [
+        "response.mcp_call.in_progress",
+        "response.mcp_call_arguments.delta",
+        "response.mcp_call_arguments.done",
+        "response.mcp_call.completed",
+    ]
+    assert b"response.mcp_call.failed" in written("openai_responses", FAILED)
+    assert b'"input":{"port":"Oslo"}' in written("anthropic", LOOP)
+    assert b'"is_error":true' in written("anthropic", FAILED)
+
+
+@pytest.mark.parametrize("dialect", SHOWN)
+def test_a_call_without_a_result_is_not_shown(dialect: str) -> None:
+    events: list[Event] = [event for event in LOOP if not isinstance(event, ToolResult)]
+    assert b"tides" not in written(dialect, events)
+    assert b"tides" not in msgspec.json.encode(DIALECTS[dialect].build_response(collect(events)))

@@ -21,7 +21,7 @@ from gateway.running import Answer, Running, running
 from gateway.upstream import HostileUpstream
 from streamglot import ConfigError
 from streamglot.authentication import authentication
-from streamglot.config import Config, StoreConfig, KeyConfig, LoadedConfig, ServerConfig
+from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.authenticator import Authenticator, digest_of
 from streamglot.gateway.auth.stored_keys import StoredCallers

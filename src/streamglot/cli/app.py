@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import click
 
 from . import completion
-from .commands import admin as house
-from .commands import ask as conversation
-from .commands import history as kept
-from .commands import streams
+from .commands import admin, ask, history, policies, streams
 from .help import SETTINGS, Group
 
 
@@ -29,9 +26,9 @@ def app() -> None:
     """Ask models, run the gateway, and work with their streams. Every LLM stream, one language."""
 
 
-for command in (*conversation.COMMANDS, *house.COMMANDS, *streams.COMMANDS):
+for command in (*ask.COMMANDS, *admin.COMMANDS, *streams.COMMANDS):
     app.add_command(command)
-for name, commands in {**kept.GROUPS, **house.GROUPS}.items():
+for name, commands in {**history.GROUPS, **admin.GROUPS, **policies.GROUPS}.items():
     app.add_command(commands, name)
 
 

@@ -14,6 +14,8 @@ from ..engine.pool import UpstreamPool
 from ..errors import ConfigError
 from ..loop_thread import LoopThread
 from ..messages import Message, Request
+from ..stages.stage import ExchangeContext
+from ..tools.tool import as_tool
 from ..upstream import Upstream
 from .request import make_request
 from .stream import Stream
@@ -25,18 +27,29 @@ if TYPE_CHECKING:
 
 class Client:
     """Knows the upstreams of the configuration, those that are discovered (keys in the environment, servers on this machine),
-    the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` is True. ``policies`` judge every request and answer."""
+    the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` is True.
+
+    ``tools`` are functions, tools, or globs of tools that the configuration enables. Calls of them are run here and their
+    results go back to the model, unless ``run_tools`` is False. ``policies`` judge every request and answer."""
 
     def __init__(
         self,
         *,
         upstreams: Iterable[Upstream] = (),
+        tools: Iterable[object] = (),
+        run_tools: bool = True,
         config: LoadedConfig | None = None,
         environment: Mapping[str, str] | None = None,
         discover: bool | None = None,
         policies: Iterable[Policy] = (),
     ) -> None:
-        self.pool = UpstreamPool(config, upstreams=upstreams, environment=environment, discover=discover, policies=policies)
+        listed = list(tools)
+        functions = [as_tool(tool) for tool in listed if not isinstance(tool, str)]
+        self._tools = [*(tool for tool in listed if isinstance(tool, str)), *(tool.name for tool in functions)]
+        self._run_tools = run_tools
+        self.pool = UpstreamPool(
+            config, upstreams=upstreams, tools=functions, environment=environment, discover=discover, policies=policies
+        )
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._worker: LoopThread | None = None
         self._opened = False
@@ -51,17 +64,24 @@ class Client:
         system: str = "",
         dialect: str = "",
         recorder: TurnRecorder | None = None,
+        run_tools: bool | None = None,
         **fields: Any,
     ) -> Stream:
         """The answer to a request: a whole ``Request``, or its fields. Messages may be one text, messages of ours, or those
-        of a ``dialect`` with its other fields. ``recorder`` writes the turn to a store."""
+        of a ``dialect`` with its other fields. ``recorder`` writes the turn to a store. ``run_tools``: whether
+        calls of the client's tools are run here, or returned as calls."""
         if not self._opened:
             raise ConfigError("the client is not open: use it inside `async with Client() as client` or `with`")
         made = make_request(request, model, messages, system, dialect, fields)
+        record, patterns = self.pool.record(made), self._tools
+        if patterns and not (self._run_tools if run_tools is None else run_tools):
+            made.tools = [*made.tools, *(tool.spec() for tool in self.pool.tools.registry.given())]
+            patterns = []
         exchange = Exchange(
             made,
             self.pool,
-            record=self.pool.record(made),
+            record=record,
+            context=ExchangeContext(record.request_id, record.dialect, record.key, record.model, tools=patterns),
             stages=self.pool.stages,
             observers=[*self.pool.observers, *([recorder] if recorder is not None else [])],
             conversation=recorder,

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..config import LoadedConfig, load
+from ..config import Config, LoadedConfig, load
 from ..errors import ConfigError, StreamglotError, UpstreamError
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
+from ..tools import ToolExecutor, ToolRegistry, ToolsConfig
 from ..upstream import Upstream
 from ..upstream.breaker import Breaker
 from ..upstream.connection_pool import ConnectionPool
@@ -63,6 +64,7 @@ class UpstreamPool:
         loaded: LoadedConfig | None = None,
         *,
         upstreams: Iterable[Upstream] = (),
+        tools: Iterable[object] = (),
         environment: Mapping[str, str] | None = None,
         policies: Iterable[Policy] = (),
         discover: bool | None = None,
@@ -79,6 +81,10 @@ class UpstreamPool:
         self.routes = Routes([], [])
         self.stages: list[StageFactory] = []
         self.observers: list[Observer] = []
+        self._given_tools = list(tools)
+        self.tools = ToolExecutor(ToolRegistry(given=self._given_tools))
+        self._configured_tools: ToolsConfig | None = None
+        self._old_tools: list[ToolExecutor] = []
         self._watched: set[Exchange] = set()
         self._ticker: asyncio.Task[None] | None = None
         self._discovers = (not self._given and self.loaded.config.server.discover) if discover is None else discover
@@ -103,6 +109,8 @@ class UpstreamPool:
     async def close(self) -> None:
         if self._ticker is not None:
             self._ticker.cancel()
+        for tools in (*self._old_tools, self.tools):
+            await tools.registry.close()
         await self.connections.__aexit__(None, None, None)
         if self._local is not None:
             await asyncio.to_thread(self._local.stop)
@@ -127,11 +135,20 @@ class UpstreamPool:
         if REPLAY not in known:
             upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
         routes = Routes(upstreams, config.routes, config.server.default_model or self._default_model(upstreams))
-        stages, observers = build_stages(config, self._policies), build_observers(config)
-        self.loaded, self.routes, self.stages, self.observers = loaded, routes, stages, observers
+        tools = self._tools_of(config)
+        stages, observers = build_stages(config, self._policies, tools), build_observers(config)
+        self.loaded, self.routes, self.stages, self.observers, self.tools = loaded, routes, stages, observers, tools
         for upstream in upstreams:
             self.limit(upstream).resize(upstream.concurrent, config.server.wait)
             self.breaker(upstream).rest = upstream.rest
+
+    def _tools_of(self, config: Config) -> ToolExecutor:
+        """The tools of a configuration. Servers of unchanged settings go on running."""
+        if self._configured_tools == config.tools:
+            return self.tools
+        self._configured_tools = config.tools
+        self._old_tools.append(self.tools)
+        return ToolExecutor(ToolRegistry(config.tools, self._given_tools), approve=self.tools.approve)
 
     def _default_model(self, upstreams: list[Upstream]) -> str:
         """The model for a request that names none: the local one where there is no other, or the only one that is named."""

@@ -105,6 +105,8 @@ class TurnRecorder(Observer):
             more["estimated"] = True
         if record.dropped:
             more["dropped"] = record.dropped
+        if result.context.annotations.get("tool"):
+            more["tools"] = result.context.annotations["tool"]
         if record.cached:
             more["cached"] = True
         calls = result.context.annotations.get(MODEL_CALLS, [])

@@ -5,25 +5,31 @@
 2. Policies on requests and answers (``[[policies]]``, or given to the client).
 3. The buffer that gives reasoning by the sentence (``server.reasoning``).
 4. Stages of the configuration (``engine.stages``).
+5. The tool loop, where the exchange may use tools of ours. It is the last one: calls reach it only through the stages before it,
+   and results pass their request hooks on the way to the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..config import Config
+from ..events import Usage
+from ..messages import TokenCounts
 from ..plugins import load_object
 from ..stages import SentenceBuffer
-from ..stages.stage import Stage, StageFactory
+from ..stages.stage import ExchangeContext, Stage, StageFactory
+from ..tools import ToolExecutor, ToolLoop
+from ..upstream.prices import price
 from .observer import Observer
 
 if TYPE_CHECKING:
     from ..policies import Policy
 
 
-def build_stages(config: Config, policies: Sequence[Policy] = ()) -> list[StageFactory]:
-    """The factories of all stages behind the in-band parser, in order."""
+def build_stages(config: Config, policies: Sequence[Policy] = (), tools: ToolExecutor | None = None) -> list[StageFactory]:
+    """The factories of all stages behind the in-band parser, in order. ``tools`` runs the tools of the loop."""
     stages: list[StageFactory] = []
     if policies or config.policies:
         from ..policies import load_policies, policy_stage
@@ -31,7 +37,29 @@ def build_stages(config: Config, policies: Sequence[Policy] = ()) -> list[StageF
         stages.append(policy_stage([*policies, *load_policies(config.policies)]))
     if config.server.reasoning == "sentence":
         stages.append(lambda _context: SentenceBuffer())
-    return [*stages, *(_factory(reference) for reference in config.engine.stages)]
+    stages += [_factory(reference) for reference in config.engine.stages]
+    if tools is not None and tools.registry:
+        stages.append(tool_loop(tools))
+    return stages
+
+
+def tool_loop(tools: ToolExecutor) -> StageFactory:
+    """The factory of the tool loop: None for an exchange that uses no tools of ours."""
+
+    def build(context: ExchangeContext) -> Stage | None:
+        return ToolLoop(tools, context.tools, context, _price_of(context)) if context.tools else None
+
+    return build
+
+
+def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
+    upstream, _, model = context.model.partition("/")
+
+    def cost(usage: Usage) -> float:
+        counts = TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+        return price(counts, model or upstream, upstream) or 0.0
+
+    return cost
 
 
 def build_observers(config: Config) -> list[Observer]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -34,6 +34,7 @@ from .endpoints import Endpoint
 from .http.call import Call, ClientGone, json_object
 from .response_writer import ResponseWriter
 from .retention import RetentionOptions, retention_options
+from .tool_options import hosted_tools, take_tool_options, tools_for
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -56,6 +57,7 @@ class RequestHandler:
         self._exchange: Exchange | None = None
         self._reservation: Reservation | None = None
         self._options = RetentionOptions()
+        self._tools: list[str] = []
         self._error: StreamError | None = None
         self._gone = self._stopped = False
         self._interruption: StreamglotError | None = None
@@ -146,6 +148,7 @@ class RequestHandler:
             await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds))
         )
         self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
+        patterns, asked = take_tool_options(asked, call.headers)
         request = self._endpoint.parse(asked, self._model_in_path)
         model = self.record.model = gateway.pool.routes.named(request.model)
         self.record.stream = request.stream
@@ -155,6 +158,8 @@ class RequestHandler:
         candidates = gateway.pool.routes.find(model, random.random)  # an unknown model is refused before anything is recorded
         if caller is not None and caller.metered:
             self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
+        self._tools = tools_for(patterns, caller.tools if caller is not None else None, gateway.pool.routes.tools(model))
+        self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted)
         call.watch(self._client_gone)
         async with gateway.slot(caller):
             response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"
@@ -190,7 +195,7 @@ class RequestHandler:
             record=self.record,
             stages=self._stages(request),
             observers=gateway.observers_for(recorder, self._reservation),
-            context=context_of(self.record, headers),
+            context=context_of(self.record, headers, self._tools),
             conversation=recorder,
             passthrough=Passthrough(
                 "" if gateway.authenticator.admitted_by(headers) else key,
@@ -291,7 +296,7 @@ class RequestHandler:
             self._gateway.spawn("keep-alive", response.keep_alive())
 
 
-def context_of(record: ExchangeRecord, headers: Mapping[str, str]) -> ExchangeContext:
-    """What stages and observers know about a request."""
+def context_of(record: ExchangeRecord, headers: Mapping[str, str], tools: Sequence[str] = ()) -> ExchangeContext:
+    """What stages and observers know about a request. ``tools`` are globs of the tools of ours that it may use."""
     trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
-    return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace)
+    return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tools)

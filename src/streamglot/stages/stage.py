@@ -15,7 +15,7 @@ start with their own ``StreamStart``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -26,15 +26,16 @@ from ..messages import Request
 
 class ExchangeContext(Struct):
     """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
-    key, ``trace`` the W3C trace context. ``annotations`` are facts that a stage reports (verdicts, tool runs), by subject:
-    observers store them with the turn. ``state`` is what stages keep over all model turns of the exchange, by subject: it is
-    never stored."""
+    key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use. ``annotations`` are
+    facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn. ``state`` is what stages
+    keep over all model turns of the exchange, by subject: it is never stored."""
 
     request_id: str = ""
     endpoint: str = ""
     key: str = ""
     model: str = ""
     trace: Mapping[str, str] = field(default_factory=dict)
+    tools: Sequence[str] = ()
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
 

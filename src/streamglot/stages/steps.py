@@ -41,31 +41,43 @@ def messages_of(response: Response, index: int = 0) -> list[Message]:
 
     Each model turn becomes an assistant message, followed by one tool message for each result of its calls. A call that a
     tool loop ran (kind "server", without a form of the provider's own) becomes a function call again, because its provider
-    only knows it as one. What the provider ran itself stays inside the assistant message. A call that broke off is left out.
+    only knows it as one. What the provider ran itself stays inside the assistant message. A call that broke off is left out,
+    with its result. The results of one turn have the order of its calls, whichever came first.
     """
     choice = next((choice for choice in response.choices if choice.index == index), None)
     if choice is None:
         return []
     messages: list[Message] = []
-    results: list[Message] = []
+    results: list[ToolResultPart] = []
     calls: dict[str, ToolCallPart] = {}
+    left_out: set[str] = set()
     for parts in parts_by_step(choice):
         said: list[Part] = []
         for part in parts:
             if isinstance(part, ToolResultPart) and not _is_of_provider(part, calls.get(part.call_id)):
-                results.append(Message("tool", [_result(part, calls.get(part.call_id))]))
+                if part.call_id not in left_out:
+                    results.append(part)
                 continue
             if results and (not said or not choice.steps):
                 # The results before this part answer an earlier turn; without steps, nothing else tells where a turn ends.
-                messages += [*_assistant(said), *results]
+                messages += [*_assistant(said), *_results(results, calls)]
                 said, results = [], []
             if not isinstance(part, ToolCallPart):
                 said.append(part)
             elif part.complete:
                 calls[part.call_id] = part
                 said.append(structs.replace(part, kind="function") if _is_of_loop(part) else part)
+            else:
+                left_out.add(part.call_id)
         messages += _assistant(said)
-    return [*messages, *results]
+    return [*messages, *_results(results, calls)]
+
+
+def _results(results: list[ToolResultPart], calls: dict[str, ToolCallPart]) -> list[Message]:
+    """One tool message for each result, in the order of the calls: some providers match results by their place."""
+    places = {call_id: place for place, call_id in enumerate(calls)}
+    ordered = sorted(results, key=lambda result: places.get(result.call_id, len(places)))
+    return [Message("tool", [_result(result, calls.get(result.call_id))]) for result in ordered]
 
 
 def _assistant(parts: list[Part]) -> list[Message]:

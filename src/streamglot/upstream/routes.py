@@ -29,12 +29,14 @@ class Target(Struct, forbid_unknown_fields=True):
 
 class Route(Struct, forbid_unknown_fields=True):
     """``models`` are patterns. ``to`` are tried by their weights, ``fallbacks`` after them in their order. With
-    ``cache_seconds`` an answer is kept so long for requests that are exactly the same."""
+    ``cache_seconds`` an answer is kept so long for requests that are exactly the same. ``tools`` are globs of the tools of ours
+    that its requests are offered."""
 
     models: list[str]
     to: list[Target]
     fallbacks: list[Target] = field(default_factory=list)
     cache_seconds: float = 0.0
+    tools: list[str] = field(default_factory=list)
 
 
 class Candidate(Struct):
@@ -97,6 +99,12 @@ class Routes:
         """How long an answer of this model may be cached; 0 means never."""
         weighted, rest = self._ways(self.named(model))
         return (weighted[0][1] if weighted else rest[0]).cache_seconds
+
+    def tools(self, model: str) -> list[str]:
+        """The globs of tools that the route of this model offers."""
+        model = self.named(model)
+        route = next((route for route in self._routes if any(fnmatchcase(model, pattern) for pattern in route.models)), None)
+        return route.tools if route is not None else []
 
     def named(self, model: str) -> str:
         """The model that a client means: the default where it names none, and the name under which the upstream knows it. A key's

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import completion_values as offers
+from .. import completion_values
 from ..help import Command, together
 from ..values import FILE, completed, text
 
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from ..question import Question
 
 MODEL = click.option(
-    "-m", "--model", type=text, default="", help="The model, or upstream/model.", shell_complete=completed(offers.models)
+    "-m",
+    "--model",
+    type=text,
+    default="",
+    help="The model, or upstream/model.",
+    shell_complete=completed(completion_values.models),
 )
 SYSTEM = click.option("-s", "--system", type=text, default="", help="The system message.")
 TOOLS_FILE = click.option(
@@ -96,7 +101,7 @@ def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the opti
     default=None,
     metavar="[SESSION]",
     help="Resume the last conversation, or the one with this id or the beginning of it.",
-    shell_complete=completed(offers.sessions),
+    shell_complete=completed(completion_values.sessions),
 )
 @HERE
 @QUESTION
@@ -127,7 +132,7 @@ def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes t
     type=text,
     default="",
     help="The session to continue, or the beginning of its id.",
-    shell_complete=completed(offers.sessions),
+    shell_complete=completed(completion_values.sessions),
 )
 @HERE
 @QUESTION

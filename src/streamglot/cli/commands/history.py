@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...callers import MOST
-from .. import completion_values as offers
+from .. import completion_values
 from ..help import group, together
 from ..values import FILE, completed, text
 
@@ -23,7 +23,11 @@ JSON_LINES = click.option("--json", is_flag=True, help="Print one JSON object a 
 CALLER = click.option("--caller", type=text, help="Only of this caller, such as the name of a key.")
 FILTER = together(
     click.option(
-        "--session", type=text, default="", help="Only turns of this session.", shell_complete=completed(offers.sessions)
+        "--session",
+        type=text,
+        default="",
+        help="Only turns of this session.",
+        shell_complete=completed(completion_values.sessions),
     ),
     click.option("-m", "--model", type=text, default="", help="Only turns of this model, as the client named it."),
     click.option("--upstream", type=text, default="", help="Only turns that this upstream answered."),
@@ -32,7 +36,7 @@ FILTER = together(
         type=text,
         default="",
         help="Only turns that ended so: end, length, error, client_gone …",
-        shell_complete=completed(offers.endings),
+        shell_complete=completed(completion_values.endings),
     ),
     CALLER,
     click.option("--since", type=text, default="", help="Not before this: a time ago (2d, 12h) or a date."),
@@ -41,7 +45,7 @@ FILTER = together(
 LIMIT = click.option(
     "-n", "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="At most this many, the newest; 0 for all."
 )
-TURN = click.argument("turn", type=text, default="", shell_complete=completed(offers.turns))
+TURN = click.argument("turn", type=text, default="", shell_complete=completed(completion_values.turns))
 RATE = click.IntRange(1, MOST)
 
 
@@ -95,7 +99,7 @@ def logs_search(words: tuple[str, ...], json: bool, **given: Any) -> int:  # Cli
     type=text,
     default="",
     help="The dialect of --response; the client's own if left out.",
-    shell_complete=completed(offers.dialects),
+    shell_complete=completed(completion_values.dialects),
 )
 def logs_show(turn: str, json: bool, response: bool, target: str) -> int:
     """Show a whole turn: what was said, how it ended, what it cost, how long it took.
@@ -182,7 +186,7 @@ def sessions_list(caller: str | None, here: bool, limit: int, json: bool) -> int
 
 
 @sessions.command("show", examples=("streamglot sessions show 06605008c9",))
-@click.argument("session", type=text, shell_complete=completed(offers.sessions))
+@click.argument("session", type=text, shell_complete=completed(completion_values.sessions))
 @click.option("--json", is_flag=True, help="As one JSON object, with its turns.")
 def sessions_show(session: str, json: bool) -> int:
     """Show a conversation: its turns, and what was said.
@@ -230,7 +234,7 @@ def keys_list(revoked: bool, json: bool) -> int:
 
 
 @keys.command("revoke", examples=("streamglot keys revoke alice",))
-@click.argument("name", type=text, shell_complete=completed(offers.keys))
+@click.argument("name", type=text, shell_complete=completed(completion_values.keys))
 def keys_revoke(name: str) -> int:
     """Revoke the key of this NAME: from now on it is refused. The turns that were made with it stay."""
     from .keys import revoke

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from .. import completion_values as offers
+from .. import completion_values
 from ..help import Command
 from ..values import FILE, completed, text
 from .ask import MAX_TOKENS, MODEL, SYSTEM, WORDS
 
-DIALECTS = completed(offers.dialects)
+DIALECTS = completed(completion_values.dialects)
 
 
 @click.command(

@@ -10,6 +10,7 @@ import msgspec
 from ...events import Echo
 from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from ..fields import Fields
+from ..own_tools import OWN_SERVER
 from .state import LATE_TEXT, beside, is_custom, own_id, unpacked
 from .wire import DIALECT, is_failure, read_citation, result_text
 
@@ -80,11 +81,15 @@ def parse_block(block: Fields, before: list[Part]) -> Part | None:
     if kind.endswith("_tool_use"):
         arguments = msgspec.json.encode(block.any("input") or {}).decode()
         call_id, name = block.need("id", str), block.need("name", str)
+        if body.get("server_name") == OWN_SERVER:
+            return ToolCallPart(call_id, name, arguments, "server", cache=cache)
         native = Echo(DIALECT, {"type": kind, **block.rest})
         return ToolCallPart(call_id, name, arguments, "server", native=native, cache=cache)
     if kind.endswith("_tool_result"):
         said = TextPart(result_text(body.get("content")))
         call_id = block.need("tool_use_id", str)
+        if any(isinstance(part, ToolCallPart) and part.call_id == call_id and part.native is None for part in before):
+            return ToolResultPart(call_id, [said], is_failure(body), kind="server")
         return ToolResultPart(call_id, [said], is_failure(body), kind="server", native=Echo(DIALECT, body))
     return NativePart(DIALECT, body)
 

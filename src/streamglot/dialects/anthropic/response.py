@@ -16,6 +16,7 @@ from ...messages import (
 )
 from ...stages.collect import collect
 from .error import error_body
+from .own_calls import own_call, own_result
 from .reader import AnthropicReader
 from .state import is_redacted, packed, packed_beside, wire_id
 from .wire import DIALECT, arguments_object, stop_word, write_citation, write_usage
@@ -34,7 +35,11 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
     extras = [extra.data for extra in response.extras if extra.dialect == DIALECT]
     content = [data["content_block"] for data in extras if isinstance(data.get("content_block"), dict)]
     calls: list[dict[str, Any]] = []
+    answered = {part.call_id: part for part in choice.parts if isinstance(part, ToolResultPart) and part.native is None}
     for part in choice.parts:
+        if isinstance(part, ToolCallPart) and part.kind == "server" and part.native is None and part.call_id in answered:
+            content += _own_blocks(part, answered[part.call_id])
+            continue
         client_runs_it = isinstance(part, ToolCallPart) and part.kind != "server"
         (calls if client_runs_it else content).extend(_blocks(part))
     stop = None if choice.stop_reason is None else stop_word(choice.stop_reason, choice.raw_stop_reason, bool(calls))
@@ -92,6 +97,12 @@ def _reasoning_blocks(part: ReasoningPart) -> list[dict[str, Any]]:
     if echo is None and not part.text:
         return []
     return [{"type": "thinking", "thinking": part.text, "signature": "" if echo is None else packed(echo)}]
+
+
+def _own_blocks(call: ToolCallPart, result: ToolResultPart) -> list[dict[str, Any]]:
+    """A call that our tool loop ran, and its result."""
+    arguments = call.arguments if call.complete else ""
+    return [own_call(call.call_id, call.name, arguments), own_result(call.call_id, result.text, result.is_error)]
 
 
 def _call_blocks(part: ToolCallPart) -> list[dict[str, Any]]:

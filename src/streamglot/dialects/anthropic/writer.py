@@ -41,6 +41,7 @@ from ...events import (
 from ...framing import sse
 from ..writer import Writer, encode
 from .error import error_body
+from .own_calls import own_call, own_result
 from .state import LATE_TEXT, is_redacted, packed, packed_beside, wire_id
 from .wire import arguments_object, stop_word, write_citation, write_usage
 
@@ -70,6 +71,9 @@ class AnthropicWriter(Writer):
         self._citations: list[Citation] = []
         self._call: ToolCallStart | None = None
         self._odd: list[str] | None = None
+        self._own: dict[str, tuple[str, list[str]]] = {}
+        """Names and arguments of calls that a tool loop runs: their blocks are written with their results."""
+        self._own_open: list[str] | None = None
         self._said = False
         self._waiting: list[dict[str, Any]] = []
         self._message_delta: dict[str, Any] = {}
@@ -263,7 +267,11 @@ class AnthropicWriter(Writer):
         own = event.native.data if event.native is not None and event.native.provider == self.dialect else None
         if event.kind == "server":
             if own is None:
-                self.lose(event)
+                if event.native is None:
+                    self._own_open = []
+                    self._own[event.call_id] = event.name, self._own_open
+                else:
+                    self.lose(event)
                 return
             body = {**own, "id": event.call_id, "name": event.name, "input": {}}
         else:
@@ -279,6 +287,9 @@ class AnthropicWriter(Writer):
         self._start(body, b"input_json_delta", b"partial_json")
 
     def _arguments(self, event: ToolCallDelta) -> None:
+        if self._own_open is not None:
+            self._own_open.append(event.args)
+            return
         if self._said:
             args = event.args
         elif self._call is None or (self._call.kind == "server" and event.args == "{}"):
@@ -308,6 +319,7 @@ class AnthropicWriter(Writer):
         return args
 
     def _call_end(self, event: ToolCallEnd) -> None:
+        self._own_open = None
         call, self._call = self._call, None
         said, self._said = self._said, False
         if call is None:
@@ -325,6 +337,10 @@ class AnthropicWriter(Writer):
     def _result(self, event: ToolResult) -> None:
         if event.native is not None and event.native.provider == self.dialect:
             self._whole(event.native.data)
+        elif event.native is None and event.call_id in self._own:
+            name, pieces = self._own.pop(event.call_id)
+            self._whole(own_call(event.call_id, name, "".join(pieces)))
+            self._whole(own_result(event.call_id, event.content, event.is_error))
         else:
             self.lose(event)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...events import ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
+from ..own_tools import OWN_SERVER
 from .output import OPEN
 from .wire import OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, own
 
@@ -22,6 +23,9 @@ class CallWriter:
         self._writer = writer
         self._kinds: dict[str, str] = {}
         self._call: ToolCallStart | None = None
+        self._own: dict[str, tuple[str, list[str]]] = {}
+        """Names and arguments of calls that a tool loop runs: their items are written with their results."""
+        self._own_open: list[str] | None = None
 
     def start(self, event: ToolCallStart) -> None:
         self._writer.close_item()
@@ -31,6 +35,9 @@ class CallWriter:
             if self._call is not None:
                 status = OPEN if native["type"] in _WITH_STATUS else {}
                 self._writer.output.open(native["type"], {**status, **native})
+            elif event.native is None:
+                self._own_open = []
+                self._own[event.call_id] = event.name, self._own_open
             else:
                 self._writer.lose(event)
             return
@@ -44,10 +51,14 @@ class CallWriter:
         self._writer.output.open(kind, {**OPEN, **more, "call_id": call_id, "name": event.name})
 
     def delta(self, event: ToolCallDelta) -> None:
+        if self._own_open is not None:
+            self._own_open.append(event.args)
+            return
         if self._call is not None and (self._call.kind != "server" or self._writer.output.kind == "mcp_call"):
             self._writer.output.delta(event.args)
 
     def end(self, event: ToolCallEnd) -> None:
+        self._own_open = None
         call, self._call = self._call, None
         item = self._writer.output.item
         if call is None or item is None:
@@ -71,6 +82,9 @@ class CallWriter:
 
     def result(self, event: ToolResult) -> None:
         self._writer.close_item()
+        if event.call_id in self._own and event.native is None:
+            self._own_call(event)
+            return
         told = own(event.native, *OUTPUT_ITEMS)
         kind = self._kinds.get(event.call_id)
         if told is not None:
@@ -80,3 +94,18 @@ class CallWriter:
             self._writer.output.whole(item)
         elif own(event.native, *SERVER_ITEMS) is None:
             self._writer.lose(event)
+
+    def _own_call(self, event: ToolResult) -> None:
+        """A call that a tool loop ran, with its result: the form of a call of a remote server, which no client runs."""
+        name, pieces = self._own.pop(event.call_id)
+        output = self._writer.output
+        fields = {"server_label": OWN_SERVER, "name": name, "output": None, "error": None}
+        item = output.open("mcp_call", {**OPEN, "id": event.call_id, **fields})
+        output.event("response.mcp_call.in_progress", output.place())
+        output.delta("".join(pieces) or "{}")
+        if event.is_error:
+            item["error"] = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": event.content}]}
+        else:
+            item["output"] = event.content
+        status = "failed" if event.is_error else "completed"
+        self._writer.close_item(status)

@@ -23,6 +23,7 @@ from ...messages import (
 from ..echo import unpack
 from ..fields import Fields
 from ..media import data_url, media_from_url
+from ..own_tools import OWN_SERVER
 from .server_items import arguments_of, name_of
 from .wire import CALL_ITEMS, DIALECT, OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, is_minted, json_text, own, texts, word
 
@@ -77,12 +78,24 @@ def _parse_item(fields: Fields, messages: list[Message]) -> None:
             _add(messages, "tool", result)
         case "compaction":
             _add(messages, "assistant", ReasoningPart("", redacted=True, echo=Echo(DIALECT, item)))
+        case "mcp_call" if item.get("server_label") == OWN_SERVER:
+            for part in _parse_own_call(fields):
+                _add(messages, "assistant", part)
         case _ if kind in SERVER_ITEMS:
             call_id = word(item, "call_id", "id") or name_of(item)
             call = ToolCallPart(call_id, name_of(item), arguments_of(item) or "{}", "server", native=Echo(DIALECT, item))
             _add(messages, "assistant", call)
         case _:
             _add(messages, "tool" if kind in OUTPUT_ITEMS else "assistant", NativePart(DIALECT, item))
+
+
+def _parse_own_call(fields: Fields) -> list[Part]:
+    """A call that our tool loop ran, and its result."""
+    call = ToolCallPart(fields.need("id", str), fields.need("name", str), fields.take("arguments", str, "") or "{}", "server")
+    error = fields.any("error")
+    told = error.get("content") if isinstance(error, dict) else None
+    said = "".join(texts(told, "text")) if error else fields.take("output", str, "")
+    return [call, ToolResultPart(call.call_id, [TextPart(said)], is_error=bool(error), kind="server")]
 
 
 def _parse_message(fields: Fields, messages: list[Message]) -> None:

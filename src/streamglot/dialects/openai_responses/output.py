@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...framing import sse
+from ..own_tools import OWN_SERVER
 from ..writer import encode
 from .wire import mint, word
 
@@ -95,6 +96,8 @@ class Output:
             self.event(f"{event.decode()}.done", {**self.place(), field: item[field], **named})
         if status is not None:
             item["status"] = status
+        if item.get("server_label") == OWN_SERVER:
+            self.event(f"response.mcp_call.{status}", self.place())
         self.event("response.output_item.done", {"output_index": len(self.done), "item": item})
         self.done.append(item)
         self.item = None

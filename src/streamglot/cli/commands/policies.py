@@ -1,0 +1,170 @@
+"""``streamglot policies``: the policies there are, whether a configuration is right, and what it would do to streams and turns."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...errors import ConfigError, RequestError
+from ..help import group
+from ..values import FILE, text
+
+if TYPE_CHECKING:
+    from ...messages import Request
+    from ...policies.replay import RecordedTurn
+    from ..store_view import StoreView
+
+policies = group("List policies, check a configuration, and try it on a stream or on all stored turns.")
+POLICY_FILE = click.option("-p", "--policy", "file", type=FILE, help="A file with [[policies]]; the configuration if left out.")
+
+
+@policies.command("list", examples=("streamglot policies list",))
+def policies_list() -> int:
+    """List the policies that can be used."""
+    from importlib.metadata import entry_points
+
+    from ...policies.builtin import BUILT_IN
+    from ...policies.load import ENTRY_POINTS, find_policy
+    from ..output import table
+
+    offered = sorted({entry.name for entry in entry_points(group=ENTRY_POINTS)} - BUILT_IN.keys())
+    table.show(("policy", "what it does"), [(name, find_policy(name).title) for name in (*BUILT_IN, *offered)])
+    return 0
+
+
+@policies.command("show", examples=("streamglot policies show redact",))
+@click.argument("name", type=text)
+def policies_show(name: str) -> int:
+    """Show a policy and its options. NAME is a policy's name, or module:Class."""
+    from ...policies.describe import description
+
+    print("\n".join(description(name)))
+    return 0
+
+
+@policies.command("check", examples=("streamglot policies check", "streamglot policies check policies.toml"))
+@click.argument("file", type=FILE, required=False)
+def policies_check(file: Path | None) -> int:
+    """Check a configuration, and say how much of an answer it holds."""
+    from ...policies import hold_back, load_policies, prepare
+
+    loaded = load_policies(tables_of(file))
+    names = ", ".join(policy.name for policy in loaded) or "none"
+    print(f"{len(loaded)} {'policy' if len(loaded) == 1 else 'policies'}: {names}")
+    held = hold_back(member.needs for member in prepare(loaded) if not member.shadow)
+    for kind, unit in held.items():
+        print(f"  {kind}: {'flows' if unit == 'delta' else f'held by the {unit}'}")
+    if not held:
+        print("  nothing of an answer is held")
+    return 0
+
+
+@policies.command(
+    "try",
+    examples=("streamglot policies try recording.sse", "streamglot policies try turn_06605008 --as anthropic"),
+)
+@click.argument("recording", type=text)
+@POLICY_FILE
+@click.option("--from", "source", type=text, default="", help="The dialect of the recording; recognised if left out.")
+@click.option("--as", "target", type=text, default="", help="Write the stream after the policies in this dialect instead.")
+def policies_try(recording: str, file: Path | None, source: str, target: str) -> int:
+    """Show a stream before and after the policies, with what was held and for how long. RECORDING is a file or a turn's id."""
+    from ...policies import load_policies
+    from ...policies.trial import side_by_side, summary, try_policies
+
+    loaded = load_policies(tables_of(file))
+    reads, request = _reads(recording, source)
+    trial = try_policies(reads, loaded, request=request)
+    if target:
+        from ... import writer
+
+        box = writer(target)
+        sys.stdout.buffer.write(box.feed(trial.after) + box.close())
+        return 0
+    for line in (*side_by_side(trial, shutil.get_terminal_size((120, 40)).columns), "", *summary(trial)):
+        print(line)
+    return 0
+
+
+@policies.command("replay", examples=("streamglot policies replay --since 7d --policy new.toml",))
+@POLICY_FILE
+@click.option("--since", type=text, default="", help="Not before: a time ago (7d, 12h) or a date.")
+@click.option("--processes", type=click.IntRange(0), default=0, help="Processes; 0 is one for each core.")
+def policies_replay(file: Path | None, since: str, processes: int) -> int:
+    """Run policies over everything that is stored, and report what they would have done. A judge that must ask others fails."""
+    from ...policies.replay import BATCH_TURNS, Replay
+    from ..store_view import reading
+    from .logs import Chosen, summaries
+
+    async def work(view: StoreView) -> None:
+        some: list[RecordedTurn] = []
+        async for turn in summaries(view, await Chosen(since=since).filter(view)):
+            some.append(await _recorded(view, turn.id))
+            if len(some) == BATCH_TURNS:
+                running.add(some)
+                some = []
+        if some:
+            running.add(some)
+
+    with Replay(tables_of(file), processes=processes or None) as running:
+        reading(work)
+    for line in running.report.lines():
+        print(line)
+    return 0
+
+
+def tables_of(file: Path | None) -> list[dict[str, Any]]:
+    """The ``[[policies]]`` of a file, or of the configuration."""
+    if file is None:
+        from ...config import load
+
+        file = load().path
+    if file is None:
+        raise ConfigError("there is no configuration: name a file with [[policies]]")
+    try:
+        tables = tomllib.loads(file.read_text()).get("policies", [])
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from None
+    if not isinstance(tables, list):
+        raise ConfigError(f"{file}: policies must be a list of tables: [[policies]]")
+    return tables
+
+
+def _reads(recording: str, source: str) -> tuple[list[tuple[float, Any]], Request | None]:
+    """The reads of a recording, or of the stored answer of a turn with its request."""
+    file = Path(recording)
+    if file.is_file():
+        from ..stream_detection import open_reader
+        from .replay import pieces
+
+        box = open_reader(source)
+        reads = [(at, box.feed(piece)) for at, piece in pieces(file)]
+        return [*reads, (reads[-1][0] if reads else 0.0, box.close())], None
+    from ...stages import replay
+    from ..store_view import reading
+
+    async def work(view: StoreView) -> RecordedTurn:
+        return await _recorded(view, await view.turn_id(recording))
+
+    turn = reading(work)
+    if turn.response is None:
+        raise RequestError(f"the content of the turn {turn.id} was not stored")
+    return [(0.0, [event]) for event in replay(turn.response)], turn.request
+
+
+async def _recorded(view: StoreView, turn_id: str) -> RecordedTurn:
+    from ...policies.replay import RecordedTurn
+
+    turn = await view.queries.turn(turn_id)
+    assert turn is not None
+    return RecordedTurn(turn.id, turn.request, turn.response, model=turn.model, key=turn.caller, endpoint=turn.dialects["client"])
+
+
+GROUPS = {"policies": policies}

@@ -1,0 +1,21 @@
+"""Calls that our tool loop ran, as blocks: those of a remote server, which no client runs.
+
+The call comes whole in its start, because clients that do not know the block ignore deltas of its arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..own_tools import OWN_SERVER
+from .wire import arguments_object
+
+
+def own_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    given = arguments_object(arguments)
+    return {"type": "mcp_tool_use", "id": call_id, "name": name, "server_name": OWN_SERVER, "input": given}
+
+
+def own_result(call_id: str, text: str, is_error: bool) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"type": "mcp_tool_result", "tool_use_id": call_id, "is_error": is_error, "content": content}

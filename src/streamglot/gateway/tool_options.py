@@ -1,0 +1,64 @@
+"""Which tools of ours a request may use: what its body or header asks for, what its key is given, what its route offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from ..errors import RequestError, excerpt
+from ..messages import Request
+
+FIELD: Final = "streamglot"
+"""The field of a body in any dialect that is for the gateway: ``"streamglot": {"tools": ["weather.*"]}``."""
+HEADER: Final = "x-streamglot-tools"
+"""The same as a header: globs with commas between them. An empty one asks for no tools."""
+MAX_PATTERNS: Final = 64
+"""Globs of one request; each is compared with every tool."""
+
+
+def take_tool_options(body: dict[str, Any], headers: Mapping[str, str]) -> tuple[list[str] | None, dict[str, Any]]:
+    """The globs that a request asks for, None where it asks for none, and the body without them."""
+    asked: Any = None
+    if FIELD in body:
+        options = body[FIELD]
+        body = {name: value for name, value in body.items() if name != FIELD}
+        unknown = set(options) - {"tools"} if isinstance(options, dict) else set()
+        if not isinstance(options, dict) or unknown:
+            raise RequestError(f'{FIELD} is an object with "tools", not {excerpt(options)}', detail={"param": FIELD})
+        asked = options.get("tools")
+        if asked is not None and not (isinstance(asked, list) and all(isinstance(pattern, str) for pattern in asked)):
+            raise RequestError(f"{FIELD}.tools is a list of names and globs, not {excerpt(asked)}", detail={"param": FIELD})
+    if asked is None and HEADER in headers:
+        asked = [pattern.strip() for pattern in headers[HEADER].split(",") if pattern.strip()]
+    if asked is not None and len(asked) > MAX_PATTERNS:
+        raise RequestError(f"a request may name {MAX_PATTERNS} tools and globs, not {len(asked)}", detail={"param": FIELD})
+    return asked, body
+
+
+def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_route: Sequence[str]) -> list[str]:
+    """The globs of one exchange. A key with tools of its own gets no others."""
+    if asked is None:
+        return list(of_route if of_key is None else of_key)
+    if of_key is None:
+        return list(asked)
+    refused = [pattern for pattern in asked if not _allowed(pattern, of_key)]
+    if refused:
+        raise RequestError(
+            f"this key may not use the tools {excerpt(refused[0])}; it may use {', '.join(of_key) or 'none'}",
+            code="tool_not_allowed",
+            status=403,
+        )
+    return list(asked)
+
+
+def hosted_tools(request: Request, hosted: Mapping[str, str]) -> list[str]:
+    """The tools of ours that stand in for tools which the client expects its provider to host."""
+    return [hosted[tool.name] for tool in request.tools if tool.kind == "server" and tool.name in hosted]
+
+
+def _allowed(pattern: str, of_key: Sequence[str]) -> bool:
+    """A name that the key's globs match, or one of these globs itself: of two globs nobody can tell which one is narrower."""
+    if any(mark in pattern for mark in "*?["):
+        return pattern in of_key
+    return any(fnmatchcase(pattern, allowed) for allowed in of_key)

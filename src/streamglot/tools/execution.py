@@ -1,0 +1,43 @@
+"""Runs tools for the loop: finds them, asks for approval, and limits what they return."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from .mixed_turns import MixedTurns
+from .questions import Offer
+from .registry import ToolRegistry, by_model_name
+from .settings import ToolLimits
+from .tool import Tool, ToolError, ToolOutput
+
+KEPT_CHARS: Final = 4 * 2**20
+"""The longest result that is kept whole in the store."""
+
+Approve = Callable[[Tool, Mapping[str, Any]], Awaitable[bool]]
+
+
+class ToolExecutor:
+    """``approve`` is asked before each call, where it is given."""
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, registry: ToolRegistry, limits: ToolLimits | None = None, approve: Approve | None = None) -> None:
+        self.registry = registry
+        self.limits = limits or registry.config.limits
+        self.approve = approve
+        self.mixed = MixedTurns()
+
+    async def offer(self, patterns: Sequence[str]) -> Offer:
+        hosted = self.registry.config.hosted
+        tools, faults = await self.registry.select(patterns)
+        return Offer(by_model_name(tools), faults, dict(hosted))
+
+    async def run(self, tool: Tool, arguments: dict[str, Any]) -> ToolOutput:
+        if self.approve is not None and not await self.approve(tool, arguments):
+            raise ToolError(f"The user does not allow this call of {tool.name!r}. Go on without it.")
+        output = await tool.run(arguments)
+        if len(output.text) > KEPT_CHARS:
+            output.text = f"{output.text[:KEPT_CHARS]}\n[cut here: the result has {len(output.text)} characters]"
+        return output

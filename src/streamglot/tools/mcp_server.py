@@ -1,0 +1,236 @@
+"""An MCP server as a source of tools, seen from our side of its worker process.
+
+The worker is started when a tool of the server is first needed, and again after it died: at once the first time, then after
+pauses that double. A call that the worker did not answer before it died has failed; it is never sent twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import ConfigError
+from ..messages import MediaPart
+from .settings import McpServer
+from .subprocesses import kill_group, reap
+from .tool import Tool, ToolError, ToolOutput
+
+LINE_BYTES: Final = 64 * 2**20
+"""The longest line of a worker, which limits its results to less than this."""
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 60.0
+STEADY_SECONDS: Final = 30.0
+"""A worker that lived for so long has recovered: the pauses begin anew."""
+CLOSE_SECONDS: Final = 8.0
+"""The SDK gives a server up to 6.5 s to end before it is killed; a worker gets a little more."""
+
+
+class McpSource:
+    """``name`` is the server's name in the configuration and prefixes its tools."""
+
+    def __init__(self, name: str, settings: McpServer) -> None:
+        if bool(settings.command) == bool(settings.url):
+            raise ConfigError(f"tools.mcp.{name} needs either a command or a url")
+        self.name = name
+        self._settings = settings
+        self._tools: list[Tool] | None = None
+        self._worker: _WorkerProcess | None = None
+        self._starting = asyncio.Lock()
+        self._failures = 0
+        self._not_before = 0.0
+
+    async def tools(self) -> list[Tool]:
+        """The server's tools; asked for again after the server said that they changed, or was started again."""
+        if self._worker is not None and self._worker.changed:
+            self._tools = None
+        if self._tools is None:
+            try:
+                async with asyncio.timeout(self._settings.start_seconds):
+                    worker = await self._running()
+                    worker.changed = False
+                    listed = await worker.ask({"op": "list"})
+            except TimeoutError:
+                await self._fail()
+                raise ToolError(f"it did not list its tools within {self._settings.start_seconds:g} s") from None
+            self._tools = [
+                McpTool(self, tool["name"], tool["description"], tool["parameters"], tool["read_only"])
+                for tool in listed["tools"]
+            ]
+        return self._tools
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
+        worker = await self._running()
+        said = await worker.ask({"op": "call", "name": name, "arguments": arguments})
+        media = [MediaPart(mime, data) for mime, data in said["media"]]
+        return ToolOutput(said["text"], said["is_error"], media)
+
+    async def close(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.close()
+
+    async def _running(self) -> _WorkerProcess:
+        async with self._starting:
+            if self._worker is not None and self._worker.alive:
+                return self._worker
+            if self._worker is not None:
+                await self._fail()
+            wait = self._not_before - time.monotonic()
+            if wait > 0:
+                raise ToolError(f"the MCP server {self.name!r} failed and is started again in {wait:.0f} s")
+            worker = _WorkerProcess(self.name)
+            try:
+                await worker.start(self._settings)
+            except BaseException:
+                self._pause()
+                await worker.close(at_once=True)
+                raise
+            self._worker = worker
+            return worker
+
+    async def _fail(self) -> None:
+        """The worker died or does not answer: the next one starts after a pause, and lists its tools anew."""
+        worker, self._worker = self._worker, None
+        self._tools = None
+        if worker is not None:
+            if time.monotonic() - worker.began > STEADY_SECONDS:
+                self._failures = 0
+            await worker.close(at_once=True)
+        self._pause()
+
+    def _pause(self) -> None:
+        if self._failures:
+            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (self._failures - 1))
+            self._not_before = time.monotonic() + pause
+        self._failures += 1
+
+
+class McpTool(Tool):
+    """One tool of an MCP server."""
+
+    def __init__(
+        self, source: McpSource, name: str, description: str, parameters: dict[str, Any], read_only: bool | None
+    ) -> None:
+        super().__init__(f"{source.name}.{name}", description, parameters, read_only=read_only)
+        self._source = source
+        self._own_name = name
+
+    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+        return await self._source.call(self._own_name, arguments)
+
+
+class _WorkerProcess:
+    """``changed``: the server said that its list of tools is another one."""
+
+    def __init__(self, name: str) -> None:
+        self.changed = False
+        self.began = time.monotonic()
+        self._name = name
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._number = 0
+        self._fault = ""
+
+    @property
+    def alive(self) -> bool:
+        return self._reading is not None and not self._reading.done()
+
+    async def start(self, settings: McpServer) -> None:
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            f"{__package__}.mcp_worker",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            limit=LINE_BYTES,
+            start_new_session=True,
+        )
+        self._reading = asyncio.ensure_future(self._read(process))
+        await self._send(msgspec.to_builtins(settings))
+        await asyncio.shield(self._ready)
+
+    async def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The worker's answer. A cancellation is passed on to the server."""
+        self._number += 1
+        number = self._number
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            if not self.alive:
+                raise ToolError(self._gone())
+            await self._send({"id": number, **question})
+            said: dict[str, Any] = await answer
+        except asyncio.CancelledError:
+            with suppress(ToolError):
+                await self._send({"id": number, "op": "cancel"})
+            raise
+        finally:
+            self._asked.pop(number, None)
+        if "error" in said:
+            raise ToolError(f"the MCP server {self._name!r} failed: {said['error']}")
+        return said
+
+    async def _send(self, line: Any) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode(line) + b"\n")
+            await self._process.stdin.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            raise ToolError(self._gone()) from None
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        try:
+            while line := await process.stdout.readline():
+                self._heard(msgspec.json.decode(line))
+        except ValueError:  # a line that is too long, or no JSON
+            self._fault = f"its worker wrote what cannot be read, or more than {LINE_BYTES // 2**20} MiB at once"
+        finally:
+            kill_group(process)
+            error = ToolError(self._gone())
+            waiters: list[asyncio.Future[Any]] = [self._ready, *self._asked.values()]
+            for waiting in waiters:
+                if not waiting.done():
+                    waiting.set_exception(error)
+                    waiting.exception()  # somebody may have stopped waiting: then nobody needs to hear of it
+
+    def _heard(self, line: dict[str, Any]) -> None:
+        match line.get("event"):
+            case "ready":
+                if not self._ready.done():
+                    self._ready.set_result(None)
+            case "changed":
+                self.changed = True
+            case "failed":
+                self._fault = str(line.get("error", ""))
+            case _:
+                answer = self._asked.get(line.get("id", 0))
+                if answer is not None and not answer.done():
+                    answer.set_result(line)
+
+    def _gone(self) -> str:
+        return f"the MCP server {self._name!r} ended{f': {self._fault}' if self._fault else ''}"
+
+    async def close(self, *, at_once: bool = False) -> None:
+        """Lets the worker end the server properly, then kills what is left."""
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(0.0 if at_once else CLOSE_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            kill_group(process)
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+        await reap(process)

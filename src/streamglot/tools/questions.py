@@ -1,0 +1,96 @@
+"""What the tool loop asks of the engine, and how the replies read to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
+
+from ..errors import StreamglotError
+from ..stages.stage import Question
+from .mixed_turns import MixedTurns
+from .schema import ArgumentsError
+from .settings import ToolLimits
+from .tool import Tool, ToolError, ToolOutput
+
+ERROR_CHARS: Final = 2000
+"""Characters of an exception's message that the model sees: enough to act on, too few to fill its context."""
+
+
+class Offer(Struct):
+    """The tools of one exchange by the names that the model knows them by, and what went wrong in finding them. ``hosted`` maps
+    a tool that the client's provider hosts to the name of ours."""
+
+    tools: dict[str, Tool]
+    faults: list[str] = field(default_factory=list)
+    hosted: dict[str, str] = field(default_factory=dict)
+
+
+class Executor(Protocol):
+    """What runs the tools of a loop."""
+
+    limits: ToolLimits
+    mixed: MixedTurns
+
+    def clock(self) -> float: ...
+    async def offer(self, patterns: Sequence[str]) -> Offer: ...
+    async def run(self, tool: Tool, arguments: dict[str, Any]) -> ToolOutput: ...
+
+
+class ListTools(Question):
+    """Which tools these patterns mean. Servers that were not needed before are started."""
+
+    def __init__(self, executor: Executor, patterns: Sequence[str]) -> None:
+        self._executor = executor
+        self._patterns = patterns
+
+    async def resolve(self, _engine: Any) -> Offer:
+        return await self._executor.offer(self._patterns)
+
+
+class Call(Struct):
+    """A call of one model turn."""
+
+    call_id: str
+    name: str
+    pieces: list[str] = field(default_factory=list)
+    complete: bool = True
+    output: ToolOutput | None = None
+    began: float = 0.0
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
+
+
+class RunTool(Question):
+    """Runs one call. The reply is a ToolOutput, or the exception that the tool raised."""
+
+    def __init__(self, executor: Executor, tool: Tool, call: Call, arguments: dict[str, Any], seconds: float) -> None:
+        self.call = call
+        self.tool = tool
+        self.arguments = arguments
+        self.seconds = seconds
+        self._executor = executor
+
+    async def resolve(self, _engine: Any) -> ToolOutput:
+        return await self._executor.run(self.tool, self.arguments)
+
+
+def refusal(words: str) -> ToolOutput:
+    return ToolOutput(f"The tool {words}.", is_error=True)
+
+
+def output_of_reply(question: RunTool, reply: Any) -> ToolOutput:
+    """A reply as the result of a call. Nothing that a tool does wrong ends the exchange."""
+    name = question.call.name
+    if isinstance(reply, ToolOutput):
+        return reply
+    if isinstance(reply, TimeoutError):
+        return refusal(f"{name!r} did not finish within {question.seconds:g} s and was stopped")
+    if isinstance(reply, (ToolError, ArgumentsError)):
+        return ToolOutput(str(reply) or type(reply).__name__, is_error=True)
+    if isinstance(reply, StreamglotError) and reply.code == "cancelled":
+        return refusal(f"{name!r} was stopped before it finished")
+    return refusal(f"{name!r} failed: {type(reply).__name__}: {str(reply)[:ERROR_CHARS]}")

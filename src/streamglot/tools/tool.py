@@ -1,0 +1,155 @@
+"""A tool: what a model may call, and what runs when it does."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, overload
+
+import msgspec
+from msgspec import Struct, field
+
+from ..errors import ConfigError
+from ..messages import MediaPart, TextPart, ToolSpec
+from .schema import ArgumentsError, arguments_type, check_value, convert, docstring_of, parameters_schema
+
+NO_OUTPUT: Final = "The tool ran and returned no output."
+NAME_CHARS: Final = 64
+"""The longest name of a function that the APIs of models take."""
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ToolOutput(Struct):
+    """What a tool returned: text for the model, and media beside it. ``whole`` is the text before it was cut."""
+
+    text: str = ""
+    is_error: bool = False
+    media: list[MediaPart] = field(default_factory=list)
+    whole: str | None = None
+
+
+class ToolError(Exception):
+    """A tool raises it to tell the model in its own words what went wrong."""
+
+
+def model_name(name: str) -> str:
+    """The name under which a model knows a tool: APIs take letters, digits, ``_`` and ``-`` only, so a dot becomes ``__``."""
+    return _NOT_IN_A_NAME.sub("_", name.replace(".", "__"))[:NAME_CHARS]
+
+
+class Tool:
+    """The base of all tools. ``name`` is the tool's name in the registry (``docs.search``), ``parameters`` a JSON Schema.
+    ``read_only`` says that the tool changes nothing; ``None`` where that is not known."""
+
+    def __init__(
+        self, name: str, description: str = "", parameters: Mapping[str, Any] | None = None, *, read_only: bool | None = None
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.parameters: dict[str, Any] = dict(parameters) if parameters else {"type": "object", "properties": {}}
+        self.read_only = read_only
+
+    def spec(self) -> ToolSpec:
+        """The declaration of the tool in a request."""
+        return ToolSpec(model_name(self.name), self.description, self.parameters)
+
+    def check(self, arguments: dict[str, Any]) -> None:
+        """Raises ArgumentsError where the arguments do not match the schema."""
+        check_value(arguments, self.parameters)
+
+    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class FunctionTool(Tool):
+    """A Python function as a tool. A plain function runs in a thread, so that it may wait; a call that is cancelled no longer
+    waits for it, but Python cannot stop the thread."""
+
+    def __init__(
+        self, function: Callable[..., Any], name: str = "", description: str = "", *, read_only: bool | None = None
+    ) -> None:
+        name = name or getattr(function, "__name__", "")
+        if not name or name == "<lambda>":
+            raise ConfigError("a tool needs a name: give one with @tool(name=…)")
+        said, _ = docstring_of(function)
+        self.function = function
+        self._arguments = arguments_type(function)
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004  # an object whose __call__ is asynchronous
+        )
+        super().__init__(name, description or said, parameters_schema(self._arguments), read_only=read_only)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """A tool can still be called as the function that it was made from."""
+        return self.function(*args, **named)
+
+    def check(self, arguments: dict[str, Any]) -> None:
+        convert(arguments, self._arguments)
+
+    async def run(self, arguments: dict[str, Any]) -> ToolOutput:
+        made = convert(arguments, self._arguments)
+        named = {name: getattr(made, name) for name in made.__struct_fields__}
+        if self._is_async:
+            return output_of(await self.function(**named))
+        returned = await asyncio.to_thread(partial(self.function, **named))
+        return output_of(await returned if inspect.isawaitable(returned) else returned)
+
+
+def output_of(returned: Any) -> ToolOutput:
+    """What a function returned, as a tool's output: text as it is, anything else as JSON."""
+    if isinstance(returned, ToolOutput):
+        return returned
+    if isinstance(returned, MediaPart):
+        return ToolOutput(media=[returned])
+    if isinstance(returned, TextPart):
+        return ToolOutput(returned.text)
+    if returned is None or isinstance(returned, str):
+        return ToolOutput(returned or "")
+    return ToolOutput(msgspec.json.encode(returned, enc_hook=_encode_hook).decode())
+
+
+def _encode_hook(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    return str(value)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def tool(
+    *, name: str = "", description: str = "", read_only: bool | None = None
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(
+    function: Callable[..., Any] | None = None, /, *, name: str = "", description: str = "", read_only: bool | None = None
+) -> Any:
+    """Makes a tool of a typed function, sync or async: ``@tool`` or ``@tool(name=…)``."""
+    if function is None:
+        return partial(FunctionTool, name=name, description=description, read_only=read_only)
+    return FunctionTool(function)
+
+
+def as_tool(value: Any) -> Tool:
+    """A tool as it is, or a function as a tool."""
+    if isinstance(value, Tool):
+        return value
+    if callable(value):
+        return FunctionTool(value)
+    raise ConfigError(f"{value!r} is no tool: give a function, an object made by @streamglot.tool, or the name of a tool")
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """The arguments of a call, which a model wrote as JSON. Raises ArgumentsError."""
+    try:
+        value = msgspec.json.decode(text.strip() or "{}")
+    except msgspec.DecodeError as error:
+        raise ArgumentsError(f"the arguments are not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ArgumentsError("the arguments must be a JSON object")
+    return value

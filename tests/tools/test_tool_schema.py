@@ -1,0 +1,200 @@
+"""JSON Schema from type hints, and arguments checked against it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pydantic
+import pytest
+
+import streamglot
+from streamglot.errors import ConfigError
+from streamglot.tools.schema import ArgumentsError, check_value, docstring_of
+from streamglot.tools.tool import FunctionTool, arguments_of, as_tool, model_name, output_of
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclasses.dataclass
+class Place:
+    city: str
+    country: str = "FR"
+
+
+class Point(msgspec.Struct):
+    x: float
+    y: float = 0.0
+
+
+class Person(pydantic.BaseModel):
+    name: str
+    age: int = pydantic.Field(ge=0)
+
+
+def described(
+    place: Place,
+    point: Point,
+    person: Person,
+    unit: Literal["c", "f"] = "c",
+    days: int | None = None,
+    tags: list[str] = ["a"],  # noqa: B006  # a default that is a list
+    level: Annotated[int, msgspec.Meta(ge=1, le=9)] = 5,
+) -> dict[str, Any]:
+    """Tells the weather.
+
+    It may be wrong.
+
+    Args:
+        place: Where to look,
+            with its country.
+        unit (str): Celsius or Fahrenheit.
+
+    Returns:
+        the weather
+    """
+    return {
+        "place": [place.city, place.country],
+        "point": point,
+        "person": person.name,
+        "unit": unit,
+        "days": days,
+        "tags": tags,
+        "level": level,
+    }
+
+
+def test_a_schema_is_made_from_type_hints_and_the_docstring() -> None:
+    tool = FunctionTool(described)
+    assert tool.description == "Tells the weather.\n\nIt may be wrong."
+    schema = tool.parameters
+    assert (schema["type"], schema["required"], schema["additionalProperties"]) == ("object", ["place", "point", "person"], False)
+    assert schema["properties"]["unit"]["enum"] == ["c", "f"]
+    assert schema["properties"]["unit"]["description"] == "Celsius or Fahrenheit."
+    assert schema["properties"]["place"]["description"] == "Where to look, with its country."
+    assert schema["properties"]["days"]["default"] is None
+    assert {"Place", "Point"} <= set(schema["$defs"])
+    assert "Person" in msgspec.json.encode(schema).decode()
+
+
+async def test_arguments_become_objects_of_their_types() -> None:
+    tool = FunctionTool(described)
+    given = {"place": {"city": "Paris"}, "point": {"x": 1}, "person": {"name": "Ada", "age": 3}}
+    said = msgspec.json.decode((await tool.run(given)).text)
+    assert said["place"] == ["Paris", "FR"]
+    assert (said["person"], said["tags"], said["level"]) == ("Ada", ["a"], 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"place": {"town": "x"}}, "city"),
+        ({"unit": "k"}, "unit"),
+        ({"level": 10}, "level"),
+        ({"person": {"name": "Ada", "age": -1}}, "age"),
+        ({"nothing": 1}, "nothing"),
+    ],
+)
+def test_arguments_that_do_not_match_are_told_in_words(change: dict[str, Any], words: str) -> None:
+    given = {"place": {"city": "Paris"}, "point": {"x": 1}, "person": {"name": "Ada", "age": 3}, **change}
+    with pytest.raises(ArgumentsError, match=words):
+        FunctionTool(described).check(given)
+
+
+def test_a_docstring_in_rest_style_describes_its_parameters() -> None:
+    def function(city: str, days: int = 1) -> None:
+        """Looks up.
+
+        :param city: where
+        :param int days: how long
+        """
+
+    assert docstring_of(function) == ("Looks up.", {"city": "where", "days": "how long"})
+
+
+def test_a_function_that_cannot_be_a_tool_is_refused_with_its_name() -> None:
+    def rest(*cities: str) -> None: ...
+
+    def odd(value: complex) -> None: ...
+
+    for function in (rest, odd):
+        with pytest.raises(ConfigError, match=function.__name__):
+            FunctionTool(function)
+    with pytest.raises(ConfigError, match="needs a name"):
+        as_tool(lambda: 1)
+    with pytest.raises(ConfigError, match="is no tool"):
+        as_tool(5)
+
+
+def test_the_decorator_names_and_describes() -> None:
+    @streamglot.tool(name="double", description="Twice.")
+    def function(value: int) -> int:
+        return 2 * value
+
+    assert (function.name, function.description, function(4)) == ("double", "Twice.", 8)
+    assert model_name("docs.search a!") == "docs__search_a_"
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "minLength": 2, "maxLength": 5},
+        "days": {"type": "integer", "minimum": 1, "maximum": 7},
+        "unit": {"enum": ["c", "f"]},
+        "kind": {"const": "now"},
+        "either": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "both": {"allOf": [{"type": "string"}, {"minLength": 3}]},
+        "list": {"type": "array", "items": {"$ref": "#/$defs/item"}},
+        "loop": {"$ref": "#/properties/loop"},
+        "never": False,
+        "elsewhere": {"$ref": "https://example.com/schema"},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+    "$defs": {"item": {"type": ["number", "boolean"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({}, "the required argument 'city' is missing"),
+        ({"city": 5}, "the argument 'city' must be of the type string, not number"),
+        ({"city": "x"}, "at least 2"),
+        ({"city": "xxxxxx"}, "at most 5"),
+        ({"city": "Rome", "days": 0}, "at least 1"),
+        ({"city": "Rome", "days": 9}, "at most 7"),
+        ({"city": "Rome", "days": True}, "not boolean"),
+        ({"city": "Rome", "days": 1.5}, "integer"),
+        ({"city": "Rome", "unit": "k"}, 'one of ["c","f"]'),
+        ({"city": "Rome", "kind": "then"}, 'must be "now"'),
+        ({"city": "Rome", "either": 5}, "string, not number or"),
+        ({"city": "Rome", "both": "x"}, "at least 3"),
+        ({"city": "Rome", "list": [1, "x"]}, "'list[1]'"),
+        ({"city": "Rome", "never": 1}, "not allowed"),
+        ({"city": "Rome", "town": 1}, "there is no argument 'town'"),
+        ([], "the arguments must be of the type object"),
+    ],
+)
+def test_a_value_that_breaks_a_schema_is_told_in_words(value: Any, words: str) -> None:
+    with pytest.raises(ArgumentsError) as told:
+        check_value(value, SCHEMA)
+    assert words in str(told.value)
+
+
+def test_a_value_that_keeps_to_the_schema_passes() -> None:
+    check_value({"city": "Rome", "days": 2.0, "list": [1, True], "either": None, "loop": 5, "elsewhere": 1}, SCHEMA)
+
+
+def test_arguments_are_a_json_object() -> None:
+    assert arguments_of("") == {}
+    for text in ("[1]", "{"):
+        with pytest.raises(ArgumentsError):
+            arguments_of(text)
+
+
+def test_anything_that_a_function_returns_becomes_text() -> None:
+    assert output_of(Person(name="Ada", age=3)).text == '{"name":"Ada","age":3}'
+    assert output_of({"a": 1 + 2j}).text == '{"a":"(1+2j)"}'
+    assert output_of(None).text == ""
