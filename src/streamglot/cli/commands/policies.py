@@ -50,7 +50,7 @@ def policies_show(name: str) -> int:
 @policies.command("check", examples=("streamglot policies check", "streamglot policies check policies.toml"))
 @click.argument("file", type=FILE, required=False)
 def policies_check(file: Path | None) -> int:
-    """Check a configuration, and say how much of an answer it holds."""
+    """Check a configuration, and say how much of an answer it holds. FILE is left out for the configuration in use."""
     from ...policies import hold_back, load_policies, prepare
 
     loaded = load_policies(tables_of(file))
