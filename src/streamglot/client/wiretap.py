@@ -16,6 +16,7 @@ from ..gateway.pipeline import in_words
 from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.client import Client as Connections
+from ..upstream.providers import abilities_of
 from .desk import REPLAY, Desk
 
 MOST_BYTES = 256 * 2**20
@@ -65,7 +66,7 @@ async def tap(upstream: Upstream, model: str, request: Request, extra: Mapping[s
     asked = structs.replace(request, model=model, stream=True)
     wire = dialect(upstream.dialect)
     worded = in_words(upstream, asked)
-    built = wire.build_request(worded, provider=upstream.name, **upstream.options)
+    built = wire.build_request(worded, abilities=abilities_of(upstream), provider=upstream.name, **upstream.options)
     built.body.update(extra or {})
     place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
     headers = {"content-type": "application/json", **place.headers, **upstream.headers}

@@ -208,6 +208,9 @@ def _finish(config: Config, environment: Mapping[str, str], origins: dict[str, s
                 f"upstreams.{name}.base_url is {upstream.base_url!r}: it must begin with one of {', '.join(PLACES)}"
             )
         find_format(upstream.inband)
+        fault = upstream.abilities.fault()
+        if fault:
+            raise ConfigError(f"upstreams.{name}.abilities: {fault}")
         if upstream.key_env and not upstream.key:
             upstream.key = environment.get(upstream.key_env, "")
             origins[f"upstreams.{name}.key"] = upstream.key_env if upstream.key else f"{upstream.key_env}, which is not set"

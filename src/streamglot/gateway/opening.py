@@ -19,6 +19,7 @@ from ..messages import Request
 from ..upstream import Answer, Upstream
 from ..upstream.breaker import Breaker
 from ..upstream.client import Client
+from ..upstream.providers import abilities_of
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
 from .admission import Turns
@@ -173,7 +174,7 @@ class Opening:
         if wire.continued is not None:
             state = self._past.state(upstream) if self._past is not None else {}
             options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
-        built = wire.build_request(worded, provider=upstream.name, **options)
+        built = wire.build_request(worded, abilities=abilities_of(upstream), provider=upstream.name, **options)
         place = wire.endpoint(upstream.base_url, worded, key=key, **options)
         headers = {
             "content-type": "application/json",

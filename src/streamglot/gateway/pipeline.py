@@ -1,16 +1,20 @@
-"""From an upstream's bytes to events: the reader, and behind it the in-band parser where the model's text needs one."""
+"""From an upstream's bytes to events: the reader, and behind it what the request needs of an in-band parser and of custom tools."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from msgspec import structs
+
 from ..dialects import dialect
+from ..dialects.custom_tools import CustomCalls, as_function, with_functions_only
 from ..errors import Unsupported
 from ..events import Event
 from ..inband import Format, as_prompt, find_format, inband
 from ..messages import Request
 from ..stages import PerChoice
 from ..upstream import Upstream
+from ..upstream.providers import abilities_of
 
 MODELS = 1024
 """Models whose format is remembered: finding it means to compare the name with every pattern."""
@@ -41,35 +45,58 @@ class Pipeline:
     looks for calls only where tools were declared. A format that is named is taken at its word."""
 
     def __init__(self, upstream: Upstream, model: str, request: Request) -> None:
-        self._reader = dialect(upstream.dialect).reader(provider=upstream.name)
-        self._box: PerChoice | None = None
+        wire = dialect(upstream.dialect)
+        self._reader = wire.reader(provider=upstream.name)
+        self._boxes: list[PerChoice] = []
+        emulated = emulated_tools(upstream, request)
         found = format_of(upstream.inband, model)
         if found is not None:
             guessed = upstream.inband == "auto"
-            self._box = PerChoice(
-                lambda: inband(
-                    found,
-                    tools=request.tools or None,
-                    starts_in_reasoning=False if guessed else None,
-                    thinking=thinking_of(request, upstream.dialect),
-                    calls=bool(request.tools) or not guessed,
+            tools = [as_function(tool) if tool.name in emulated else tool for tool in request.tools]
+            self._boxes.append(
+                PerChoice(
+                    lambda: inband(
+                        found,
+                        tools=tools or None,
+                        starts_in_reasoning=False if guessed else None,
+                        thinking=thinking_of(request, upstream.dialect),
+                        calls=bool(tools) or not guessed,
+                    )
                 )
             )
+        if emulated:
+            self._boxes.append(PerChoice(lambda: CustomCalls(emulated)))
 
     def feed(self, chunk: bytes) -> list[Event]:
         events = self._reader.feed(chunk)
-        return events if self._box is None else self._through(events, self._box)
+        for box in self._boxes:
+            events = _through(events, box)
+        return events
 
     def close(self) -> list[Event]:
-        events = self._reader.close()
-        return events if self._box is None else [*self._through(events, self._box), *self._box.close()]
+        return self._ended(self._reader.close())
 
     def stop(self) -> list[Event]:
-        events = self._reader.stop()
-        return events if self._box is None else [*self._through(events, self._box), *self._box.close()]
+        return self._ended(self._reader.stop())
 
-    def _through(self, events: list[Event], box: PerChoice) -> list[Event]:
-        return [given for event in events for given in box.feed(event)]
+    def _ended(self, events: list[Event]) -> list[Event]:
+        for box in self._boxes:
+            events = [*_through(events, box), *box.close()]
+        return events
+
+
+def _through(events: list[Event], box: PerChoice) -> list[Event]:
+    return [given for event in events for given in box.feed(event)]
+
+
+def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
+    """The custom tools that this upstream knows as functions. One that takes tools as words knows nothing else."""
+    if not any(tool.kind == "custom" for tool in request.tools):
+        return frozenset()
+    abilities = abilities_of(upstream)
+    if upstream.tools == "prompt":
+        abilities = structs.replace(abilities, custom_tools=False)
+    return dialect(upstream.dialect).emulated_tools(request, abilities)
 
 
 def in_words(upstream: Upstream, request: Request) -> Request:
@@ -82,4 +109,4 @@ def in_words(upstream: Upstream, request: Request) -> Request:
             f"upstream {upstream.name!r} takes tools as words, and no notation is known for the model {request.model!r}: "
             "name one as `inband` of this upstream (`streamglot formats` lists them)"
         )
-    return as_prompt(request, found)
+    return as_prompt(with_functions_only(request), found)

@@ -159,7 +159,13 @@ class Told:
         return told
 
     def error(self, error: StreamglotError) -> StreamglotError:
-        error.message = self.message(error.message, error.status)
+        """An error that the upstream did not cause is not told as its answer: nobody asked it."""
+        if error.origin == "upstream":
+            error.message = self.message(error.message, error.status)
+        else:
+            upstream, model = self._candidate.upstream, self._candidate.model
+            said = hide(error.message, self._secrets())
+            error.message = f"{said} (chosen upstream {upstream.name!r}, model {model!r}; request id {self._request_id})"
         error.detail = hide_in(error.detail, self._secrets())
         return error
 
