@@ -129,3 +129,15 @@ def test_custom_tools_in_words(gateway: Running, upstream: HostileUpstream) -> N
     items = [frame["item"] for frame in frames(answer.body) if frame["type"] == "response.output_item.done"]
     assert [(item["type"], item["input"]) for item in items] == [("custom_tool_call", PATCH)]
     assert '"input":{"type":"string"}' in json.dumps(upstream.seen[-1].body).replace(" ", "").replace("\\", "")
+
+
+def test_what_agents_and_editors_ask_besides(gateway: Running) -> None:
+    contents = {"contents": [{"role": "user", "parts": [{"text": "How many tokens is this?"}]}]}
+    counted = gateway.ask("/v1beta/models/chat/agent-tools:countTokens", contents)
+    assert (counted.status, counted.json()["totalTokens"] > 4) == (200, True)
+    counted = gateway.ask("/v1/responses/input_tokens", {"model": "chat/agent-tools", "input": "Hi"})
+    assert (counted.status, counted.json()["object"]) == (200, "response.input_tokens")
+    shown = gateway.ask("/api/show", {"model": "chat/agent-tools"})
+    assert (shown.status, shown.json()["model_info"]["general.architecture"]) == (200, "chat")
+    assert gateway.ask("/api/ps").status == 200
+    assert gateway.ask("/v1beta/models/chat/agent-tools:countTokens", {"contents": 5}).status == 400

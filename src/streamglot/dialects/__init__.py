@@ -120,6 +120,16 @@ class Dialect(Struct, frozen=True, dict=True):
         found: Callable[..., Endpoint] = self._module("endpoint", self.request and self.reader_class).endpoint
         return found
 
+    @property
+    def counting(self) -> ModuleType:
+        """For a dialect whose clients ask how many tokens a request has: ``parse_count`` and ``count_body``."""
+        return self._module("counting", True)
+
+    @property
+    def catalog(self) -> ModuleType:
+        """For a dialect whose clients ask a server for its models in ways of their own."""
+        return self._module("catalog", True)
+
     @cached_property
     def error_body(self) -> Callable[[StreamError], dict[str, Any]]:
         """An error in the shape that clients of this dialect expect as the body of an HTTP answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from .exchange import ID_CHARS
 from .faces import COUNTED_BY, dialect_of
 from .forward import count_tokens, forward_json
 from .keys import Caller
-from .listing import by_address, by_path, entry, listing, tags
+from .listing import by_address, by_path, entry, listing
 from .openapi import description, viewer
 from .opening import retry_after_of
 from .responses import response_routes
@@ -61,30 +61,51 @@ def pages(gateway: Gateway) -> Starlette:
             owner = gateway.routes.find(name, lambda: 0.0)[0].upstream.name
         return reply(by_path(name) if by_address(http.headers, http.url.path, "key" in http.query_params) else entry(name, owner))
 
+    catalog = dialect("ollama").catalog
+
     async def local_tags(http: HttpRequest) -> Response:
-        return reply(tags(allowed(http)))
+        return reply(catalog.tags(allowed(http)))
+
+    async def local_running(http: HttpRequest) -> Response:
+        return reply(catalog.running(allowed(http)))
 
     async def local_version(_: HttpRequest) -> Response:
-        from .. import __version__
+        return reply(catalog.version())
 
-        return reply({"version": __version__})
+    async def local_show(http: HttpRequest) -> Response:
+        body = await asked(http)
+        name = str(body.get("model") or body.get("name") or "")
+        owner = gateway.routes.find(name, lambda: 0.0)[0].upstream.name
+        return reply(catalog.show(name, owner))
 
-    async def asked(http: HttpRequest) -> dict[str, Any]:
-        """The body of a request that is no exchange, with the same limits."""
+    async def asked(http: HttpRequest, model: str = "") -> dict[str, Any]:
+        """The body of a request that is no exchange, with the same limits. ``model`` is what the address names."""
         caller = admit(http)
         server = gateway.server
         body = json_object(
             await Call(http.scope, http.receive, http._send).body(server.max_body_bytes, gateway.within(server.body_seconds))
         )
         if caller is not None:
-            caller.check(gateway.routes.named(str(body.get("model", ""))), gateway.clock())
+            caller.check(gateway.routes.named(model or str(body.get("model", ""))), gateway.clock())
         return body
 
     async def counted(http: HttpRequest) -> Response:
         body = await asked(http)
-        request = dialect(COUNTED_BY).parse_request({"max_tokens": 1, **body})
+        request = dialect(COUNTED_BY).counting.parse_count(body)
         answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
-        return Response(answer or msgspec.json.encode({"input_tokens": estimate(request)}), media_type="application/json")
+        told = dialect(COUNTED_BY).counting.count_body(estimate(request))
+        return Response(answer or msgspec.json.encode(told), media_type="application/json")
+
+    def estimated(name: str) -> Callable[[HttpRequest], Awaitable[Response]]:
+        """The tokens of a request in this dialect, as far as they can be known without asking anybody."""
+
+        async def count(http: HttpRequest) -> Response:
+            model = http.path_params.get("name", "")
+            body = await asked(http, model)
+            counting = dialect(name).counting
+            return reply(counting.count_body(estimate(counting.parse_count(body, model))))
+
+        return count
 
     async def embeddings(http: HttpRequest) -> Response:
         body = await asked(http)
@@ -126,8 +147,11 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/openapi.json", openapi, methods=get),
         Route("/docs", docs, methods=get),
         Route("/api/tags", local_tags, methods=get),
+        Route("/api/ps", local_running, methods=get),
+        Route("/api/show", local_show, methods=["POST"]),
         Route("/api/version", local_version, methods=get),
         Route("/v1/messages/count_tokens", counted, methods=["POST"]),
+        Route("/v1/responses/input_tokens", estimated("openai_responses"), methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
         *resume_routes(gateway),
         *archive_routes(gateway),
@@ -135,6 +159,7 @@ def pages(gateway: Gateway) -> Starlette:
     ]
     for version in ("v1", "v1beta", "v1alpha"):
         routes += [
+            Route(f"/{version}/models/{{name:path}}:countTokens", estimated("gemini"), methods=["POST"]),
             Route(f"/{version}/models", models, methods=get),
             Route(f"/{version}/models/{{name:path}}", model, methods=get),
         ]
