@@ -59,6 +59,9 @@ def _check_upstream(name: str, upstream: Upstream) -> None:
     if upstream.dialect not in DIALECTS or not DIALECTS[upstream.dialect].reader_class:
         able = ", ".join(entry.name for entry in DIALECTS.values() if entry.reader_class)
         raise ConfigError(f"upstreams.{name}.dialect is {upstream.dialect!r}; an upstream can speak {able}")
+    fault = upstream.abilities.fault()
+    if fault:
+        raise ConfigError(f"upstreams.{name}.abilities: {fault}")
     if not upstream.base_url.startswith(SCHEMES):
         shown = upstream.place if upstream.base_url else ""
         raise ConfigError(f"upstreams.{name}.base_url is {shown!r}: it must begin with one of {', '.join(SCHEMES)}")

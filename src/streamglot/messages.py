@@ -66,10 +66,11 @@ class MediaPart(_Part, tag="media"):
 
 
 class NativePart(_Part, tag="native"):
-    """A block or item that only one dialect knows."""
+    """A block or item that only one dialect knows. ``text`` is what it says in words, for the others."""
 
     dialect: str
     data: dict[str, Any]
+    text: str = ""
 
 
 class ToolResultPart(_Part, tag="tool_result"):

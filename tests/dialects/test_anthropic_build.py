@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from streamglot.dialects import DIALECTS
+from streamglot.dialects.abilities import Abilities
 from streamglot.dialects.anthropic.reasoning import effort_for
-from streamglot.dialects.anthropic.request import DEFAULT_MAX_TOKENS, build
+from streamglot.dialects.anthropic.request import DEFAULT_MAX_TOKENS
 from streamglot.dialects.anthropic.state import wire_id
 from streamglot.errors import Unsupported
 from streamglot.events import Citation, Echo
@@ -29,7 +31,9 @@ from streamglot.messages import (
     ToolSpec,
 )
 
+build = DIALECTS["anthropic"].build_request
 FOREIGN = Echo("another", {"state": 1})
+HOW = 'Give the whole input as one string in "input".'
 NEWER = "2026-10-21"
 
 
@@ -56,7 +60,7 @@ def test_turns_are_merged_and_ordered() -> None:
             ],
         )
     )
-    assert built.body["system"] == [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert built.body["system"] == "one"
     assert built.body["messages"] == [
         {"role": "user", "content": "a"},
         {
@@ -73,17 +77,22 @@ def test_turns_are_merged_and_ordered() -> None:
                 {"type": "tool_result", "tool_use_id": wire_id("x:1"), "content": "r"},
                 {"type": "tool_result", "tool_use_id": "c2"},
                 {"type": "text", "text": "b"},
+                {"type": "text", "text": "two"},
             ],
         },
     ]
     assert built.body["max_tokens"] == DEFAULT_MAX_TOKENS
-    assert built.dropped == ["messages.name"]
+    assert built.dropped == ["messages.system", "messages.name"]
 
 
-def test_system_messages_stay_in_their_place_where_the_version_takes_them() -> None:
+def test_system_messages_stay_in_their_place_where_the_upstream_and_its_version_take_them() -> None:
     messages = (Message("user", [TextPart("a")]), Message("system", [TextPart("s")]), Message("user", [TextPart("b")]))
-    assert [message["role"] for message in sent(*messages, version=NEWER)] == ["user", "system", "user"]
-    assert [message["role"] for message in sent(*messages)] == ["user"]
+    able = Abilities(inner_system=True)
+    assert [message["role"] for message in sent(*messages, version=NEWER, abilities=able)] == ["user", "system", "user"]
+    for options in ({}, {"version": NEWER}, {"abilities": able}):
+        built = build(Request("m", list(messages)), **options)
+        assert [[block["text"] for block in message["content"]] for message in built.body["messages"]] == [["a", "s", "b"]]
+        assert built.dropped == ["messages.system"]
 
 
 def test_a_turn_to_be_continued_does_not_end_in_white_space() -> None:
@@ -167,13 +176,13 @@ def test_tools() -> None:
     assert built.body["tools"] == [
         {"name": "a", "input_schema": {"type": "object", "properties": {}}, "strict": False, "cache_control": cache},
         {"name": "b", "input_schema": {"type": "object", "properties": {}}},
-        {"name": "c", "description": "writes", "input_schema": wrapped},
-        {"name": "d", "input_schema": wrapped},
+        {"name": "c", "description": f"writes\n\n{HOW}", "input_schema": wrapped},
+        {"name": "d", "description": HOW, "input_schema": wrapped},
     ]
     assert built.body["tool_choice"] == {"type": "any", "disable_parallel_tool_use": False}
     assert built.dropped == ["tools.c.format"]
-    with pytest.raises(Unsupported, match="search"):
-        build(Request("m", tools=[ToolSpec("search", kind="server", native=Echo("openai_responses", {}))]))
+    built = build(Request("m", tools=[ToolSpec("search", kind="server", native=Echo("openai_responses", {}))]))
+    assert ("tools" in built.body, built.dropped) == (False, ["tools.search"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from streamglot.dialects.anthropic.request import build, parse
+from streamglot.dialects import DIALECTS
+from streamglot.dialects.abilities import Abilities
+from streamglot.dialects.anthropic.request import parse
 from streamglot.dialects.anthropic.state import LATE_TEXT, packed, packed_beside, wire_id
 from streamglot.dialects.echo import pack
 from streamglot.errors import RequestError
@@ -25,6 +27,7 @@ from streamglot.messages import (
     ToolResultPart,
 )
 
+build = DIALECTS["anthropic"].build_request
 FOREIGN = Echo("another", {"state": 1})
 NEWER = "2026-10-21"
 
@@ -113,8 +116,9 @@ WHOLE: dict[str, Any] = {
 
 def test_a_whole_request_comes_back_as_it_was() -> None:
     request = parse(WHOLE)
-    assert build(request).body == WHOLE
-    assert build(request).dropped == []
+    built = build(request, abilities=Abilities(inner_system=True))
+    assert (built.body, built.dropped) == (WHOLE, [])
+    assert "messages.system" in build(request).dropped
     assert request.user == "u"
     assert request.parallel_tool_calls is False
     assert request.service_tier == "default"

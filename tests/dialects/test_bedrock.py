@@ -715,8 +715,7 @@ def test_tool_choice() -> None:
     called = [Message("assistant", [ToolCallPart("x", "a", "{}")])]
     assert [tool["toolSpec"]["name"] for tool in config(ToolChoice("none"), called)["tools"] if "toolSpec" in tool] == ["a"]
     assert CONVERSE.build_request(Request("m", called, tools, tool_choice=ToolChoice("none"))).dropped == ["tool_choice"]
-    with pytest.raises(Unsupported):
-        CONVERSE.build_request(Request("m", tools=[ToolSpec("x", kind="server")]))
+    assert CONVERSE.build_request(Request("m", tools=[ToolSpec("x", kind="server")])).dropped == ["tools.x"]
 
 
 def test_tools_and_choices_are_parsed() -> None:

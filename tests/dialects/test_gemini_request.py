@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from streamglot import RequestError, Unsupported
+from streamglot.dialects import DIALECTS
 from streamglot.dialects.gemini.reader import GeminiReader
-from streamglot.dialects.gemini.request import build, parse
+from streamglot.dialects.gemini.request import parse
 from streamglot.dialects.gemini.schema import json_schema
 from streamglot.dialects.gemini.signature import read_signature, sign
 from streamglot.events import Echo
@@ -29,7 +30,9 @@ from streamglot.messages import (
     ToolSpec,
 )
 
+build = DIALECTS["gemini"].build_request
 FOREIGN = Echo("elsewhere", {"signature": "~ä"})
+HOW = 'Give the whole input as one string in "input".'
 
 
 def own(signature: str, **place: Any) -> Echo:
@@ -323,7 +326,7 @@ def test_building_a_conversation_of_others() -> None:
         ],
     )  # fmt: skip
     built = build(request)
-    assert built.dropped == ["cache"]
+    assert built.dropped == ["cache_control"]
     assert built.body == {
         "systemInstruction": {"parts": [{"text": "one"}, {"text": "two"}]},
         "contents": [
@@ -431,14 +434,13 @@ def test_tools() -> None:
             "functionDeclarations": [
                 {"name": "f", "description": "d", "parametersJsonSchema": {"type": "object", "properties": {}}},
                 {"name": "plain", "description": ""},
-                {"name": "c", "description": "", "parametersJsonSchema": free},
-                {"name": "d", "description": "", "parametersJsonSchema": free},
+                {"name": "c", "description": HOW, "parametersJsonSchema": free},
+                {"name": "d", "description": HOW, "parametersJsonSchema": free},
             ]
         }
     ]
-    assert built.dropped == ["tools.c.format", "parallel_tool_calls", "cache"]
-    with pytest.raises(Unsupported, match="search"):
-        build(Request(tools=[ToolSpec("search", kind="server", native=FOREIGN)]))
+    assert built.dropped == ["cache_control", "tools.c.format", "parallel_tool_calls"]
+    assert build(Request(tools=[ToolSpec("search", kind="server", native=FOREIGN)])).dropped == ["tools.search"]
     search = ToolSpec("googleSearch", kind="server", native=Echo("gemini", {"googleSearch": {}}))
     assert build(Request(tools=[search])).body["tools"] == [{"googleSearch": {}}]
 

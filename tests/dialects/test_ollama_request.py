@@ -19,7 +19,8 @@ from streamglot import (
     Unsupported,
     dialect,
 )
-from streamglot.dialects.ollama.request import build, parse
+from streamglot.dialects import DIALECTS
+from streamglot.dialects.ollama.request import parse
 from streamglot.dialects.ollama.response import build as build_response
 from streamglot.dialects.ollama.response import parse as parse_response
 from streamglot.dialects.ollama.wire import arguments_object
@@ -41,6 +42,7 @@ from streamglot.messages import (
     ToolResultPart,
 )
 
+build = DIALECTS["ollama"].build_request
 HEAD = {"model": "m", "created_at": "2026-02-03T04:05:06.789Z"}
 START = StreamStart("", "m", 1770091506)
 THOUGHT = Echo("ollama", {"field": "thinking"})
@@ -314,7 +316,7 @@ def test_building_from_another_dialect() -> None:
     ]
     assert built.body["format"] == "json"
     assert "options" not in built.body
-    assert built.dropped == ["cache", "messages.name", "image.detail", "tools.strict", "user", "options"]
+    assert built.dropped == ["cache_control", "messages.name", "image.detail", "tools.strict", "user", "options"]
 
 
 def test_no_tools_where_none_may_be_called_and_own_tools_as_they_came() -> None:
@@ -333,7 +335,6 @@ def test_no_tools_where_none_may_be_called_and_own_tools_as_they_came() -> None:
         (Request(messages=[Message("user", [MediaPart("audio/wav", "x")])]), "audio/wav"),
         (Request(messages=[Message("user", [NativePart("other", {})])]), "other"),
         (Request(messages=[Message("user", [ToolCallPart("a", "f", "{}")])]), "ToolCallPart"),
-        (Request(tools=[ToolSpec("f", kind="custom")]), "custom"),
         (Request(tools=[ToolSpec("f")], tool_choice=ToolChoice("required")), "which tool"),
         (Request(tools=[ToolSpec("f")], tool_choice=ToolChoice("auto", ["f"])), "which tool"),
         (Request(n=2), "'n'"),

@@ -41,10 +41,11 @@ from streamglot import (
     collect,
     dialect,
 )
+from streamglot.dialects import DIALECTS
 from streamglot.dialects.openai_completions.error import error_body
 from streamglot.dialects.openai_completions.prompt import PromptTemplate
 from streamglot.dialects.openai_completions.reader import CompletionsReader
-from streamglot.dialects.openai_completions.request import build, parse
+from streamglot.dialects.openai_completions.request import parse
 from streamglot.dialects.openai_completions.response import build as build_response
 from streamglot.dialects.openai_completions.response import parse as parse_response
 from streamglot.dialects.openai_completions.writer import CompletionsWriter
@@ -65,6 +66,7 @@ from streamglot.messages import (
     ToolResultPart,
 )
 
+build = DIALECTS["openai_completions"].build_request
 HEAD = {"id": "cmpl-1", "object": "text_completion", "created": 9, "model": "m"}
 START = StreamStart("cmpl-1", "m", 9)
 USAGE = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
@@ -443,7 +445,7 @@ def test_a_conversation_as_one_prompt() -> None:
         "stop": ["x", "\n\nUser:"],
         "max_tokens": 100,
     }
-    assert built.dropped == ["reasoning", "messages.name", "cache"]
+    assert built.dropped == ["cache_control", "reasoning", "messages.name"]
     words = PromptTemplate(system="<s>{text}", user="<u>{text}", assistant="<a>{text}", cue="<a>", stop=("<u>",))
     assert build(Request(messages=messages[:2]), template=words).body["prompt"] == "<s>Be kind.<u>Hi<a>"
     assert build(Request(messages=messages[:2], max_tokens=7), template=words, max_tokens=9).body["max_tokens"] == 7

@@ -426,9 +426,9 @@ def test_a_call_without_arguments_and_one_without_a_call_id() -> None:
 
 
 def test_what_only_this_dialect_says_of_a_call_goes_back() -> None:
-    echo = native(namespace="crm")
+    echo = native(namespace="crm", name="look")
     got = body(done(call("{}", namespace="crm")))
-    assert got == [ToolCallStart("call_1", "look", native=echo), ToolCallDelta("{}"), ToolCallEnd(echo)]
+    assert got == [ToolCallStart("call_1", "crm__look", native=echo), ToolCallDelta("{}"), ToolCallEnd(echo)]
 
 
 def test_a_custom_call() -> None:

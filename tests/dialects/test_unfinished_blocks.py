@@ -15,6 +15,7 @@ import streamglot
 from recordings import Recording, recordings
 from streamglot import (
     DIALECTS,
+    Echo,
     Event,
     ReasoningDelta,
     ReasoningEnd,
@@ -176,6 +177,27 @@ def test_no_cut_has_an_unfinished_block_told_as_done(recording: Recording) -> No
 def test_the_recordings_are_cut_in_texts_in_reasoning_and_in_calls() -> None:
     broken = {type(event) for recording in recorded() for events in cuts(recording) for event in events if is_broken(event)}
     assert broken == set(ENDS)
+
+
+@pytest.mark.parametrize("dialect", WRITERS)
+def test_several_blocks_that_broke_off_are_none_of_them_finished(dialect: str) -> None:
+    """Blocks that came interleaved leave one after the other when the stream breaks."""
+    thought: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(complete=False)]
+    text: list[Event] = [TextStart(), TextDelta("b"), TextEnd(complete=False)]
+    call: list[Event] = [ToolCallStart("c_1", "f"), ToolCallDelta('{"a'), ToolCallEnd(complete=False)]
+    said = before_the_error(dialect, [StreamStart("a", "m"), *thought, *text, *call, ERROR])
+    assert said.finished == []
+    assert not said.ended
+
+
+def test_a_call_that_the_provider_runs_is_not_told_as_done_either() -> None:
+    for native in ({"type": "web_search_call", "id": "ws"}, {"type": "mcp_call", "id": "mcp"}):
+        start = ToolCallStart("ws", "web_search", "server", Echo("openai_responses", native))
+        writer = streamglot.writer("openai_responses")
+        body = writer.feed([StreamStart("a", "m"), start, ToolCallDelta("{}"), ToolCallEnd(complete=False), ERROR])
+        assert b".done" not in body
+        output = frames_of("openai_responses", body)[-1]["response"]["output"]
+        assert output[0].get("status") == ("incomplete" if native["type"] == "mcp_call" else None)
 
 
 def test_a_block_that_broke_off_is_finished_where_the_stream_ends_properly() -> None:

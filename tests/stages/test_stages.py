@@ -236,3 +236,23 @@ def test_a_choice_before_the_start() -> None:
 @pytest.mark.parametrize("kind", [TextPart, ReasoningPart])
 def test_parts_have_their_type_in_json(kind: type) -> None:
     assert b'"type":' in msgspec.json.encode(kind("a"))
+
+
+def test_a_broken_answer_is_replayed_as_one() -> None:
+    error = StreamError("upstream_truncated", "it broke off")
+    choices = [
+        ResponseChoice(0, [TextPart("a"), ToolCallPart("c", "f", "{}")]),
+        ResponseChoice(1, [TextPart("whole")], "end"),
+        ResponseChoice(2, [ReasoningPart("half")]),
+        ResponseChoice(3),
+    ]
+    events = replay(Response("r", "m", 0, choices, error=error))
+    assert [event.event for event in events if isinstance(event, Choice) and event.index == 1][-2:] == [
+        TextEnd(),
+        StreamEnd("end"),
+    ]
+    assert [event.event for event in events if isinstance(event, Choice) and event.index == 2][-1] == ReasoningEnd(complete=False)
+    assert TextEnd() in events, "a part that another one follows was whole"
+    assert ToolCallEnd() in events, "a call says itself whether it is"
+    assert events[-1] == error
+    check(events)

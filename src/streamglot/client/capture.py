@@ -17,6 +17,7 @@ from ..errors import ConfigError, UpstreamError
 from ..messages import Request
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.connection_pool import ConnectionPool as Connections
+from ..upstream.providers import abilities_of
 from ..upstream.secrets import shown_url
 
 MOST_BYTES = 256 * 2**20
@@ -66,7 +67,7 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
     asked = structs.replace(request, model=model, stream=True)
     wire = dialect(upstream.dialect)
     worded = in_words(upstream, asked)
-    built = wire.build_request(worded, provider=upstream.name, **upstream.options)
+    built = wire.build_request(worded, abilities=abilities_of(upstream), provider=upstream.name, **upstream.options)
     built.body.update(extra or {})
     place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
     headers = {"content-type": "application/json", **place.headers, **upstream.headers}

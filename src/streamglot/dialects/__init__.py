@@ -13,6 +13,8 @@ from msgspec import Struct
 from ..errors import ConfigError
 from ..events import StreamError
 from ..messages import Built, Request, Response
+from .abilities import NONE_SAID, PLAIN, Abilities
+from .adapt import adapt, emulated_tools
 from .endpoint import Endpoint
 from .reader import Reader
 from .writer import Writer
@@ -52,10 +54,35 @@ class Dialect(Struct, frozen=True, dict=True):
         parse: Callable[[dict[str, Any]], Request] = self._function("request", self.request, "parse")
         return parse
 
+    def build_request(self, request: Request, *, abilities: Abilities = NONE_SAID, **options: Any) -> Built:
+        """The body for an upstream of this dialect. ``abilities``: what is known of it beyond its dialect; the request is
+        brought into the form that they allow. ``options`` go to the dialect's builder."""
+        build = self._builder
+        if self._abilities is None:
+            built: Built = build(request, abilities=abilities, **options)
+            return built
+        known = abilities.over(self._abilities)
+        if self._abilities.namespaces and not known.namespaces:
+            options["namespaces"] = False
+        adapted, dropped = adapt(request, self.name, known)
+        built = build(adapted, **options)
+        built.dropped = list(dict.fromkeys([*dropped, *built.dropped]))
+        return built
+
+    def emulated_tools(self, request: Request, abilities: Abilities = NONE_SAID) -> frozenset[str]:
+        """The custom tools that an upstream knows as functions: ``CustomCalls`` turns their calls back."""
+        return emulated_tools(request, abilities.over(self._abilities or PLAIN))
+
     @cached_property
-    def build_request(self) -> Callable[..., Built]:
+    def _builder(self) -> Callable[..., Built]:
         build: Callable[..., Built] = self._function("request", self.request, "build")
         return build
+
+    @cached_property
+    def _abilities(self) -> Abilities | None:
+        """None where the body is made by the builder of another dialect, which has abilities of its own."""
+        found: Abilities | None = getattr(self._module("request", self.request), "ABILITIES", PLAIN)
+        return found
 
     @cached_property
     def continued(self) -> Callable[[Mapping[str, Any], str, int], dict[str, Any]] | None:
@@ -92,6 +119,16 @@ class Dialect(Struct, frozen=True, dict=True):
         """Where an upstream of this dialect takes its requests."""
         found: Callable[..., Endpoint] = self._module("endpoint", self.request and self.reader_class).endpoint
         return found
+
+    @property
+    def counting(self) -> ModuleType:
+        """For a dialect whose clients ask how many tokens a request has: ``parse_count`` and ``count_body``."""
+        return self._module("counting", True)
+
+    @property
+    def catalog(self) -> ModuleType:
+        """For a dialect whose clients ask a server for its models in ways of their own."""
+        return self._module("catalog", True)
 
     @cached_property
     def model_name(self) -> Callable[[str], str]:

@@ -79,9 +79,14 @@ def give(request: Request, names: dict[str, str], built: Built) -> None:
             continue
         if field in meant:
             built.body[words[meant.index(field)]] = value
-        elif _HARMLESS.get(field) != value:
+        elif not is_harmless(field, value):
             parameter = PARAMETERS[field]
             drop(built, field, parameter.absent == "refuse", parameter.meaning)
+
+
+def is_harmless(field: str, value: Any) -> bool:
+    """Does this value ask for nothing special?"""
+    return bool(_HARMLESS.get(field) == value)
 
 
 def give_extra(request: Request, dialect: str, built: Built) -> None:

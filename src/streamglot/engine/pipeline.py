@@ -1,4 +1,4 @@
-"""From an upstream's bytes to events: the reader, and behind it the in-band parser where the model's text needs one."""
+"""From an upstream's bytes to events: the reader, and behind it what the request needs of an in-band parser and of custom tools."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from msgspec import structs
+
 from ..dialects import dialect
+from ..dialects.custom_tools import CustomCalls, as_function, with_functions_only
 from ..errors import Unsupported
 from ..events import Event
 from ..inband import Format, as_prompt, find_format, inband
 from ..messages import Request
 from ..stages import PerChoice, UniqueCallIds
 from ..upstream import Upstream
+from ..upstream.providers import abilities_of
 
 MODELS = 1024
 """Models whose format is remembered: finding it means to compare the name with every pattern."""
@@ -57,7 +61,8 @@ class Pipeline:
 
     def __init__(self, upstream: Upstream, model: str, request: Request, call_prefix: str = "call") -> None:
         self._reader = dialect(upstream.dialect).reader(provider=upstream.name, call_prefix=call_prefix)
-        self._box: PerChoice | None = None
+        self._boxes: list[PerChoice] = []
+        emulated = emulated_tools(upstream, request)
         found, guessed = format_of(upstream.inband, model), upstream.inband == "auto"
         if found is None and guessed and _thinking_is_switched_on(request, upstream.dialect):
             found = format_of(TAGS_ALONE, "")
@@ -67,21 +72,26 @@ class Pipeline:
         # Any: a stage may put questions among its events; this one asks none.
         self._stages: list[Callable[[list[Event]], list[Any]]] = [ids.feed] if calls or ids.taken else []
         if found is not None:
-            self._box = PerChoice(
-                lambda: inband(
-                    found,
-                    tools=request.tools or None,
-                    starts_in_reasoning=False if guessed else None,
-                    thinking=thinking_of(request, upstream.dialect),
-                    calls=calls,
-                    call_prefix=call_prefix,
+            tools = [as_function(tool) if tool.name in emulated else tool for tool in request.tools]
+            self._boxes.append(
+                PerChoice(
+                    lambda: inband(
+                        found,
+                        tools=tools or None,
+                        starts_in_reasoning=False if guessed else None,
+                        thinking=thinking_of(request, upstream.dialect),
+                        calls=calls,
+                        call_prefix=call_prefix,
+                    )
                 )
             )
+        if emulated:
+            self._boxes.append(PerChoice(lambda: CustomCalls(emulated)))
 
     def feed(self, chunk: bytes) -> list[Event]:
         events = self._reader.feed(chunk)
-        if self._box is not None:
-            events = self._through(events, self._box)
+        for box in self._boxes:
+            events = _through(events, box)
         return self._staged(events) if self._stages else events
 
     def close(self) -> list[Event]:
@@ -91,18 +101,29 @@ class Pipeline:
         return self._ended(self._reader.stop())
 
     def _ended(self, events: list[Event]) -> list[Event]:
-        if self._box is not None:
-            events = [*self._through(events, self._box), *self._box.close()]
+        for box in self._boxes:
+            events = [*_through(events, box), *box.close()]
         return self._staged(events)
-
-    def _through(self, events: list[Event], box: PerChoice) -> list[Event]:
-        return [given for event in events for given in box.feed(event)]
 
     def _staged(self, events: list[Event]) -> list[Event]:
         for feed in self._stages:
             if events:
                 events = feed(events)
         return events
+
+
+def _through(events: list[Event], box: PerChoice) -> list[Event]:
+    return [given for event in events for given in box.feed(event)]
+
+
+def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
+    """The custom tools that this upstream knows as functions. One that takes tools as words knows nothing else."""
+    if not any(tool.kind == "custom" for tool in request.tools):
+        return frozenset()
+    abilities = abilities_of(upstream)
+    if upstream.tools == "prompt":
+        abilities = structs.replace(abilities, custom_tools=False)
+    return dialect(upstream.dialect).emulated_tools(request, abilities)
 
 
 def in_words(upstream: Upstream, request: Request) -> Request:
@@ -115,4 +136,4 @@ def in_words(upstream: Upstream, request: Request) -> Request:
             f"upstream {upstream.name!r} takes tools as words, and no notation is known for the model {request.model!r}: "
             "name one as `inband` of this upstream (`streamglot formats` lists them)"
         )
-    return as_prompt(request, found)
+    return as_prompt(with_functions_only(request), found)

@@ -19,6 +19,7 @@ from ..dialects.lenient import loads
 from ..errors import RequestError, StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
 from ..upstream import UpstreamResponse
+from ..upstream.providers import abilities_of
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
 from ..upstream.secrets import shown_url
@@ -164,7 +165,7 @@ class UpstreamRequest:
         if wire.continued is not None:
             state = self._conversation.state(upstream) if self._conversation is not None else {}
             options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
-        built = wire.build_request(worded, provider=upstream.name, **options)
+        built = wire.build_request(worded, abilities=abilities_of(upstream), provider=upstream.name, **options)
         place = wire.endpoint(upstream.base_url, worded, key=key, **options)
         passed = self._passthrough.headers if upstream.dialect == request.dialect else {}
         check_headers({**passed, "authorization": self._passthrough.key})

@@ -187,7 +187,12 @@ class ErrorContext:
         """The same, once: an error that came out of the stream has its context already."""
         if not error.has_context:
             error.code = hide(error.code, self.secrets())
-            error.message = self.message(error.message, error.status)
+            if error.origin == "upstream":
+                error.message = self.message(error.message, error.status)
+            else:  # the upstream was not asked: the error is not its answer
+                upstream, model = self._candidate.upstream, self._candidate.model
+                message = hide(error.message, self.secrets())
+                error.message = f"{message} (chosen upstream {upstream.name!r}, model {model!r}; request id {self._request_id})"
             error.detail = hide_in(error.detail, self.secrets())
             error.has_context = True
         return error

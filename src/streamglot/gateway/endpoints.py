@@ -84,9 +84,10 @@ def _chat_response(_request: Request, body: Body) -> Options:
     return {"functions": "functions" in body}
 
 
-def _mirror(_request: Request, body: Body) -> Options:
-    """A response repeats what was asked, but for the input."""
-    return {"mirror": {name: value for name, value in body.items() if name in REPEATED and value is not None}}
+def _mirror(request: Request, body: Body) -> Options:
+    """A response repeats what was asked, but for the input, and names calls by the tools that were declared."""
+    mirror = {name: value for name, value in body.items() if name in REPEATED and value is not None}
+    return {"mirror": mirror, "tools": request.tools}
 
 
 def _agui_writer(_request: Request, body: Body) -> Options:

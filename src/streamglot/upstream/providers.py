@@ -1,17 +1,24 @@
-"""The providers that are found by themselves: one row each."""
+"""The providers that are known: where they are, what finds them, and what they take beyond their dialect or do not take.
+
+An upstream of the configuration at the address of a provider has that provider's abilities, whatever it is called.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
+from ..dialects.abilities import NONE_SAID, Abilities
 from .settings import Upstream
 
 
 class Provider(Struct, frozen=True):
     """``key_env``: the variable that holds its key. A provider without one is a server on this machine: its port is tried.
-    ``models``: the patterns that mean this provider where several would do."""
+    ``models``: the patterns that mean this provider where several would do. ``abilities``: where they are others than those
+    of its dialect, for all dialects that it speaks."""
 
     name: str
     title: str
@@ -21,6 +28,7 @@ class Provider(Struct, frozen=True):
     models: tuple[str, ...] = ("*",)
     options: dict[str, Any] = field(default_factory=dict)
     probe: str = ""
+    abilities: Abilities = NONE_SAID
 
     def upstream(self, key: str = "") -> Upstream:
         return Upstream(
@@ -35,6 +43,16 @@ class Provider(Struct, frozen=True):
 
 
 _OWN_LIMIT: Final = {"max_tokens": "max_completion_tokens"}
+_STRICT: Final = Abilities(
+    call_id_chars=9,
+    call_id_fixed=True,
+    user_chars=0,
+    refused=(
+        *("store", "service_tier", "cache_key", "verbosity", "top_k", "min_p", "repetition_penalty"),
+        *("logit_bias", "logprobs", "top_logprobs", "seed"),
+    ),
+)
+"""A server that refuses every field that it does not know, and ids of calls in any form but its own."""
 
 PROVIDERS: Final = (
     Provider(
@@ -44,8 +62,17 @@ PROVIDERS: Final = (
         "https://api.openai.com/v1",
         "OPENAI_API_KEY",
         ("gpt-*", "o1*", "o3*", "o4*", "chatgpt-*", "codex-*"),
+        abilities=Abilities(custom_tools=True, developer_role=True, inner_system=True, call_id_chars=64),
     ),
-    Provider("anthropic", "Anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY", ("claude-*",)),
+    Provider(
+        "anthropic",
+        "Anthropic",
+        "anthropic",
+        "https://api.anthropic.com",
+        "ANTHROPIC_API_KEY",
+        ("claude-*",),
+        abilities=Abilities(inner_system=True),
+    ),
     Provider(
         "gemini",
         "Google Gemini",
@@ -54,7 +81,15 @@ PROVIDERS: Final = (
         "GEMINI_API_KEY",
         ("gemini-*", "gemma-*"),
     ),
-    Provider("openrouter", "OpenRouter", "openai_chat", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", ("*/*",)),
+    Provider(
+        "openrouter",
+        "OpenRouter",
+        "openai_chat",
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        ("*/*",),
+        abilities=Abilities(developer_role=True, cache_control=True, user_chars=128),
+    ),
     Provider(
         "mistral",
         "Mistral",
@@ -62,20 +97,36 @@ PROVIDERS: Final = (
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
         ("mistral-*", "ministral-*", "magistral-*", "codestral-*", "devstral-*", "pixtral-*"),
+        abilities=_STRICT,
     ),
     Provider("deepseek", "DeepSeek", "openai_chat", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", ("deepseek-*",)),
     Provider("groq", "Groq", "openai_chat", "https://api.groq.com/openai/v1", "GROQ_API_KEY", ("llama-*", "groq/*"), _OWN_LIMIT),
     Provider("xai", "xAI", "openai_chat", "https://api.x.ai/v1", "XAI_API_KEY", ("grok-*",)),
     Provider("cohere", "Cohere", "cohere", "https://api.cohere.com", "COHERE_API_KEY", ("command-*", "c4ai-*")),
     Provider(
-        "cerebras", "Cerebras", "openai_chat", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", ("cerebras/*",), _OWN_LIMIT
+        "cerebras",
+        "Cerebras",
+        "openai_chat",
+        "https://api.cerebras.ai/v1",
+        "CEREBRAS_API_KEY",
+        ("cerebras/*",),
+        _OWN_LIMIT,
+        abilities=Abilities(refused=("frequency_penalty", "presence_penalty", "logit_bias", "service_tier")),
     ),
     Provider("together", "Together", "openai_chat", "https://api.together.xyz/v1", "TOGETHER_API_KEY", ("*/*",)),
     Provider(
         "fireworks", "Fireworks", "openai_chat", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY", ("accounts/*",)
     ),
     Provider("moonshot", "Moonshot", "openai_chat", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", ("kimi-*", "moonshot-*")),
-    Provider("zai", "Z.ai", "openai_chat", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", ("glm-*",)),
+    Provider(
+        "zai",
+        "Z.ai",
+        "openai_chat",
+        "https://api.z.ai/api/paas/v4",
+        "ZAI_API_KEY",
+        ("glm-*",),
+        abilities=Abilities(user_chars=128),
+    ),
     Provider("perplexity", "Perplexity", "openai_chat", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", ("sonar*",)),
     Provider("huggingface", "Hugging Endpoint", "openai_chat", "https://router.huggingface.co/v1", "HF_TOKEN", ("*/*",)),
     Provider("ollama", "Ollama on this machine", "ollama", "http://127.0.0.1:11434", probe="http://127.0.0.1:11434/api/tags"),
@@ -88,3 +139,22 @@ PROVIDERS: Final = (
     ),
     Provider("vllm", "vLLM on this machine", "openai_chat", "http://127.0.0.1:8000/v1", probe="http://127.0.0.1:8000/v1/models"),
 )
+
+
+def _host(base_url: str) -> str:
+    """The host and port of an address, and nothing of what may be secret in it."""
+    place = urlsplit(base_url)
+    return f"{place.hostname}:{place.port}" if place.port else place.hostname or ""
+
+
+_AT: Final = {_host(provider.base_url): provider.abilities for provider in PROVIDERS if provider.key_env}
+
+
+@lru_cache(1024)
+def _known(base_url: str, said: Abilities) -> Abilities:
+    return said.over(_AT.get(_host(base_url), NONE_SAID))
+
+
+def abilities_of(upstream: Upstream) -> Abilities:
+    """What is known of an upstream beyond its dialect: what its configuration says, else its provider's row."""
+    return _known(upstream.base_url, upstream.abilities)

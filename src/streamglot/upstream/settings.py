@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from ..dialects.abilities import NONE_SAID, Abilities
 from .secrets import secrets_in_url, shown_url
 
 
@@ -35,7 +36,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     never. ``tools``: send them as tools, or as words for a model that has none. ``concurrent``: streams at once, 0 is no
     limit. ``attempts`` and ``pause``: how often it is asked, and the seconds before the second time. ``pass_key``: the
     client's own key is sent in place of ours. ``ca_file``: whom to trust beside the usual authorities. ``options`` go to
-    the dialect's request builder and endpoint (the name of the token limit, an API version).
+    the dialect's request builder and endpoint (the name of the token limit, an API version). ``abilities`` change what is
+    known of this upstream's: what it takes beyond its dialect, or does not take.
     """
 
     name: str = ""
@@ -57,6 +59,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     pass_key: bool = False
     stream: Literal["same", "always", "never"] = "same"
     options: dict[str, Any] = field(default_factory=dict)
+    abilities: Abilities = NONE_SAID
 
     def model_for(self, model: str) -> str | None:
         """This upstream's name for a model; None if it does not serve it."""

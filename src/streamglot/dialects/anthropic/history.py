@@ -91,7 +91,17 @@ def parse_block(block: Fields, before: list[Part]) -> Part | None:
         if any(isinstance(part, ToolCallPart) and part.call_id == call_id and part.native is None for part in before):
             return ToolResultPart(call_id, [said], is_failure(body), kind="server")
         return ToolResultPart(call_id, [said], is_failure(body), kind="server", native=Echo(DIALECT, body))
-    return NativePart(DIALECT, body)
+    return NativePart(DIALECT, body, _in_words(body))
+
+
+def _in_words(block: dict[str, Any]) -> str:
+    """What a block says to a model of another dialect: a tool that was found, or what a search brought."""
+    match block:
+        case {"type": "tool_reference", "tool_name": str(name)}:
+            return f"The tool {name} can be called now."
+        case {"type": "search_result", "title": str(title), "source": str(source)}:
+            return f"{title} ({source})\n{result_text(block.get('content'))}"
+    return ""
 
 
 def _parse_call(block: Fields, cache: str | None) -> ToolCallPart:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import structs
+
 from ...errors import Unsupported
 from ...events import Echo
 from ...messages import Built, OutputFormat, Request, ToolChoice, ToolSpec
+from ..abilities import PLAIN
 from ..fields import Fields
 from ..parameters import drop, give, give_extra, take
 from .history import parse_cache, parse_messages, parse_system
@@ -24,6 +27,8 @@ PARAMETERS: Final = {
 }
 NESTED: Final = {"metadata.user_id": "user", "tool_choice.disable_parallel_tool_use": "parallel_tool_calls"}
 """Parameters that stand inside another field, or the other way round."""
+ABILITIES: Final = structs.replace(PLAIN, cache_control=True, inner_system=False, user_chars=256)
+"""System messages inside the conversation are new: servers that only speak the dialect refuse them."""
 ESSENTIAL: Final = frozenset(("mcp_servers", "container", "inference_geo"))
 DEFAULT_MAX_TOKENS: Final = 8192
 """The API wants a limit. This is the most that every model of the last generations takes."""
@@ -140,29 +145,23 @@ def _build_tools(request: Request, built: Built) -> None:
     if choice is not None and choice.tools and not (choice.mode == "required" and len(choice.tools) == 1):
         tools = [tool for tool in tools if tool.name in choice.tools]
     if tools:
-        built.body["tools"] = [_build_tool(tool, built) for tool in tools]
+        built.body["tools"] = [_build_tool(tool) for tool in tools]
 
 
-def _build_tool(tool: ToolSpec, built: Built) -> dict[str, Any]:
-    own = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else None
+def _build_tool(tool: ToolSpec) -> dict[str, Any]:
+    own = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else {}
     body: dict[str, Any]
     if tool.kind == "server":
-        if own is None:
-            raise Unsupported(f"the tool {tool.name!r} is run by another provider; the chosen upstream does not have it")
         body = dict(own)
     else:
         body = {"name": tool.name}
         if tool.description:
             body["description"] = tool.description
         schema = {"type": "object", "properties": {}} if tool.parameters is None else tool.parameters
-        if tool.kind == "custom":
-            schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-            if tool.format is not None and tool.format.get("type") != "text":
-                built.dropped.append(f"tools.{tool.name}.format")
         body["input_schema"] = schema if "type" in schema else {"type": "object", **schema}
         if tool.strict is not None:
             body["strict"] = tool.strict
-        body.update(own or {})
+        body.update(own)
     if tool.cache is not None:
         body["cache_control"] = build_cache(tool.cache)
     return body

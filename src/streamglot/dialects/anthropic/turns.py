@@ -46,8 +46,11 @@ class Turns:
             role = {"developer": "system", "tool": "user"}.get(message.role, message.role)
             if message.name:
                 self._drop("messages.name")
+            if role == "system" and turns and not self._system_inside:
+                self._drop("messages.system")
+                role = "user"  # in its place, because that means something
             blocks = [block for part in message.parts for block in self._build(part, role)]
-            if role == "system" and not (turns and self._system_inside):
+            if role == "system" and not turns:
                 system += blocks
             elif not blocks:
                 continue
@@ -128,7 +131,7 @@ class Turns:
             if own is None:
                 return None
             return {**own, "id": part.call_id, "name": part.name, "input": arguments_object(part.arguments)}
-        given = {"input": part.arguments} if part.kind == "custom" else arguments_object(part.arguments)
+        given = arguments_object(part.arguments)
         return {"type": _CALL, "id": wire_id(part.call_id), "name": part.name, "input": given, **(own or {})}
 
     def _build_result(self, part: ToolResultPart) -> dict[str, Any] | None:

@@ -204,8 +204,9 @@ class History:
         return {"toolUse": call}
 
     def _result(self, part: ToolResultPart) -> dict[str, Any] | None:
-        if part.native is not None:
-            return part.native.data if part.native.provider == self._provider else None
+        own = part.native.data if part.native is not None and part.native.provider == self._provider else None
+        if own is not None or part.kind == "server":
+            return own
         content = [block for piece in part.content for block in self._part(piece)]
         body: dict[str, Any] = {"toolUseId": tool_use_id(part.call_id), "content": content or [{"text": NO_OUTPUT}]}
         if part.is_error:

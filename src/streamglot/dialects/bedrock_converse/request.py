@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
-from ...errors import Unsupported
 from ...events import Echo
 from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..abilities import PLAIN
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .history import History, parse_content, parse_messages
@@ -25,6 +26,7 @@ PARAMETERS: Final = {
     "stopSequences": "stop",
 }
 """The names inside ``inferenceConfig``."""
+ABILITIES: Final = structs.replace(PLAIN, cache_control=True)
 ESSENTIAL: Final = frozenset(("guardrailConfig", "promptVariables"))
 TIERS: Final = ("priority", "default", "flex", "reserved")
 EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
@@ -32,7 +34,6 @@ BUDGETS: Final = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, 
 """Thinking tokens for a word, where the model takes a number."""
 _LEAST_BUDGET: Final = 1024
 _METADATA_ENTRIES: Final = 16
-_FREE_TEXT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 def parse(body: dict[str, Any]) -> Request:
@@ -142,11 +143,9 @@ def _build_tools(request: Request, history: History, built: Built) -> None:
 
 
 def _build_tool(tool: ToolSpec) -> list[dict[str, Any]]:
-    if tool.kind == "server":
-        if tool.native is None or tool.native.provider != DIALECT:
-            raise Unsupported(f"the tool {tool.name!r} is run by another provider; the chosen upstream does not have it")
+    if tool.kind == "server" and tool.native is not None:
         return [tool.native.data]
-    schema = _FREE_TEXT if tool.kind == "custom" else tool.parameters or {"type": "object", "properties": {}}
+    schema = tool.parameters or {"type": "object", "properties": {}}
     body: dict[str, Any] = {"name": tool.name, "inputSchema": {"json": schema}}
     if tool.description:
         body["description"] = tool.description

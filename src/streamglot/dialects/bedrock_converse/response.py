@@ -60,7 +60,7 @@ def _block(part: Part, strict: bool) -> dict[str, Any] | None:
             return {"text": part.text}
         case ReasoningPart():
             return _reasoning(part, strict)
-        case ToolCallPart():
+        case ToolCallPart() if part.complete or part.kind == "server":
             call = {"toolUseId": part.call_id, "name": part.name, "input": arguments_object(part)}
             return {"toolUse": {**call, "type": "server_tool_use"} if part.kind == "server" else call}
         case ToolResultPart():

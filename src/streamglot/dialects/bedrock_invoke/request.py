@@ -13,6 +13,7 @@ from msgspec import Struct
 from ...errors import RequestError, Unsupported
 from ...messages import Built, Message, Request, TextPart
 from .. import dialect
+from ..abilities import NONE_SAID, Abilities
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .wire import DIALECT
@@ -106,6 +107,10 @@ FAMILIES: Final = (
 """A piece of a model's id, and its family: the first that fits counts."""
 
 
+ABILITIES: Final = None
+"""Those of the dialect in which the family's body is written."""
+
+
 def family_for(model: str) -> str:
     return next((family for piece, family in FAMILIES if piece in model), "text")
 
@@ -128,18 +133,18 @@ def parse(body: dict[str, Any]) -> Request:
     return request
 
 
-def build(request: Request, *, provider: str = DIALECT, family: str = "") -> Built:
+def build(request: Request, *, provider: str = DIALECT, family: str = "", abilities: Abilities = NONE_SAID) -> Built:
     """``family`` where the model's id does not show it (a profile's or an import's address)."""
     family = family or family_for(request.model)
     match family:
         case "anthropic":
-            built = dialect("anthropic").build_request(request, provider=provider)
+            built = dialect("anthropic").build_request(request, abilities=abilities, provider=provider)
             built.body["anthropic_version"] = ANTHROPIC_VERSION
         case "nova":
-            built = dialect("bedrock_converse").build_request(request, provider=provider)
+            built = dialect("bedrock_converse").build_request(request, abilities=abilities, provider=provider)
             built.body["schemaVersion"] = NOVA_SCHEMA
         case "openai":
-            built = dialect("openai_chat").build_request(request, provider=provider)
+            built = dialect("openai_chat").build_request(request, abilities=abilities, provider=provider)
         case _ if family in PROMPTS:
             built = _build_prompt(request, PROMPTS[family])
         case _:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from ...errors import RequestError, Unsupported
 from ...events import Echo
 from ...messages import (
@@ -104,7 +102,7 @@ def _parse_part(part: Fields) -> Part:
 def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dict[str, Any]]:
     built: list[dict[str, Any]] = []
     for message in messages:
-        results = [part for part in message.parts if isinstance(part, ToolResultPart) and part.native is None]
+        results = [part for part in message.parts if isinstance(part, ToolResultPart) and part.kind != "server"]
         rest: list[Part] = [part for part in message.parts if not isinstance(part, ToolResultPart)]
         shown: list[Part] = []
         for result in results:
@@ -169,10 +167,7 @@ def _build_assistant(parts: list[Part], provider: str) -> dict[str, Any]:
 
 
 def _function(part: ToolCallPart) -> dict[str, Any]:
-    arguments = part.arguments if part.arguments.strip() else "{}"
-    if part.kind == "custom":
-        arguments = msgspec.json.encode({"input": part.arguments}).decode()
-    return {"name": part.name, "arguments": arguments}
+    return {"name": part.name, "arguments": part.arguments if part.arguments.strip() else "{}"}
 
 
 def _build_content(parts: list[Part]) -> str | list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...errors import RequestError, Unsupported
+from ...errors import RequestError
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
@@ -25,7 +25,6 @@ PARAMETERS: Final = {
 ESSENTIAL: Final = frozenset(("documents",))
 BUDGETS: Final = {"minimal": 512, "low": 1024, "medium": 4096, "high": 16_384, "xhigh": 31_000, "max": 31_000}
 """Thinking tokens for a word: this upstream takes a number."""
-_FREE_TEXT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 def parse(body: dict[str, Any]) -> Request:
@@ -89,10 +88,7 @@ def _build_tools(request: Request, built: Built) -> None:
 
 
 def _build_tool(tool: ToolSpec) -> dict[str, Any]:
-    if tool.kind == "server":
-        raise Unsupported(f"the tool {tool.name!r} is run by another provider; the chosen upstream does not have it")
-    schema = _FREE_TEXT if tool.kind == "custom" else tool.parameters or {"type": "object", "properties": {}}
-    body: dict[str, Any] = {"name": tool.name, "parameters": schema}
+    body: dict[str, Any] = {"name": tool.name, "parameters": tool.parameters or {"type": "object", "properties": {}}}
     if tool.description:
         body["description"] = tool.description
     return {"type": "function", "function": body}

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...messages import ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
 from ...stages.collect import collect
+from ..custom_tools import call_as_function
 from ..echo import pack
 from .error import error_body
 from .reader import CohereReader
@@ -59,8 +60,9 @@ def _build_message(choice: ResponseChoice, strict: bool) -> dict[str, Any]:
                 citations += [one.native.data for one in part.citations if one.native and one.native.provider == DIALECT]
             case RefusalPart():
                 content.append({"type": "text", "text": part.text})
-            case ToolCallPart(kind="function" | "custom"):
-                function = {"name": part.name, "arguments": part.arguments}
+            case ToolCallPart(kind="function" | "custom", complete=True):
+                call = call_as_function(part) if part.kind == "custom" else part
+                function = {"name": call.name, "arguments": call.arguments}
                 calls.append({"id": part.call_id, "type": "function", "function": function})
     message: dict[str, Any] = {"role": "assistant"}
     for name, value in (("content", content), ("tool_plan", plan), ("tool_calls", calls), ("citations", citations)):

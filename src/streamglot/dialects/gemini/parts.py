@@ -156,7 +156,7 @@ class PartBuilder:
         return native.provider in (self._provider, DIALECT)
 
     def _result(self, part: ToolResultPart) -> list[dict[str, Any]]:
-        if part.native is not None or part.kind == "server":
+        if part.kind == "server" or is_native(part.native):
             return self._native(part.native)
         name = part.name or self._names.get(part.call_id)
         if not name:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...errors import RequestError, Unsupported
+from ...errors import RequestError
 from ...events import Echo
-from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .history import HistoryParser, build_contents, generation
@@ -109,7 +109,7 @@ def build(request: Request, *, provider: str = DIALECT, ids: bool = True) -> Bui
     if system:
         body["systemInstruction"] = {"parts": system}
     if request.tools:
-        body["tools"] = _build_tools(request.tools, built)
+        body["tools"] = _build_tools(request.tools)
     if request.tool_choice is not None:
         body["toolConfig"] = {"functionCallingConfig": _build_choice(request.tool_choice)}
     config = Built({}, built.dropped)
@@ -122,8 +122,6 @@ def build(request: Request, *, provider: str = DIALECT, ids: bool = True) -> Bui
         config.body.update(_build_output(request.output))
     if config.body:
         body["generationConfig"] = config.body
-    if any(_cached(message) for message in request.messages) or any(tool.cache is not None for tool in request.tools):
-        built.dropped.append("cache")
     if request.dialect == DIALECT:
         _give_own(request.extra, body)
     else:
@@ -149,10 +147,6 @@ def _give_own(extra: dict[str, Any], body: dict[str, Any]) -> None:
         place[name] = value
 
 
-def _cached(message: Message) -> bool:
-    return any(getattr(part, "cache", None) is not None for part in message.parts)
-
-
 # --- tools
 
 
@@ -168,24 +162,17 @@ def _parse_tool(tool: Fields) -> list[ToolSpec]:
     return specs + [ToolSpec(name, kind="server", native=Echo(DIALECT, {name: value})) for name, value in tool.rest.items()]
 
 
-def _build_tools(tools: list[ToolSpec], built: Built) -> list[dict[str, Any]]:
+def _build_tools(tools: list[ToolSpec]) -> list[dict[str, Any]]:
     functions: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     for tool in tools:
-        own = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else None
+        own = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else {}
         if tool.kind == "server":
-            if own is None:
-                raise Unsupported(f"the tool {tool.name!r} is run by another provider; the chosen upstream does not have it")
             others.append(own)
             continue
-        function: dict[str, Any] = {"name": tool.name, "description": tool.description, **(own or {})}
-        schema = tool.parameters
-        if tool.kind == "custom":
-            schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-            if tool.format is not None and tool.format.get("type") != "text":
-                built.dropped.append(f"tools.{tool.name}.format")
-        if schema:
-            function["parametersJsonSchema"] = schema
+        function: dict[str, Any] = {"name": tool.name, "description": tool.description, **own}
+        if tool.parameters:
+            function["parametersJsonSchema"] = tool.parameters
         functions.append(function)
     return ([{"functionDeclarations": functions}] if functions else []) + others
 

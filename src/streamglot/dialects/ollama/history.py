@@ -150,10 +150,7 @@ def _build_assistant(parts: list[Part], provider: str, built: Built) -> dict[str
 
 
 def _build_call(part: ToolCallPart) -> dict[str, Any]:
-    if part.kind == "custom":
-        arguments: Any = {"input": part.arguments}
-    else:
-        arguments = msgspec.json.decode(arguments_object(part.arguments))
+    arguments = msgspec.json.decode(arguments_object(part.arguments))
     return {"id": part.call_id, "function": {"name": part.name, "arguments": arguments}}
 
 
@@ -180,8 +177,6 @@ def build_content(parts: list[Part], built: Built, name: str = "content") -> dic
                 raise Unsupported(f"a part that only the dialect {part.dialect!r} knows cannot be sent to this upstream")
             case _:
                 raise Unsupported(f"a part of the kind {type(part).__name__} cannot stand in such a message")
-        if getattr(part, "cache", None) is not None:
-            note(built, "cache")
     body: dict[str, Any] = {name: "".join(texts)}
     if images:
         body["images"] = images

@@ -130,12 +130,8 @@ def _parse_tool(tool: Fields) -> ToolSpec:
 def _build_tool(tool: ToolSpec, built: Built) -> dict[str, Any]:
     if tool.native is not None and tool.native.provider == DIALECT:
         return tool.native.data
-    if tool.kind != "function":
-        raise Unsupported(f"the tool {tool.name!r} is of the kind {tool.kind!r}; the chosen upstream takes functions only")
     if tool.strict is not None:
         note(built, "tools.strict")
-    if tool.cache is not None:
-        note(built, "cache")
     function: dict[str, Any] = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description

@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from ...errors import RequestError, Unsupported
+from msgspec import structs
+
+from ...errors import RequestError
 from ...events import Echo
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
+from ..abilities import PLAIN
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .history import build_messages, parse_messages
@@ -41,6 +44,9 @@ PARAMETERS: Final = {
     "user": "user",
     "metadata": "metadata",
 }
+ABILITIES: Final = structs.replace(PLAIN, developer_role=False, inner_system=False, user_chars=64)
+"""What any server of this dialect takes. Many refuse custom tools, roles that their template does not know, system messages
+after the first, marks for a cache, and a ``user`` longer than the first of them allowed."""
 ESSENTIAL: Final = frozenset(("web_search_options",))
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
@@ -122,9 +128,7 @@ def _function(function: Fields) -> ToolSpec:
 
 
 def build_tool(tool: ToolSpec) -> dict[str, Any]:
-    if tool.kind == "server":
-        if tool.native is None or tool.native.provider != DIALECT:
-            raise Unsupported(f"the tool {tool.name!r} is run by another provider; the chosen upstream does not have it")
+    if tool.kind == "server" and tool.native is not None:
         return tool.native.data
     body: dict[str, Any] = {"name": tool.name}
     if tool.description:

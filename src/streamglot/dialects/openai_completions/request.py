@@ -115,5 +115,3 @@ def _refuse(request: Request, built: Built) -> None:
         built.dropped.append("reasoning")
     if any(message.name for message in request.messages):
         built.dropped.append("messages.name")
-    if any(getattr(part, "cache", None) is not None for message in request.messages for part in message.parts):
-        built.dropped.append("cache")

@@ -2,64 +2,93 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...events import ToolCallDelta, ToolCallEnd, ToolCallStart, ToolResult
 from ..own_tools import OWN_SERVER
 from .output import OPEN
-from .wire import OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, own
+from .tools import SEARCH, Origin
+from .wire import CALL_FIELDS, OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, arguments_object, own
 
 if TYPE_CHECKING:
     from .writer import ResponsesWriter
 
 _CALL_ITEM: Final = {"function": "function_call", "custom": "custom_tool_call"}
-_CALL_FIELDS: Final = frozenset(("type", "status", "arguments", "input", "call_id", "name"))
 _WITH_STATUS: Final = frozenset(("mcp_call",))
 """Calls of the provider's own tools of which it leaves out a status that clients want."""
 
 
 class CallWriter:
-    def __init__(self, writer: ResponsesWriter) -> None:
+    """``origins``: what the names of tools stand for that the client declared in a namespace, or as a search. Clients match
+    calls by both names and by the kind of the item, and drop all others."""
+
+    def __init__(self, writer: ResponsesWriter, origins: dict[str, Origin]) -> None:
         self._writer = writer
+        self._origins = origins
         self._kinds: dict[str, str] = {}
         self._call: ToolCallStart | None = None
         self._own: dict[str, tuple[str, list[str]]] = {}
         """Names and arguments of calls that a tool loop runs: their items are written with their results."""
         self._own_open: list[str] | None = None
+        self._search: dict[str, Any] | None = None
+        self._arguments: list[str] = []
 
     def start(self, event: ToolCallStart) -> None:
         self._writer.close_item()
         native = event.native.data if event.native is not None else {}
         if event.kind == "server":
-            self._call = event if native.get("type") in SERVER_ITEMS else None
-            if self._call is not None:
-                status = OPEN if native["type"] in _WITH_STATUS else {}
-                self._writer.output.open(native["type"], {**status, **native})
-            elif event.native is None:
-                self._own_open = []
-                self._own[event.call_id] = event.name, self._own_open
-            else:
-                self._writer.lose(event)
+            self._start_server(event, native)
             return
         self._call = event
-        kind = _CALL_ITEM[event.kind]
         call_id = event.call_id
         while call_id in self._kinds:
             call_id = f"{event.call_id}_{len(self._kinds)}"
         self._kinds[call_id] = event.kind
-        more = {name: value for name, value in native.items() if native.get("type") == kind and name not in _CALL_FIELDS}
-        self._writer.output.open(kind, {**OPEN, **more, "call_id": call_id, "name": event.name})
+        origin = self._origin(event, native)
+        if origin is not None and origin.is_search:
+            known = {"id": native["id"]} if "id" in native else {}
+            self._search = {"type": "tool_search_call", **known, "call_id": call_id, "execution": "client"}
+            self._arguments.clear()
+            return
+        kind = _CALL_ITEM[event.kind]
+        more = {name: value for name, value in native.items() if native.get("type") == kind and name not in CALL_FIELDS}
+        named = {"name": event.name} if origin is None else {"name": origin.name, "namespace": origin.namespace}
+        self._writer.output.open(kind, {**OPEN, **more, "call_id": call_id, **named})
+
+    def _start_server(self, event: ToolCallStart, native: dict[str, Any]) -> None:
+        self._call = event if native.get("type") in SERVER_ITEMS else None
+        if self._call is not None:
+            status = OPEN if native["type"] in _WITH_STATUS else {}
+            self._writer.output.open(native["type"], {**status, **native})
+        elif event.native is None:
+            self._own_open = []
+            self._own[event.call_id] = event.name, self._own_open
+        else:
+            self._writer.lose(event)
+
+    def _origin(self, event: ToolCallStart, native: dict[str, Any]) -> Origin | None:
+        """As the provider itself said it, else as the client declared it."""
+        if native.get("type") == "tool_search_call":
+            return Origin(SEARCH)
+        namespace = native.get("namespace") if native.get("type") in _CALL_ITEM.values() else None
+        if isinstance(namespace, str):
+            return Origin(str(native.get("name", event.name)), namespace)
+        return self._origins.get(event.name)
 
     def delta(self, event: ToolCallDelta) -> None:
         if self._own_open is not None:
             self._own_open.append(event.args)
-            return
-        if self._call is not None and (self._call.kind != "server" or self._writer.output.kind == "mcp_call"):
+        elif self._search is not None:
+            self._arguments.append(event.args)
+        elif self._call is not None and (self._call.kind != "server" or self._writer.output.kind == "mcp_call"):
             self._writer.output.delta(event.args)
 
     def end(self, event: ToolCallEnd) -> None:
         self._own_open = None
         call, self._call = self._call, None
+        if self._search is not None:
+            self._end_search(event, self._search)
+            return
         item = self._writer.output.item
         if call is None or item is None:
             return
@@ -75,10 +104,21 @@ class CallWriter:
             elif item["type"] not in _WITH_STATUS or "status" in told:
                 status = None
         elif told is not None:
-            item.update({name: value for name, value in told.items() if name not in _CALL_FIELDS and name != "id"})
+            item.update({name: value for name, value in told.items() if name not in CALL_FIELDS and name != "id"})
         self._writer.close_item(status)
         if told is None and event.echo is not None:
             self._writer.carry(event.echo, item.get("call_id", ""))
+
+    def _end_search(self, event: ToolCallEnd, item: dict[str, Any]) -> None:
+        """A search has its arguments as an object, and no events for pieces of them: it is written whole, or not at all."""
+        text, self._search = "".join(self._arguments), None
+        self._arguments.clear()
+        if not event.complete:
+            self._writer.lose(event)
+            return
+        self._writer.output.whole({**item, "arguments": arguments_object(text), "status": "completed"})
+        if event.echo is not None and own(event.echo, "tool_search_call") is None:
+            self._writer.carry(event.echo, item["call_id"])
 
     def result(self, event: ToolResult) -> None:
         self._writer.close_item()

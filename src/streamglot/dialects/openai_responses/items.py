@@ -11,10 +11,10 @@ from ..blocks import Block, BlockStart
 from ..reader import Reader
 from .server_items import arguments_of, image_of, name_of, read_annotation, result_of
 from .slots import Part, Slot, Slots
-from .wire import CALL_ITEMS, DIALECT, OUTPUT_ITEMS, Event, is_kind, json_text, texts, word
+from .tools import SEARCH, flat_name, is_client_search
+from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, Event, is_kind, json_text, texts, word
 
 _NO_CALL: Final = OUTPUT_ITEMS | {"message", "reasoning", "compaction"}
-_CALL_FIELDS: Final = frozenset(("arguments", "input", "status", "call_id", "name"))
 _PARTS: Final = {
     "output_text": ("message", "text", "text"),
     "text": ("message", "text", "text"),
@@ -166,13 +166,18 @@ class Items:
             return
         blocks, provider = self._reader.blocks(), self._reader.provider
         if slot.kind in CALL_ITEMS:
-            if not word(item, "name"):
+            name, namespace = word(item, "name"), word(item, "namespace")
+            if not name:
                 return
-            told = {key: value for key, value in item.items() if key not in _CALL_FIELDS}
-            native = Echo(provider, told)
-            slot.block = blocks.open_call(word(item, "call_id", "id"), word(item, "name"), CALL_ITEMS[slot.kind], native)
+            told = {key: value for key, value in item.items() if key not in CALL_FIELDS or key == "type"}
+            native = Echo(provider, {**told, "name": name} if namespace else told)
+            flat = flat_name(namespace, name)
+            slot.block = blocks.open_call(word(item, "call_id", "id"), flat, CALL_ITEMS[slot.kind], native)
             if set(told) - {"type", "id"}:
                 slot.block.echo = native
+        elif is_client_search(item):
+            native = Echo(provider, {key: value for key, value in item.items() if key not in CALL_FIELDS or key == "type"})
+            slot.block = blocks.open_call(word(item, "call_id", "id"), SEARCH, native=native)
         else:
             slot.block = blocks.open_call(word(item, "call_id", "id"), name_of(item), "server", Echo(provider, item))
         self._open += 1
@@ -253,6 +258,9 @@ class Items:
                 self._end_block(block, Echo(self._reader.provider, item))
             elif slot.kind in CALL_ITEMS:
                 self._fill_arguments(slot, json_text(item.get("arguments" if slot.kind == "function_call" else "input")))
+                self._end_call(slot, item.get("status") == "incomplete")
+            elif is_client_search(slot.item) and slot.kind not in OUTPUT_ITEMS:
+                self._fill_arguments(slot, arguments_of(item))
                 self._end_call(slot, item.get("status") == "incomplete")
             elif slot.kind in OUTPUT_ITEMS:
                 self._result(item)

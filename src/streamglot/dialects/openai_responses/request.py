@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...errors import Unsupported
-from ...events import Echo
-from ...messages import Built, OutputFormat, Reasoning, ReasoningPart, Request, ToolChoice, ToolSpec
+from msgspec import structs
+
+from ...messages import Built, OutputFormat, Reasoning, ReasoningPart, Request
+from ..abilities import PLAIN
 from ..fields import Fields
 from ..parameters import give, give_extra, take
-from .history import build_input, parse_input
+from .history import parse_input
+from .input_items import build_input
+from .tools import build_choice, build_tools, parse_choice, parse_tools
 from .wire import DIALECT
 
 PARAMETERS: Final = {
@@ -28,6 +31,7 @@ PARAMETERS: Final = {
     "metadata": "metadata",
     "previous_response_id": "previous_response_id",
 }
+ABILITIES: Final = structs.replace(PLAIN, custom_tools=True, namespaces=True, user_chars=64, call_id_chars=64)
 ESSENTIAL: Final = frozenset(("conversation", "prompt", "background", "tool_choice"))
 """Fields of this dialect alone that change the answer: where its history or prompt comes from, and how it is fetched. The
 others (truncation, context_management, max_tool_calls, moderation …) only tune it."""
@@ -41,9 +45,9 @@ def parse(body: dict[str, Any]) -> Request:
     request = Request(dialect=DIALECT)
     request.model = fields.take("model", str, "")
     request.stream = fields.take("stream", bool, False)
-    request.messages = parse_input(fields)
-    request.tools = [_parse_tool(tool) for tool in fields.objects("tools")]
-    request.tool_choice = _parse_choice(fields)
+    request.tools = parse_tools(fields)
+    request.messages = parse_input(fields, request.tools)
+    request.tool_choice = parse_choice(fields)
     request.reasoning = _parse_reasoning(fields)
     _parse_text(fields, request)
     include = fields.words("include")
@@ -60,17 +64,18 @@ def parse(body: dict[str, Any]) -> Request:
     return request
 
 
-def build(request: Request, *, provider: str = DIALECT) -> Built:
-    """``provider`` gets its own opaque state back; encrypted reasoning is asked for, so that there is some."""
+def build(request: Request, *, provider: str = DIALECT, namespaces: bool = True) -> Built:
+    """``provider`` gets its own opaque state back; encrypted reasoning is asked for, so that there is some. ``namespaces``:
+    this upstream takes tools in namespaces and a search for tools."""
     built = Built({"model": request.model})
     body = built.body
-    build_input(request, provider, built)
+    build_input(request, provider, built, namespaces)
     if request.stream:
         body["stream"] = True
     if request.tools:
-        body["tools"] = [_build_tool(tool, request.dialect) for tool in request.tools]
+        body["tools"] = build_tools(request.tools, request.dialect, namespaces)
     if request.tool_choice is not None:
-        body["tool_choice"] = _build_choice(request.tool_choice, request.tools)
+        body["tool_choice"] = build_choice(request.tool_choice, request.tools, namespaces)
     _build_reasoning(request.reasoning, built)
     give(request, PARAMETERS, built)
     if "safety_identifier" in body and request.dialect != DIALECT:
@@ -98,101 +103,6 @@ def _build_include(request: Request, provider: str, body: dict[str, Any]) -> Non
         include.append(ENCRYPTED)
     if include:
         body["include"] = include
-
-
-# --- tools
-
-
-def _parse_tool(tool: Fields) -> ToolSpec:
-    kind = tool.take("type", str, "function")
-    if kind == "function":
-        spec = ToolSpec(
-            tool.need("name", str), tool.take("description", str, ""), tool.take("parameters", dict), tool.take("strict", bool)
-        )
-        if tool.rest:
-            spec.native = Echo(DIALECT, tool.rest)
-        return spec
-    if kind == "custom":
-        name, description = tool.need("name", str), tool.take("description", str, "")
-        return ToolSpec(name, description, kind="custom", format=_nested(tool.take("format", dict)))
-    name = tool.rest.get("server_label") or tool.rest.get("name") or kind
-    return ToolSpec(str(name), kind="server", native=Echo(DIALECT, {"type": kind, **tool.rest}))
-
-
-def _build_tool(tool: ToolSpec, dialect: str) -> dict[str, Any]:
-    native = tool.native.data if tool.native is not None and tool.native.provider == DIALECT else None
-    if tool.kind == "server":
-        if native is None:
-            raise Unsupported(f"the tool {tool.name!r} is run by another provider; the chosen upstream does not have it")
-        return native
-    body: dict[str, Any] = {"type": tool.kind, "name": tool.name}
-    if tool.description:
-        body["description"] = tool.description
-    if tool.kind == "custom":
-        if tool.format is not None:
-            body["format"] = _flat(tool.format)
-        return body
-    body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
-    # Silence means strict here, and not strict elsewhere: what another dialect left out is said.
-    body["strict"] = tool.strict if tool.strict is not None or dialect == DIALECT else False
-    return {**body, **(native or {})}
-
-
-def _nested(form: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A grammar stands flat here; ToolSpec has it in an object of its own."""
-    if form is None or form.get("type") != "grammar" or "grammar" in form:
-        return form
-    return {"type": "grammar", "grammar": {name: value for name, value in form.items() if name != "type"}}
-
-
-def _flat(form: dict[str, Any]) -> dict[str, Any]:
-    grammar = form.get("grammar")
-    return {"type": "grammar", **grammar} if isinstance(grammar, dict) else form
-
-
-def _parse_choice(fields: Fields) -> ToolChoice | None:
-    value = fields.any("tool_choice")
-    match value:
-        case None:
-            return None
-        case "auto" | "none" | "required":
-            return ToolChoice(value)
-        case {"type": "function" | "custom", "name": str(name)}:
-            return ToolChoice("required", [name])
-        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(tools)} if all(map(_choice, tools)):
-            return ToolChoice(mode, [_choice(tool) for tool in tools])
-        case {"type": "mcp" | "allowed_tools"}:
-            fields.rest["tool_choice"] = value
-            return None
-        case {"type": str(name)}:
-            return ToolChoice("required", [name])
-    raise fields.wrong("tool_choice", "auto, none, required, a named tool or allowed_tools", value)
-
-
-def _choice(tool: object) -> str:
-    match tool:
-        case {"type": "function" | "custom", "name": str(name)} | {"type": "mcp", "server_label": str(name)}:
-            return name
-        case {"type": str(name)}:
-            return name
-    return ""
-
-
-def _build_choice(choice: ToolChoice, tools: list[ToolSpec]) -> str | dict[str, Any]:
-    if not choice.tools or choice.mode == "none":
-        return choice.mode
-    known = {tool.name: tool for tool in tools}
-    named = [_build_named(name, known.get(name)) for name in choice.tools]
-    if len(named) == 1 and choice.mode == "required":
-        return named[0]
-    return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
-
-
-def _build_named(name: str, tool: ToolSpec | None) -> dict[str, Any]:
-    if tool is not None and tool.kind == "server" and tool.native is not None:
-        label = tool.native.data.get("server_label")
-        return {"type": tool.native.data.get("type", name), **({"server_label": label} if label else {})}
-    return {"type": "custom" if tool is not None and tool.kind == "custom" else "function", "name": name}
 
 
 # --- reasoning and output

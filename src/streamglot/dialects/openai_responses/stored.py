@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ...messages import Message, NativePart, Request, Response, ResponseChoice, ToolCallPart
-from .history import build_message
+from ...messages import Message, NativePart, Request, Response, ResponseChoice
+from .input_items import ItemBuilder
 from .request import build
 from .response import build as build_response
 from .wire import DIALECT, mint, word
@@ -23,16 +23,15 @@ def repeated(request: Request, instructed: bool) -> dict[str, Any]:
 def input_items(request: Request, response_id: str, instructed: bool) -> list[dict[str, Any]]:
     """All that was said before the answer, oldest first, each with an id that stays the same."""
     messages = request.messages[1:] if instructed else request.messages
-    calls = {part.call_id: part.kind for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
+    builder = ItemBuilder(messages, request.tools)
     items: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "assistant":
             said = Response(f"{response_id}i{len(items)}", choices=[ResponseChoice(0, message.parts, "end")])
-            items += build_response(said)["output"]
+            items += build_response(said, tools=request.tools)["output"]
         else:
             known = [part for part in message.parts if not isinstance(part, NativePart) or part.dialect == DIALECT]
-            told = build_message(Message(message.role, known), calls, DIALECT, None)
-            items += [{"status": "completed", **item} for item in told]
+            items += [{"status": "completed", **item} for item in builder.build(Message(message.role, known))]
     ids: set[str] = set()
     for number, item in enumerate(items):
         item_id = word(item, "id")

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ...events import CallKind, Echo, StopReason, Usage
 from ...messages import TokenCounts
 from ..counts import count, plausible
-from ..lenient import clean
+from ..lenient import clean, loads
 
 DIALECT: Final = "openai_responses"
 
@@ -40,6 +40,8 @@ event_decoder: Final = msgspec.json.Decoder(Event)
 
 CALL_ITEMS: Final[dict[str, CallKind]] = {"function_call": "function", "custom_tool_call": "custom"}
 """Items that are calls which the client runs, and their kind."""
+CALL_FIELDS: Final = frozenset(("type", "status", "arguments", "input", "call_id", "name"))
+"""Fields of a call that its events say; the others are its native form."""
 RESULT_OF: Final = {"function": "function_call_output", "custom": "custom_tool_call_output"}
 SERVER_ITEMS: Final = frozenset(
     (
@@ -148,6 +150,11 @@ def json_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else msgspec.json.encode(clean(value)).decode()
+
+
+def arguments_object(text: str) -> Any:
+    """The arguments of a call as the value that they are in JSON."""
+    return clean(loads(text.encode("utf-8", "replace"))[0]) if text.strip() else {}
 
 
 def own(echo: Echo | None, *kinds: str) -> dict[str, Any] | None:

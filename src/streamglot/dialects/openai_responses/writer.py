@@ -30,11 +30,13 @@ from ...events import (
     Usage,
 )
 from ...framing import sse
+from ...messages import ToolSpec
 from ..echo import pack
 from ..writer import Writer
 from .calls import CallWriter
 from .error import error_body, response_error
 from .output import OPEN, Output
+from .tools import origins
 from .wire import ANNOTATIONS, DETAIL_OF, DIALECT, LIFECYCLE, own, word, write_usage
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -58,8 +60,8 @@ _DEFAULTS: Final[dict[str, Any]] = {
 
 
 class ResponsesWriter(Writer):
-    """``mirror``: fields of the client's request that a response repeats (tools, instructions, metadata …). ``sequence``: the
-    number of the first event."""
+    """``mirror``: fields of the client's request that a response repeats (tools, instructions, metadata …). ``tools``: those
+    of the request, to name calls as the client declared them. ``sequence``: the number of the first event."""
 
     dialect = DIALECT
     folded = {
@@ -72,8 +74,15 @@ class ResponsesWriter(Writer):
         "StepEnd": "no word for it: each step has items of its own",
     }
 
-    def __init__(self, *, mirror: Mapping[str, Any] | None = None, sequence: int = 0, **more: Any) -> None:
-        self._calls = CallWriter(self)
+    def __init__(
+        self,
+        *,
+        mirror: Mapping[str, Any] | None = None,
+        tools: Iterable[ToolSpec] = (),
+        sequence: int = 0,
+        **more: Any,
+    ) -> None:
+        self._calls = CallWriter(self, origins(tools))
         super().__init__(**more)
         self._asked = {name: value for name, value in (mirror or {}).items() if name not in LIFECYCLE}
         if isinstance(self._asked.get("conversation"), str):
@@ -214,8 +223,15 @@ class ResponsesWriter(Writer):
 
     # --- texts
 
+    def _next_part(self) -> None:
+        """Another text or thought begins. It may belong to the open item, unless that broke off."""
+        if self._cut:
+            self.close_item()
+        else:
+            self.output.close_part()
+
     def _text_start(self, event: TextStart) -> None:
-        self.output.close_part()
+        self._next_part()
         self._text = "refusal" if event.refusal else "output_text"
 
     def _text_delta(self, event: TextDelta) -> None:
@@ -260,7 +276,7 @@ class ResponsesWriter(Writer):
     # --- reasoning
 
     def _reasoning_start(self, event: ReasoningStart) -> None:
-        self.output.close_part()
+        self._next_part()
         self._text = "summary_text" if event.summary else "reasoning_text"
 
     def _reasoning_delta(self, event: ReasoningDelta) -> None:

@@ -84,8 +84,6 @@ def build(
     )
     if request.output is not None and request.output.kind != "text":
         raise Unsupported("the chosen upstream cannot be held to JSON", detail={"param": "response_format"})
-    if any(getattr(part, "cache", None) is not None for turn in request.messages for part in turn.parts):
-        built.dropped.append("cache")
     if any(turn.name for turn in request.messages):
         built.dropped.append("messages.name")
     give(request, PARAMETERS, built)

@@ -42,15 +42,5 @@ def by_path(name: str) -> dict[str, Any]:
         "name": f"models/{name}",
         "displayName": name,
         "version": "1",
-        "supportedGenerationMethods": ["generateContent", "streamGenerateContent"],
-    }
-
-
-def tags(models: Named) -> dict[str, Any]:
-    details = {"format": "", "family": "", "families": [], "parameter_size": "", "quantization_level": ""}
-    return {
-        "models": [
-            {"name": name, "model": name, "modified_at": BIRTH, "size": 0, "digest": "", "details": {**details, "family": owner}}
-            for name, owner in models
-        ]
+        "supportedGenerationMethods": ["generateContent", "streamGenerateContent", "countTokens"],
     }

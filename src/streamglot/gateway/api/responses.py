@@ -100,7 +100,11 @@ def _writer(turn: TurnDetail) -> Any:
     said = {**turn.wish, **dialect(RETRIEVABLE).stored.repeated(request, _instructed(turn))}
     mirror = {name: value for name, value in said.items() if name in REPEATED}
     return dialect(RETRIEVABLE).writer(
-        id=turn.response_id, model=request.model or turn.model, created=int(turn.started), mirror=mirror
+        id=turn.response_id,
+        model=request.model or turn.model,
+        created=int(turn.started),
+        mirror=mirror,
+        tools=request.tools,
     )
 
 

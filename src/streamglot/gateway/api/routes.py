@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +27,7 @@ from ..http.reply import retry_after
 from .approvals import approval_routes
 from .forward import count_tokens, forward_json
 from .metered import Metered
-from .models import by_address, by_path, entry, listing, tags
+from .models import by_address, by_path, entry, listing
 from .openapi import description, viewer
 from .responses import response_routes
 from .resume import resume_routes
@@ -70,31 +70,52 @@ def pages(gateway: Gateway) -> Starlette:
             owner = gateway.pool.routes.find(name, lambda: 0.0)[0].upstream.name
         return reply(by_path(name) if by_address(http.headers, http.url.path, "key" in http.query_params) else entry(name, owner))
 
+    catalog = dialect("ollama").catalog
+
     async def local_tags(http: HttpRequest) -> Response:
-        return reply(tags(allowed(http)))
+        return reply(catalog.tags(allowed(http)))
+
+    async def local_running(http: HttpRequest) -> Response:
+        return reply(catalog.running(allowed(http)))
 
     async def local_version(_: HttpRequest) -> Response:
-        from ... import __version__
+        return reply(catalog.version())
 
-        return reply({"version": __version__})
+    async def local_show(http: HttpRequest) -> Response:
+        _, body = await asked(http)
+        name = str(body.get("model") or body.get("name") or "")
+        owner = gateway.pool.routes.find(name, lambda: 0.0)[0].upstream.name
+        return reply(catalog.show(name, owner))
 
-    async def asked(http: HttpRequest) -> tuple[Caller | None, dict[str, Any]]:
-        """The caller and the body of a request that is no exchange, with the same limits."""
+    async def asked(http: HttpRequest, model: str = "") -> tuple[Caller | None, dict[str, Any]]:
+        """The caller and the body of a request that is no exchange, with the same limits. ``model`` is what the address names."""
         caller = admit(http)
         server = gateway.server
         body = json_object(
             await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
         )
         if caller is not None:
-            caller.check(gateway.pool.routes.named(str(body.get("model", ""))), gateway.clock())
+            caller.check(gateway.pool.routes.named(model or str(body.get("model", ""))), gateway.clock())
         return caller, body
 
     async def counted(http: HttpRequest) -> Response:
         caller, body = await asked(http)
-        request = dialect(COUNTED_BY).parse_request({"max_tokens": 1, **body})
+        counting = dialect(COUNTED_BY).counting
+        request = counting.parse_count(body)
         async with gateway.slot(caller):
             answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
-        return Response(answer or msgspec.json.encode({"input_tokens": estimate(request)}), media_type="application/json")
+        return Response(answer or msgspec.json.encode(counting.count_body(estimate(request))), media_type="application/json")
+
+    def estimated(name: str) -> Callable[[HttpRequest], Awaitable[Response]]:
+        """The tokens of a request in this dialect, as far as they can be known without asking anybody."""
+
+        async def count(http: HttpRequest) -> Response:
+            model = http.path_params.get("name", "")
+            _, body = await asked(http, model)
+            counting = dialect(name).counting
+            return reply(counting.count_body(estimate(counting.parse_count(body, model))))
+
+        return count
 
     async def embeddings(http: HttpRequest) -> Response:
         caller, body = await asked(http)
@@ -139,8 +160,11 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/openapi.json", openapi, methods=get),
         Route("/docs", docs, methods=get),
         Route("/api/tags", local_tags, methods=get),
+        Route("/api/ps", local_running, methods=get),
+        Route("/api/show", local_show, methods=["POST"]),
         Route("/api/version", local_version, methods=get),
         Route("/v1/messages/count_tokens", counted, methods=["POST"]),
+        Route("/v1/responses/input_tokens", estimated("openai_responses"), methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
         *resume_routes(gateway),
         *approval_routes(gateway),
@@ -149,6 +173,7 @@ def pages(gateway: Gateway) -> Starlette:
     ]
     for version in ("v1", "v1beta", "v1alpha"):
         routes += [
+            Route(f"/{version}/models/{{name:path}}:countTokens", estimated("gemini"), methods=["POST"]),
             Route(f"/{version}/models", models, methods=get),
             Route(f"/{version}/models/{{name:path}}", model, methods=get),
         ]

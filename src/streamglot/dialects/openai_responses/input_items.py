@@ -1,0 +1,184 @@
+"""The input items for an upstream, of messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import Unsupported
+from ...events import Echo
+from ...messages import (
+    Built,
+    MediaPart,
+    Message,
+    NativePart,
+    Part,
+    ReasoningPart,
+    RefusalPart,
+    Request,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    ToolSpec,
+)
+from ..media import data_url
+from .tools import Origin, origins
+from .wire import CALL_FIELDS, DIALECT, OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, arguments_object, is_minted, own
+
+
+def build_input(request: Request, provider: str, built: Built, namespaces: bool) -> None:
+    """``instructions`` and ``input``. The first message of the system becomes the instructions if it is one text."""
+    messages = request.messages
+    first = messages[0] if messages else None
+    if first is not None and first.role == "system" and len(first.parts) == 1 and isinstance(first.parts[0], TextPart):
+        built.body["instructions"] = first.parts[0].text
+        messages = messages[1:]
+    builder = ItemBuilder(messages, request.tools, provider, request.store, namespaces)
+    built.body["input"] = [item for message in messages for item in builder.build(message)]
+
+
+class ItemBuilder:
+    """``provider`` gets its own opaque state back. ``namespaces``: the upstream takes tools in namespaces, and a search."""
+
+    def __init__(
+        self,
+        messages: list[Message],
+        tools: list[ToolSpec],
+        provider: str = DIALECT,
+        store: bool | None = None,
+        namespaces: bool = True,
+    ) -> None:
+        self._kinds = {
+            part.call_id: part.kind for message in messages for part in message.parts if isinstance(part, ToolCallPart)
+        }
+        self._origins = origins(tools) if namespaces else {}
+        self._provider = provider
+        self._store = store
+        self._namespaces = namespaces
+
+    def build(self, message: Message) -> list[dict[str, Any]]:
+        """The items of one message. Texts and media that stand side by side in it are one item, if they share a phase."""
+        items: list[dict[str, Any]] = []
+        role = "user" if message.role == "tool" else message.role
+        latest: dict[str, Any] | None = None
+        for part in message.parts:
+            own_items: list[dict[str, Any]] | None = None
+            match part:
+                case ToolResultPart():
+                    own_items = self._result(part)
+                case ToolCallPart():
+                    own_items = self._call(part)
+                case ReasoningPart():
+                    own_items = self._reasoning(part)
+                case NativePart(dialect="openai_responses") if message.role in ("assistant", "tool"):
+                    own_items = [part.data]
+            if own_items is not None:
+                items += own_items
+                latest = None
+                continue
+            told = own(part.echo, "message") if isinstance(part, TextPart) else None
+            phase = {"phase": told["phase"]} if told and told.get("phase") else {}
+            if latest is None or latest.get("phase") != phase.get("phase"):
+                latest = {"type": "message", "role": role, "content": [], **phase}
+                items.append(latest)
+            latest["content"].append(_build_part(part, role))
+        return items
+
+    # --- calls and results
+
+    def _call(self, part: ToolCallPart) -> list[dict[str, Any]]:
+        if part.kind == "server":
+            state = next((echo for echo in (part.echo, part.native) if echo is not None and own(echo, *SERVER_ITEMS)), None)
+            return [state.data] if state is not None and state.provider == self._provider else []
+        origin = self._origin(part)
+        if origin is not None and origin.is_search:
+            return [self._search(part)]
+        kind = "custom_tool_call" if part.kind == "custom" else "function_call"
+        item: dict[str, Any] = {"type": kind}
+        for echo in (part.native, part.echo):
+            told = own(echo, kind)
+            if echo is not None and told is not None and echo.provider == self._provider:
+                item |= {name: value for name, value in told.items() if name not in CALL_FIELDS and name != "namespace"}
+        if is_minted(item.get("id")):
+            del item["id"]
+        given = {"input": part.arguments} if part.kind == "custom" else {"arguments": _whole_arguments(part)}
+        named = {"name": part.name} if origin is None else {"name": origin.name, "namespace": origin.namespace}
+        return [{**item, "call_id": part.call_id, **named, **given}]
+
+    def _origin(self, part: ToolCallPart) -> Origin | None:
+        """What the name of the call stands for: as the call itself says, else as the tools of this request do."""
+        if not self._namespaces:
+            return None
+        for echo in (part.native, part.echo):
+            told = self._told(echo)
+            if told.get("type") == "tool_search_call":
+                return Origin(part.name)
+            if isinstance(told.get("namespace"), str):
+                return Origin(str(told.get("name", part.name)), told["namespace"])
+        return self._origins.get(part.name)
+
+    def _told(self, echo: Echo | None) -> dict[str, Any]:
+        return echo.data if echo is not None and echo.provider in (DIALECT, self._provider) else {}
+
+    def _search(self, part: ToolCallPart) -> dict[str, Any]:
+        item = {name: value for name, value in self._told(part.native).items() if name != "name"}
+        if is_minted(item.get("id")):
+            del item["id"]
+        if "arguments" not in item:
+            item["arguments"] = arguments_object(part.arguments)
+        return {"type": "tool_search_call", "execution": "client", "status": "completed", **item, "call_id": part.call_id}
+
+    def _result(self, part: ToolResultPart) -> list[dict[str, Any]]:
+        told = own(part.native, *OUTPUT_ITEMS)
+        if told is not None and (self._namespaces or told["type"] != "tool_search_output"):
+            return [{**told, "call_id": part.call_id} if "call_id" in told else told]
+        kind = self._kinds.get(part.call_id, part.kind)
+        if kind == "server" or own(part.native, *SERVER_ITEMS) is not None:
+            return []
+        output: str | list[dict[str, Any]] = part.text
+        if any(not isinstance(content, TextPart) for content in part.content):
+            output = [_build_part(content, "tool") for content in part.content]
+        elif part.is_error and not part.text.lower().startswith("error"):
+            output = f"Error: {part.text}"
+        return [{"type": RESULT_OF["custom" if kind == "custom" else "function"], "call_id": part.call_id, "output": output}]
+
+    def _reasoning(self, part: ReasoningPart) -> list[dict[str, Any]]:
+        """A thought goes back to the provider that had it, whole. One without its text or encrypted state can only be found
+        by its id, which no one does who was told to store nothing."""
+        if part.echo is None or part.echo.provider != self._provider:
+            return []
+        item = own(part.echo, "reasoning", "compaction")
+        if item is None or (self._store is False and not item.get("encrypted_content") and not item.get("content")):
+            return []
+        return [{"summary": [], **item} if item["type"] == "reasoning" else item]
+
+
+def _whole_arguments(part: ToolCallPart) -> str:
+    return part.arguments if part.arguments.strip() else "{}"
+
+
+def _build_part(part: Part, role: str) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            if role == "assistant":
+                return {"type": "output_text", "text": part.text, "annotations": []}
+            return {"type": "input_text", "text": part.text}
+        case RefusalPart():
+            return {"type": "refusal", "refusal": part.text}
+        case MediaPart() if role != "assistant":
+            return _build_media(part)
+        case NativePart(dialect="openai_responses"):
+            return part.data
+    raise Unsupported(f"a part of the kind {type(part).__name__} cannot be said in a message of the {role}")
+
+
+def _build_media(part: MediaPart) -> dict[str, Any]:
+    if part.mime.startswith("image/"):
+        body = {"type": "input_image", "detail": part.detail or "auto"}
+        return body | ({"file_id": part.file_id} if part.file_id else {"image_url": part.url or data_url(part)})
+    if part.mime.startswith("audio/") and part.data:
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.mime.removeprefix("audio/")}}
+    if part.file_id:
+        return {"type": "input_file", "file_id": part.file_id}
+    if part.data:
+        return {"type": "input_file", "filename": part.filename or "file", "file_data": data_url(part)}
+    return {"type": "input_file", "file_url": part.url}

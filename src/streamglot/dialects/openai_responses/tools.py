@@ -1,0 +1,258 @@
+"""The tools of a request, both ways.
+
+Only this dialect puts tools into namespaces and lets a search load more of them. For everybody else they are functions in one
+list: a member of a namespace has a flat name made of both, a search of the client's is the function ``tool_search``, and the
+tools that it found are taken from its results. ``Origin`` says what a flat name stands for, to name the call as it was declared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ...events import Echo
+from ...messages import ToolChoice, ToolSpec
+from ..fields import Fields
+from .wire import DIALECT, word
+
+NAME_CHARS: Final = 64
+"""The longest name of a function that all dialects take."""
+SEARCH: Final = "tool_search"
+TOP_LEVEL: Final = "functions"
+"""The namespace of the tools that are in none."""
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+_LOADED: Final = "streamglot_loaded"
+"""Marks a tool that came with the result of a search: such an upstream knows it from there."""
+_DIGEST_CHARS: Final = 8
+"""Of a digest in a name: enough for the tools of one request."""
+
+
+class Origin(Struct, frozen=True):
+    """What a flat name stands for. A search has no namespace."""
+
+    name: str
+    namespace: str = ""
+
+    @property
+    def is_search(self) -> bool:
+        return not self.namespace
+
+
+def flat_name(namespace: str, name: str) -> str:
+    """The name of a tool where there are no namespaces: the same every time."""
+    if namespace in ("", TOP_LEVEL):
+        return name
+    said = f"{namespace}__{name}"
+    plain = _NO_NAME.sub("_", said)
+    return said if plain == said and len(said) <= NAME_CHARS else _unlike(plain, said)
+
+
+def _unlike(name: str, said: str) -> str:
+    """A name that no other tool has."""
+    return f"{name[: NAME_CHARS - _DIGEST_CHARS - 1]}_{sha256(said.encode('utf-8', 'replace')).hexdigest()[:_DIGEST_CHARS]}"
+
+
+def origins(tools: Iterable[ToolSpec]) -> dict[str, Origin]:
+    """What the names of these tools stand for, where it is not a function of the same name."""
+    found: dict[str, Origin] = {}
+    for tool in tools:
+        data = _own(tool)
+        space = data.get("namespace")
+        if isinstance(space, dict):
+            found[tool.name] = Origin(data["name"], space["name"])
+        elif tool.kind == "function" and data.get("type") == SEARCH:
+            found[tool.name] = Origin(SEARCH)
+    return found
+
+
+def is_client_search(item: dict[str, Any]) -> bool:
+    """Is this a search for tools that the client itself does, or its result?"""
+    return item.get("type") in ("tool_search_call", "tool_search_output") and item.get("execution") == "client"
+
+
+def _own(tool: ToolSpec) -> dict[str, Any]:
+    return tool.native.data if tool.native is not None and tool.native.provider == DIALECT else {}
+
+
+# --- the client's tools
+
+
+def parse_tools(fields: Fields) -> list[ToolSpec]:
+    """The tools that were declared, and behind them those that searches have loaded."""
+    declared = fields.objects("tools")
+    parser = _Parser(name for tool in declared if isinstance(name := tool.rest.get("name"), str))
+    for tool in declared:
+        parser.add(tool)
+    items = fields.rest.get("input")
+    for number, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict) and item.get("type") == "tool_search_output" and is_client_search(item):
+            for tool in Fields(item, f"{fields.where('input')}[{number}]").objects("tools"):
+                parser.add(tool, {_LOADED: True})
+    return parser.tools
+
+
+def found_tools(item: dict[str, Any]) -> list[dict[str, str]]:
+    """What the result of a search has, by flat names, for a model that reads it as text."""
+    parser = _Parser()
+    for tool in Fields(item).objects("tools"):
+        parser.add(tool)
+    return [{"name": tool.name, "description": tool.description} for tool in parser.tools]
+
+
+class _Parser:
+    """``names``: those that tools outside of a namespace have."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.tools: list[ToolSpec] = []
+        self._names = set(names)
+        self._known: set[tuple[str, str]] = set()
+
+    def add(self, tool: Fields, marks: dict[str, Any] | None = None) -> None:
+        kind = tool.take("type", str, "function")
+        match kind:
+            case "function" | "custom":
+                self._member(kind, tool, marks or {})
+            case "namespace":
+                members = tool.objects("tools")
+                tool.rest.pop("tools", None)
+                space = {"namespace": {**tool.rest, "name": tool.need("name", str)}, **(marks or {})}
+                for member in members:
+                    self._member(member.take("type", str, "function"), member, space)
+            case "tool_search" if tool.rest.get("execution") == "client":
+                native = Echo(DIALECT, {"type": kind, **tool.rest})
+                spec = ToolSpec(SEARCH, tool.take("description", str, ""), tool.take("parameters", dict), native=native)
+                self.tools.append(spec)
+            case _:
+                name = tool.rest.get("server_label") or tool.rest.get("name") or kind
+                self.tools.append(ToolSpec(str(name), kind="server", native=Echo(DIALECT, {"type": kind, **tool.rest})))
+
+    def _member(self, kind: str, tool: Fields, marks: dict[str, Any]) -> None:
+        """A function or a custom tool, on its own or in a namespace. A search may load one that is known already."""
+        name, description = tool.need("name", str), tool.take("description", str, "")
+        namespace = marks["namespace"]["name"] if "namespace" in marks else ""
+        if _LOADED in marks and (namespace, name) in self._known:
+            return
+        self._known.add((namespace, name))
+        flat = flat_name(namespace, name)
+        if namespace and flat in self._names:
+            flat = _unlike(flat, f"{namespace}\0{name}")
+        self._names.add(flat)
+        if kind == "custom":
+            spec = ToolSpec(flat, description, kind="custom", format=_nested(tool.take("format", dict)))
+        else:
+            spec = ToolSpec(flat, description, tool.take("parameters", dict), tool.take("strict", bool))
+        native = {**tool.rest, **marks, **({"name": name} if namespace else {})}
+        spec.native = Echo(DIALECT, native) if native else None
+        self.tools.append(spec)
+
+
+def _nested(form: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A grammar stands flat here; ToolSpec has it in an object of its own."""
+    if form is None or form.get("type") != "grammar" or "grammar" in form:
+        return form
+    return {"type": "grammar", "grammar": {name: value for name, value in form.items() if name != "type"}}
+
+
+def parse_choice(fields: Fields) -> ToolChoice | None:
+    value = fields.any("tool_choice")
+    match value:
+        case None:
+            return None
+        case "auto" | "none" | "required":
+            return ToolChoice(value)
+        case {"type": "function" | "custom", "name": str(name)}:
+            return ToolChoice("required", [flat_name(word(value, "namespace"), name)])
+        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(tools)} if all(map(_choice, tools)):
+            return ToolChoice(mode, [_choice(tool) for tool in tools])
+        case {"type": "mcp" | "allowed_tools"}:
+            fields.rest["tool_choice"] = value
+            return None
+        case {"type": str(name)}:
+            return ToolChoice("required", [name])
+    raise fields.wrong("tool_choice", "auto, none, required, a named tool or allowed_tools", value)
+
+
+def _choice(tool: object) -> str:
+    match tool:
+        case {"type": "function" | "custom", "name": str(name), "namespace": str(namespace)}:
+            return flat_name(namespace, name)
+        case {"type": "function" | "custom", "name": str(name)}:
+            return name
+        case {"type": "mcp", "server_label": str(name)} | {"type": str(name)}:
+            return name
+    return ""
+
+
+# --- the upstream's tools
+
+
+def build_tools(tools: list[ToolSpec], dialect: str, namespaces: bool) -> list[dict[str, Any]]:
+    bodies: list[dict[str, Any]] = []
+    spaces: dict[str, dict[str, Any]] = {}
+    for tool in tools:
+        data = _own(tool)
+        if tool.kind == "server" or (namespaces and data.get("type") == SEARCH):
+            bodies.append(data)
+            continue
+        space = data.get("namespace") if namespaces else None
+        if namespaces and _LOADED in data:
+            continue
+        if space is None:
+            plain = data if namespaces else {name: value for name, value in data.items() if name != "defer_loading"}
+            bodies.append(_build_tool(tool, tool.name, plain, dialect))
+            continue
+        if space["name"] not in spaces:
+            spaces[space["name"]] = {"type": "namespace", **space, "tools": []}
+            bodies.append(spaces[space["name"]])
+        spaces[space["name"]]["tools"].append(_build_tool(tool, data["name"], data, dialect))
+    return bodies
+
+
+_NOT_OF_A_FUNCTION: Final = frozenset(("type", "execution", "name", "description", "parameters", "namespace", _LOADED))
+"""Fields of a native form that belong to the search or the namespace, or are said already."""
+
+
+def _build_tool(tool: ToolSpec, name: str, data: dict[str, Any], dialect: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"type": tool.kind, "name": name}
+    if tool.description:
+        body["description"] = tool.description
+    if tool.kind == "custom":
+        if tool.format is not None:
+            body["format"] = _flat(tool.format)
+    else:
+        body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+        # Silence means strict here, and not strict elsewhere: what another dialect left out is said.
+        body["strict"] = tool.strict if tool.strict is not None or dialect == DIALECT else False
+    return {**body, **{field: value for field, value in data.items() if field not in _NOT_OF_A_FUNCTION}}
+
+
+def _flat(form: dict[str, Any]) -> dict[str, Any]:
+    grammar = form.get("grammar")
+    return {"type": "grammar", **grammar} if isinstance(grammar, dict) else form
+
+
+def build_choice(choice: ToolChoice, tools: list[ToolSpec], namespaces: bool) -> str | dict[str, Any]:
+    if not choice.tools or choice.mode == "none":
+        return choice.mode
+    known = {tool.name: tool for tool in tools}
+    stands_for = origins(tools) if namespaces else {}
+    named = [_build_named(name, known.get(name), stands_for.get(name)) for name in choice.tools]
+    if len(named) == 1 and choice.mode == "required":
+        return named[0]
+    return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
+
+
+def _build_named(name: str, tool: ToolSpec | None, origin: Origin | None) -> dict[str, Any]:
+    if origin is not None and origin.is_search:
+        return {"type": SEARCH}
+    if tool is not None and tool.kind == "server" and tool.native is not None:
+        label = tool.native.data.get("server_label")
+        return {"type": tool.native.data.get("type", name), **({"server_label": label} if label else {})}
+    kind = "custom" if tool is not None and tool.kind == "custom" else "function"
+    if origin is not None:
+        return {"type": kind, "name": origin.name, "namespace": origin.namespace}
+    return {"type": kind, "name": name}
