@@ -1,4 +1,4 @@
-"""The short way from a connection to its exchange, and the requests that must not take it."""
+"""Requests over real connections, in every way in which clients send them."""
 
 from __future__ import annotations
 

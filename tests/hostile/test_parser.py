@@ -135,6 +135,16 @@ def test_limits_hold_behind_an_offer_to_upgrade(cut: int) -> None:
     assert refusal(broken) == (400, "not_http")
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_else_goes_wrong_changes_nothing(name: str) -> None:
+    """A request may be read while another one fails: the errors are not mixed up."""
+    try:
+        raise ZeroDivisionError
+    except ZeroDivisionError:
+        inside = seen(SHAPES[name])
+    assert inside == seen(SHAPES[name])
+
+
 def test_a_fault_of_the_receiver_is_its_own() -> None:
     """It is not taken for one of the client."""
 

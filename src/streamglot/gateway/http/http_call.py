@@ -313,7 +313,7 @@ class HTTPCall:
         return connection.drained() if connection.paused else DONE
 
     def _encoded(self, status: int, headers: Mapping[str, str], framing: str) -> bytes:
-        if "connection" in headers or self._expects:
+        if self._expects or headers.get("connection") == "close":
             self.keep_alive = False
         if not self.keep_alive and "connection" not in headers:
             framing += "connection: close\r\n"

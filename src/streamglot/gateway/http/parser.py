@@ -74,6 +74,7 @@ class RequestParser:
         "_chunked",
         "_chunks",
         "_excess",
+        "_failure",
         "_feeding",
         "_headers",
         "_in_head",
@@ -97,6 +98,8 @@ class RequestParser:
         self._upgrading = False
         self._offered = b""
         self._chunked = False
+        self._failure: Exception | None = None
+        """What a callback raised. httptools gives it as the context of its own error, which is another one inside a handler."""
         self._feeding = self._chunks = self._body_bytes = self._excess = self._trailers = 0
 
     @property
@@ -112,9 +115,9 @@ class RequestParser:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            rest = data[upgrade.args[0] :]  # read on below: in here, the context of another error would be this one
+            rest = data[upgrade.args[0] :]
         except httptools.HttpParserCallbackError as error:
-            raise (error.__context__ or error) from None
+            raise (self._failure or error) from None
         except httptools.HttpParserError as error:
             raise ProtocolError(
                 400, "not_http", f"this is no HTTP/1.1 request that can be read ({error}); check the client's address and proxy"
@@ -174,9 +177,17 @@ class RequestParser:
         else:
             self._trailers += 1
             if self._trailers > HEADERS:
-                raise _framing_too_large()
+                self._failure = _framing_too_large()
+                raise self._failure
 
     def on_headers_complete(self) -> None:
+        try:
+            self._complete_head()
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _complete_head(self) -> None:
         parser, headers = self._parser, self._headers
         if len(headers) > HEADERS or (self._unread > HEAD_BYTES and self._head_bytes() > HEAD_BYTES):
             raise _head_too_large()
@@ -230,14 +241,22 @@ class RequestParser:
 
     def on_body(self, data: bytes) -> None:
         self._body_bytes += len(data)
-        self._receiver.body_received(data)
+        try:
+            self._receiver.body_received(data)
+        except Exception as error:
+            self._failure = error
+            raise
 
     def on_message_complete(self) -> None:
         if self._upgrading:
             return
         self._in_head = True
         self._unread = 0
-        self._receiver.request_ended()
+        try:
+            self._receiver.request_ended()
+        except Exception as error:
+            self._failure = error
+            raise
 
 
 def _head_too_large() -> ProtocolError:

@@ -180,7 +180,7 @@ class Server:
     def answer(self, call: HTTPCall) -> None:
         """Starts the task in which a call is answered."""
         try:
-            work = self._upgrade_refused(call) if call.head.upgrade else self.application.respond(call)
+            work = self._respond_to_upgrade(call) if call.head.upgrade else self.application.respond(call)
         except Exception as error:
             work = _raised(error)
         task = self.loop.create_task(work)
@@ -195,12 +195,12 @@ class Server:
         if error is not None and not isinstance(error, asyncio.CancelledError):
             self.application.say_fault("", error)
 
-    def _upgrade_refused(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
+    def _respond_to_upgrade(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
         """An offer to change to another protocol is ignored, unless the client needs it: a WebSocket has nothing else to say."""
         if call.head.upgrade != b"websocket" or call.method != "GET":
             return self.application.respond(call)
         message = f"there is no WebSocket at {call.path}; send a POST request, with stream: true for a stream"
-        return _sent(call, message)
+        return _refuse_upgrade(call, message)
 
     # --- writes
 
@@ -220,8 +220,8 @@ class Server:
                 connection.abort()
 
 
-async def _sent(call: HTTPCall, message: str) -> None:
-    await call.send(error_reply(426, "upgrade_not_supported", message, upgrade="HTTP/1.1"))
+async def _refuse_upgrade(call: HTTPCall, message: str) -> None:
+    await call.send(error_reply(426, "upgrade_not_supported", message, upgrade="HTTP/1.1", connection="upgrade"))
 
 
 async def _raised(error: Exception) -> None:
