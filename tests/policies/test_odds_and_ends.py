@@ -86,7 +86,7 @@ def test_an_answer_of_a_pattern_policy_that_defers_is_awaited_as_a_whole() -> No
         def needs(self) -> Needs:
             return pattern(PatternSet([Pattern("x", "x")]), "tool_result", "text")
 
-        def judge(self, piece: Piece, context: JudgeContext) -> Any:  # noqa: ARG002
+        def judge(self, piece: Piece, context: JudgeContext) -> Any:
             return DEFER
 
     from streamglot.events import ToolResult

@@ -430,3 +430,25 @@ async def test_a_valkey_that_was_gone() -> None:
     assert (found, code) == ([b"y", b"y", b"y", b"z"], "stream_incomplete")
     await buffer.close()
     await asyncio.to_thread(again.stop)
+
+
+def test_a_stream_whose_stop_fails_keeps_no_other_from_being_stopped(kind: str, request: pytest.FixtureRequest) -> None:
+    """The task that looks for those who stop streams goes on after a fault."""
+
+    def fail() -> None:
+        raise ZeroDivisionError("a fault")
+
+    async def drive() -> None:
+        async with two_sides(kind, request) as (one, two):
+            stopped: list[str] = []
+            ids = [f"turn_{time.time_ns()}_{number}" for number in range(2)]
+            one.open(ids[0], "", fail, nothing)
+            one.open(ids[1], "", lambda: stopped.append(ids[1]), nothing)
+            for stream_id in ids:
+                await there(two, stream_id)
+                assert await two.stop(stream_id)
+            await soon(lambda: stopped == [ids[1]])
+            for stream_id in ids:
+                one.end(stream_id)
+
+    asynchronous(drive)()

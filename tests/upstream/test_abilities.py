@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from streamglot.config import load
 
 from streamglot import ConfigError, Message, Request, Upstream
+from streamglot.config import load
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.abilities import NONE_SAID, Abilities
 from streamglot.messages import TextPart, ToolSpec

@@ -223,20 +223,25 @@ class DatabaseBuffer:
         asked_for = Watch(self._database, select(table.c.id, table.c.stopped, table.c.wanted).where(schema.ASKED_FOR))
         beat = time.monotonic()
         while self._live and not await within(self._closing, WATCH_SECONDS):
-            if time.monotonic() - beat > min(BEAT_SECONDS, self._keep / 4):
-                beat = time.monotonic()
-                self._beat(beat)
             try:
-                rows = await asked_for.look()
+                if time.monotonic() - beat > min(BEAT_SECONDS, self._keep / 4):
+                    beat = time.monotonic()
+                    self._beat(beat)
+                for row in await asked_for.look() or ():
+                    self._heed(row)
             except StoreUnavailable:
                 continue
-            for row in rows or ():
-                live = self._live.get(row.id)
-                if live is not None and row.wanted != live.wanted:
-                    live.wanted = row.wanted
-                    self._tasks.attempt("stream wanted", live.want)
-                if live is not None and row.stopped:
-                    self._tasks.attempt("stream stop", live.stop)
+            except Exception as error:  # streams could not be stopped any more if this ended
+                self._writer.tell_fault(error)
+
+    def _heed(self, row: Row[Any]) -> None:
+        """Somebody elsewhere reads this stream, or wants it to stop."""
+        live = self._live.get(row.id)
+        if live is not None and row.wanted != live.wanted:
+            live.wanted = row.wanted
+            self._tasks.attempt("stream wanted", live.want)
+        if live is not None and row.stopped:
+            self._tasks.attempt("stream stop", live.stop)
 
     def _beat(self, now: float) -> None:
         """Says that we are alive: to those who wait for a stream, and from time to time to who forgets old ones."""

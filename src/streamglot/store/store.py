@@ -108,8 +108,9 @@ class Store:
             task.cancel()
 
     def _finished(self, task: asyncio.Future[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not passing(error):
-            self._say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception) and not passing(error):
+            self.writer.tell_fault(error)
 
     async def _ticking(self) -> None:
         due = time.monotonic() + FIRST_SECONDS
@@ -125,7 +126,7 @@ class Store:
                 await self.queries.indexing.look()
             except Exception as error:
                 if not passing(error):
-                    self._say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
+                    self.writer.tell_fault(error)
 
     # --- the path of a request
 

@@ -103,12 +103,14 @@ class ValkeyBuffer:
         beat = float("-inf")
         every = min(BEAT_SECONDS, self._lost / 3)
         while True:
-            due = time.monotonic() - beat > every
-            if due:
-                beat = time.monotonic()
-                await self._beat_all()
-            if self._live:
-                await self._look()
+            try:
+                if time.monotonic() - beat > every:
+                    beat = time.monotonic()
+                    await self._beat_all()
+                if self._live:
+                    await self._look()
+            except Exception as error:  # streams could not be stopped any more if this ended
+                self._queue.tell_fault(error)
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _beat_all(self) -> None:

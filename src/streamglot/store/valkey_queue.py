@@ -134,7 +134,11 @@ class ValkeyQueue:
             await asyncio.sleep(0 if self._closing else FLUSH_SECONDS)
             batch = self._batch()
             if batch:
-                await self._send(batch)
+                try:
+                    await self._send(batch)
+                except Exception as error:  # a fault of our own must not end the sending
+                    self._unfit.update(command.kind for command in batch)
+                    self.tell_fault(error)
                 self._settle(batch)
             if not self._queue and not self._closing:
                 self._wake.clear()
@@ -208,6 +212,10 @@ class ValkeyQueue:
             seconds, self._failing_since = time.monotonic() - self._failing_since, 0.0
             self._tell("store_back", seconds=round(seconds, 3))
             self._back()
+
+    def tell_fault(self, error: Exception) -> None:
+        """A fault of our own, in a task that goes on."""
+        self._tell("store_fault", message=f"{type(error).__name__}: {error}"[:300])
 
     def _tell(self, event: str, **more: Any) -> None:
         self._say({"event": event, "where": "valkey", **more})

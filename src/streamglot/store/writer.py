@@ -191,6 +191,10 @@ class Writer:
             self._say({"event": "store_dropping", "kind": kind, "queued": len(self._queue), "queued_bytes": self._weight})
         self._dropped[kind] += 1
 
+    def tell_fault(self, error: Exception) -> None:
+        """A fault of our own, in a task that goes on."""
+        self._say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
+
     async def flush(self) -> None:
         """Waits until what was put before is in the database (or was unfit for it)."""
         until = self._put
