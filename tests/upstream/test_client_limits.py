@@ -1,0 +1,254 @@
+"""Answers without an end, in every part of HTTP: they are cut off after a named number of bytes, and nothing is kept of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from streamglot.errors import StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
+from streamglot.upstream import Answer, Upstream
+from streamglot.upstream import connection as connections
+from streamglot.upstream.client import Client
+from streamglot.upstream.connection import HEAD_BYTES
+from waiting import PATIENCE, soon
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+HELLO = b"5\r\nhello\r\n"
+GENERAL = {"host": "example"}
+"""A header that only the general client sends."""
+
+
+class Flood:
+    """Answers one request with a start, and then with pieces until the other side hangs up."""
+
+    def __init__(self, start: bytes, piece: Callable[[int], bytes]) -> None:
+        self.start, self.piece = start, piece
+        self.sent = 0
+        self.closed = asyncio.Event()
+
+    async def __aenter__(self) -> Flood:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(self.start)
+            number = 1
+            while piece := self.piece(number):
+                writer.write(piece)
+                self.sent += len(piece)
+                number += 1
+                await writer.drain()
+                await asyncio.sleep(0)
+            await reader.read()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        self.closed.set()
+        writer.close()
+
+
+async def whole(answer: Answer) -> bytes:
+    pieces = []
+    while piece := await answer.read():
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await test()
+
+    asyncio.run(limited())
+
+
+FLOODS: dict[str, tuple[bytes, Callable[[int], bytes]]] = {
+    "status line": (b"HTTP/1.1 200 ", lambda _: b"O" * 5000),
+    "one header": (b"HTTP/1.1 200 OK\r\nx: ", lambda _: b"y" * 5000),
+    "name of a header": (b"HTTP/1.1 200 OK\r\n", lambda _: b"n" * 5000),
+    "many headers": (b"HTTP/1.1 200 OK\r\n", lambda number: b"x-%d: %b\r\n" % (number, b"y" * 1000)),
+    "provisional answers": (b"", lambda _: b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n" * 100),
+    "size of a chunk": (CHUNKED, lambda _: b"0" * 5000),
+    "extension of a chunk": (CHUNKED + b"5;", lambda _: b"x" * 5000),
+    "extension behind a body": (CHUNKED + HELLO + b"5;a=", lambda _: b"x" * 5000),
+    "one trailer": (CHUNKED + HELLO + b"0\r\nx: ", lambda _: b"y" * 5000),
+    "many trailers": (CHUNKED + HELLO + b"0\r\n", lambda number: b"x-%d: %b\r\n" % (number, b"y" * 1000)),
+    "same trailers": (CHUNKED + HELLO + b"0\r\n", lambda _: b"x: %b\r\n" % (b"y" * 1000)),
+    "rubbish": (b"", lambda _: b"\0" * 5000),
+    "empty lines": (b"", lambda _: b"\r\n" * 2500),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_no_part_of_an_answer_is_without_an_end(name: str) -> None:
+    async def test() -> None:
+        async with Client() as client, Flood(*FLOODS[name]) as server:
+            tracemalloc.start()
+            try:
+                with pytest.raises(UpstreamError):
+                    await whole(await client.post(Upstream(name="one"), server.url, {}, b"{}"))
+                await server.closed.wait()
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak < 5 * 2**20, "it was kept"
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_the_general_client_keeps_no_more_and_waits_no_longer_than_its_caller(name: str) -> None:
+    """Its parser skips some of these without an end, and keeps nothing of them: the deadline of the caller ends that."""
+
+    async def test() -> None:
+        async with Client() as client, Flood(*FLOODS[name]) as server:
+            tracemalloc.start()
+            task = asyncio.ensure_future(asked(client, server))
+            try:
+                await soon(lambda: server.sent > 20 * 2**20 or task.done() or server.closed.is_set())
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            task.cancel()  # as a deadline does
+            await asyncio.gather(task, return_exceptions=True)
+            await server.closed.wait()
+            assert peak < 30 * 2**20, "it was kept"
+
+    async def asked(client: Client, server: Flood) -> None:
+        answer = await client.post(Upstream(name="one"), server.url, GENERAL, b"{}")
+        try:
+            await whole(answer)
+        finally:
+            answer.close()
+
+    run(test)
+
+
+def test_what_was_too_long_is_named() -> None:
+    async def told(name: str) -> StreamglotError:
+        async with Client() as client, Flood(*FLOODS[name]) as server:
+            with pytest.raises(StreamglotError) as caught:
+                await whole(await client.post(Upstream(name="one"), server.url, {}, b"{}"))
+            await server.closed.wait()
+            assert server.sent < 4 * 2**20 + 20 * HEAD_BYTES
+            return caught.value
+
+    async def test() -> None:
+        error = await told("many headers")
+        assert isinstance(error, UpstreamProtocolError)
+        assert f"the headers of the answer are longer than {HEAD_BYTES} bytes" in error.message
+        error = await told("many trailers")
+        assert isinstance(error, UpstreamTruncated)
+        assert f"trailers or chunk extensions of the answer are longer than {HEAD_BYTES} bytes" in error.message
+
+    run(test)
+
+
+def test_long_bodies_with_extensions_and_trailers_are_read() -> None:
+    """What is allowed stays allowed: each piece of framing is short, however many there are."""
+
+    async def test() -> None:
+        pieces = 20_000
+        body = (
+            CHUNKED + b"".join(b"1;name=%d\r\nx\r\n" % number for number in range(pieces)) + b"0\r\nx-sum: 1\r\nx-sum: 2\r\n\r\n"
+        )
+        async with Client() as client, Flood(body, lambda _: b"") as server:
+            answer = await client.post(Upstream(name="one"), server.url, {}, b"{}")
+            assert await whole(answer) == b"x" * pieces
+            assert "x-sum" not in answer.headers
+
+    run(test)
+
+
+def test_an_answer_has_an_end_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "WIRE_BYTES", 2**20)
+
+    async def test() -> None:
+        async with Client() as client, Flood(CHUNKED, lambda _: HELLO * 1000) as server:
+            answer = await client.post(Upstream(name="one"), server.url, {}, b"{}")
+            with pytest.raises(UpstreamTruncated, match="on the wire"):
+                await whole(answer)
+
+    run(test)
+
+
+def test_what_follows_compressed_data_is_not_kept() -> None:
+    async def test() -> None:
+        start = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + gzip.compress(b"hello")
+        async with Client() as client, Flood(start, lambda _: b"x" * 2**16) as server:
+            answer = await client.post(Upstream(name="one"), server.url, {}, b"{}")
+            assert await whole(answer) == b"hello"
+            assert await answer.read() == b""
+            answer.close()
+            await server.closed.wait()
+
+    run(test)
+
+
+@pytest.mark.parametrize("status", ["099", "000", "1", "2000", "abc", "-20"])
+def test_a_status_that_is_none(status: str) -> None:
+    async def test() -> None:
+        start = b"HTTP/1.1 %b OK\r\ncontent-length: 2\r\n\r\nhi" % status.encode()
+        async with Client() as client, Flood(start, lambda _: b"") as server:
+            with pytest.raises(UpstreamError):
+                await client.post(Upstream(name="one"), server.url, {}, b"{}")
+
+    run(test)
+
+
+def test_the_sweep_of_idle_connections_survives_one_that_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[Any] = []
+
+    async def test() -> None:
+        plain = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+        async with Client(lines.append) as client, Flood(plain, lambda _: b"") as server:
+            for answer in await asyncio.gather(*(client.post(Upstream(name="one"), server.url, {}, b"{}") for _ in range(2))):
+                assert await answer.read() == b""
+            idle = next(iter(client._idle.values()))
+            first, second = idle
+            first.since = second.since = float("-inf")
+            aborted = asyncio.Event()
+
+            def broken() -> None:
+                raise OSError("cannot")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(first, "abort", broken)
+                patched.setattr(second, "abort", aborted.set)
+                client._sweep()
+            assert aborted.is_set()
+            assert not idle
+            assert lines[0]["task"] == "idle connections"
+
+    run(test)
+
+
+def test_writes_behind_one_that_failed_are_made() -> None:
+    from streamglot.upstream.writes import Writes
+
+    sent: list[bytes] = []
+
+    def broken(_: bytes) -> None:
+        raise OSError("cannot")
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+        writes = Writes()
+        writes.crowded = True
+        writes.add(broken, b"1")
+        writes.add(sent.append, b"2")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert sent == [b"2"]
+
+    run(test)
