@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from streamglot.gateway.ledger import HELD_TOKENS, OPEN, USED_TOKENS, WRITTEN_TOKENS, Account, Bucket
+from streamglot.gateway.auth.ratelimit import HELD_TOKENS, OPEN, USED_TOKENS, WRITTEN_TOKENS, Account, Bucket
 
-from streamglot.gateway import ledger
+from streamglot.gateway import ratelimit
 
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[None]:
-    ledger.share(str(tmp_path))
+    ratelimit.share(str(tmp_path))
     try:
         yield
     finally:
-        ledger._shared = None
+        ratelimit._shared = None
 
 
 class Child:
@@ -30,7 +30,7 @@ class Child:
         self.process = os.fork()
         if not self.process:
             try:
-                ledger.join()
+                ratelimit.join()
                 work()
                 os.write(done, b"!")
                 signal.pause()
@@ -56,7 +56,7 @@ def test_no_two_keys_share_a_limit() -> None:
 
 @pytest.mark.usefixtures("shared")
 def test_a_ledger_that_is_full_shares_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "PLACES", 4)
+    monkeypatch.setattr(ratelimit, "PLACES", 4)
     places = [Account(f"{number}")._place for number in range(6)]
     assert sorted(places[:4]) == [0, 1, 2, 3]
     assert set(places[4:]) <= {0, 1, 2, 3}
@@ -94,18 +94,18 @@ def test_what_a_killed_process_held_is_free_for_the_next() -> None:
 
 @pytest.mark.usefixtures("shared")
 def test_a_flag_stays_raised_for_processes_that_start_later() -> None:
-    assert not ledger.is_raised(ledger.KEYS_IN_USE)
-    Child(lambda: ledger.raise_flag(ledger.KEYS_IN_USE)).kill()
-    assert ledger.is_raised(ledger.KEYS_IN_USE)
+    assert not ratelimit.is_raised(ratelimit.KEYS_IN_USE)
+    Child(lambda: ratelimit.raise_flag(ratelimit.KEYS_IN_USE)).kill()
+    assert ratelimit.is_raised(ratelimit.KEYS_IN_USE)
 
 
 def test_alone_every_object_has_its_own_numbers() -> None:
     one, other = Account("key"), Account("key")
     one.add(OPEN, 1)
     assert (one.total(OPEN), other.total(OPEN)) == (1, 0)
-    ledger.raise_flag(ledger.KEYS_IN_USE)
-    assert not ledger.is_raised(ledger.KEYS_IN_USE)
-    ledger.join()
+    ratelimit.raise_flag(ratelimit.KEYS_IN_USE)
+    assert not ratelimit.is_raised(ratelimit.KEYS_IN_USE)
+    ratelimit.join()
 
 
 def test_a_bucket_gives_back_what_was_reserved_too_much() -> None:
