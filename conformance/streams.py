@@ -3,6 +3,9 @@
 A row counts as right when the events are the same whole, byte by byte and in random cuts, pass the grammar, and add up to
 what the corpus says of the stream (text, reasoning, refusal, tool calls with arguments equal as JSON, finish, usage). A
 damaged stream must give the same answer, or an error with the partial answer kept, as its operation demands.
+
+Streams that we decide otherwise are listed, with the reason, in ``exceptions.toml``. Those under ``accepted`` were decided and
+do not count. More than 2.5 % of others in one dialect, or one stream that is wrong and not listed, fail the run.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ DIALECTS = {
     "cohere-v2": "cohere",
     "openai-completions": "openai_completions",
 }
-LINE = 0.99
+ALLOWED = 0.025
+"""The share of listed exceptions that were not accepted, in each dialect."""
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
 
@@ -166,7 +170,8 @@ def main() -> int:
     options.add_argument("--verbose", action="store_true")
     chosen = options.parse_args()
     root = chosen.corpus / "streams"
-    exceptions: dict[str, str] = tomllib.loads(EXCEPTIONS.read_text())["streams"] if EXCEPTIONS.exists() else {}
+    tables: dict[str, dict[str, str]] = tomllib.loads(EXCEPTIONS.read_text(encoding="utf-8"))
+    accepted, listed = tables["accepted"], tables["listed"]
     rows = [json.loads(line) for line in (root / "index.open.jsonl").open()]
     summaries = {row["file"]: row.get("reference") or row.get("summary") for row in rows}
     rows += [json.loads(line) for line in (root / "index.mutated.open.jsonl").open()]
@@ -179,19 +184,22 @@ def main() -> int:
         kind = "damaged" if row["provenance"] == "mutated" else "recorded"
         count = tally.setdefault(f"{dialect} {kind}", Counter())
         count["streams"] += 1
-        if faults and row["file"] in exceptions:
-            count["excepted"] += 1
+        if faults and row["file"] in accepted:
+            count["accepted"] += 1
+        elif faults and row["file"] in listed:
+            count["listed"] += 1
         elif faults:
             count["wrong"] += 1
             print(f"WRONG {row['file']}", *faults, sep="\n    ")
         elif chosen.verbose:
             print(f"right {row['file']}")
-    failed = False
+    dialects: dict[str, Counter[str]] = {}
     for name, count in sorted(tally.items()):
-        right = count["streams"] - count["wrong"] - count["excepted"]
-        failed |= right < LINE * count["streams"] and count["wrong"] > 0
-        print(f"{name:32} {right:4} right of {count['streams']:4}, {count['excepted']} listed exceptions, {count['wrong']} wrong")
-    return 1 if failed else 0
+        right = count["streams"] - count["wrong"] - count["accepted"] - count["listed"]
+        exceptions = f"{count['accepted']} accepted and {count['listed']} listed exceptions"
+        print(f"{name:32} {right:4} right of {count['streams']:4}, {exceptions}, {count['wrong']} wrong")
+        dialects.setdefault(name.split()[0], Counter()).update(count)
+    return 1 if any(count["wrong"] or count["listed"] > ALLOWED * count["streams"] for count in dialects.values()) else 0
 
 
 if __name__ == "__main__":

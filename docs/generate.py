@@ -12,6 +12,7 @@ from streamglot import DIALECTS, grammar
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.events import EVENT_TYPES
 from streamglot.inband import FORMATS
+from streamglot.inband.grammars import GRAMMARS
 from streamglot.inband.profiles import PROFILES
 
 NOTE = "<!-- made by `make docs`; change the code, not this page -->\n"
@@ -118,6 +119,21 @@ def formats_page() -> str:
         f"{' and '.join(f'`{name}`' for name, row in FORMATS.items() if row.any_name)}, whose",
         "tokens can say nothing but a call: whoever runs the tools can answer that there is no such tool.",
         "",
+        "## Calls that cannot be parsed",
+        "",
+        "`bad_call` on an upstream, of `inband()`, or `--bad-call` of `streamglot translate` says what becomes of them. Half a",
+        "call never ends as a success:",
+        "",
+        "| `bad_call` | a call that breaks after its start | markup that never becomes a call |",
+        "|---|---|---|",
+        "| `incomplete` (default) | is marked as incomplete; what was not delivered as part of it is text; the stream ends with "
+        "the error `tool_call_parse_error` | is text; if the text ends inside a call, the stream ends with the error |",
+        "| `text` | cannot be: a call starts when it is whole, and is text as it was written if it never is | is text |",
+        "| `error` | is marked as incomplete; the stream ends with the error at once | ends the stream with the error at once |",
+        "",
+        "White space stays with the text that it belongs to. Only line ends between the thinking and the first word, and white",
+        "space behind the last call, are dropped.",
+        "",
         "## Which model speaks which",
         "",
         "The first pattern that fits a model's name counts.",
@@ -126,7 +142,26 @@ def formats_page() -> str:
         "|---|---|",
     ]
     lines += [f"| `{profile.pattern}` | `{profile.format}` |" for profile in PROFILES]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", *_grammars()])
+
+
+def _grammars() -> list[str]:
+    """The grammar of each notation, once for all formats that share it."""
+    lines = [
+        "## Grammars",
+        "",
+        "`'…'` is text as it stands, `( a | b )` one of both, `[ a ]` may be left out, and `~'…'` belongs to the notation but is",
+        "forgotten by models: it is read without, too. `{ a / b }` repeats `a` for each call, or inside `call` for each parameter,",
+        "with `b` between two of them. `ws` is white space or nothing; `name`, `id` and `number` are those of the call, `key`,",
+        "`type` and `string` (true or false) those of a parameter. A value is written as `text` (a string as it is, everything",
+        "else as JSON), `python`, `brace` (an object with bare keys and tokens for quotes) or `tags`; all arguments as `object`",
+        "(JSON), or as `encoded` (JSON inside a JSON string). The tests write calls by these rules and read them.",
+        "",
+    ]
+    for source in dict.fromkeys(GRAMMARS.values()):
+        names = ", ".join(f"`{name}`" for name, other in GRAMMARS.items() if other == source)
+        lines += [f"{names}:", "", "```", source.strip(), "```", ""]
+    return lines
 
 
 def _cell(text: str) -> str:

@@ -12,6 +12,7 @@
         ├── UpstreamProtocolError  it broke the rules of its dialect
         │   └── ToolCallParseError ... the model called a tool in a way that cannot be read
         ├── UpstreamTruncated      the stream ended before its own end
+        ├── ToolCallParseError     a tool call of the model that cannot be parsed
         └── UpstreamTimeout  504
 
 A message says who broke which rule, with the offending piece cut short, and the next step. It never holds a key.
@@ -19,12 +20,16 @@ A message says who broke which rule, with the offending piece cut short, and the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from .events import ErrorOrigin, StreamError
 
 EXCERPT_CHARS = 200
 """An excerpt must show the fault and still fit on a log line."""
+
+BadCall = Literal["incomplete", "text", "error"]
+"""What becomes of a tool call that cannot be parsed: it is marked as incomplete and the stream ends with
+``tool_call_parse_error`` (the default), it is text as the model wrote it, or any markup that is no call is an error."""
 
 
 def excerpt(piece: object) -> str:

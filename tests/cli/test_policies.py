@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from streamglot.cli.policies import app
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from store.turns import answer, ask, take, user
+from streamglot.cli.app import app
 from streamglot.events import encode
 from streamglot.policies.builtin import BUILT_IN
 from streamglot.store import Store, StoreSettings

@@ -94,6 +94,19 @@ def test_plain_text_with_a_call_in_it(tmp_path: Path) -> None:
     assert json.loads(plain.stdout)["choices"][0]["parts"] == [{"type": "text", "text": "just text"}]
 
 
+def test_half_a_call_in_plain_text_fails_unless_it_may_be_text() -> None:
+    text = b'Ok. <tool_call>{"name": "weather", "arguments": {"city": "Li</tool_call>'
+    command = ["translate", "--from", "text", "--inband", "hermes", "--to", "response"]
+    found = run(*command, stdin=text)
+    assert found.returncode == 1
+    answer = json.loads(found.stdout)
+    assert answer["error"]["code"] == "tool_call_parse_error"
+    assert [part.get("complete") for part in answer["choices"][0]["parts"]] == [None, False]
+    answer = json.loads(run(*command, "--bad-call", "text", stdin=text).stdout)
+    assert answer["choices"][0]["parts"] == [{"type": "text", "text": text.decode()}]
+    assert (answer["error"], answer["choices"][0]["stop_reason"]) == (None, "end")
+
+
 def test_bad_names_and_files_for_the_parser(tmp_path: Path) -> None:
     assert b"no in-band format" in run("translate", "--from", "text", "--inband", "klingon").stderr
     broken = tmp_path / "tools.json"

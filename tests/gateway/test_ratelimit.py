@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from streamglot.gateway.auth.ratelimit import HELD_TOKENS, OPEN, USED_TOKENS, WRITTEN_TOKENS, Account, Bucket
 
-from streamglot.gateway import ratelimit
+from streamglot.gateway.auth import ratelimit
+from streamglot.gateway.auth.ratelimit import HELD_TOKENS, OPEN, USED_TOKENS, WRITTEN_TOKENS, Account, TokenBucket
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ class Child:
 
 @pytest.mark.usefixtures("shared")
 def test_no_two_keys_share_a_limit() -> None:
-    buckets = [Bucket(f"requests {number}") for number in range(1_000)]
+    buckets = [TokenBucket(f"requests {number}") for number in range(1_000)]
     for bucket in buckets:
         bucket.resize(1)
     assert [bucket.take(1, 100.0) for bucket in buckets] == [0.0] * 1_000
@@ -109,7 +109,7 @@ def test_alone_every_object_has_its_own_numbers() -> None:
 
 
 def test_a_bucket_gives_back_what_was_reserved_too_much() -> None:
-    bucket = Bucket("tokens")
+    bucket = TokenBucket("tokens")
     assert bucket.reserve(1_000, 100.0) == 0, "there is no limit"
     bucket.resize(60)
     assert bucket.reserve(1_000, 100.0) == 0, "something was left"

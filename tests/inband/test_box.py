@@ -95,6 +95,16 @@ def test_white_space_alone_makes_no_block() -> None:
     assert read_all_ways("  plain \n", "hermes")["text"] == "  plain \n"
 
 
+def test_a_block_of_the_upstream_does_not_end_the_answer() -> None:
+    native: list[BareEvent] = [ToolCallStart("native", "other"), ToolCallDelta("{}"), ToolCallEnd()]
+    events: list[BareEvent] = [StreamStart(), TextStart(), TextDelta("<think>a</think>\n\nOne \n"), TextEnd(), *native]
+    events += [TextStart(), TextDelta(" Two<think>b"), TextEnd(), *native, TextStart(), TextDelta(f"{CALL}\nThree\n"), TextEnd()]
+    given = run(inband("hermes", [WEATHER]), [*events, StreamEnd("end")])
+    check(given)
+    found = put_together(given)
+    assert (found["text"], found["reasoning"]) == ("One \n Two\nThree", "ab")
+
+
 def test_every_turn_of_a_tool_loop_begins_anew() -> None:
     events: list[BareEvent] = [StreamStart(), TextStart(), TextDelta(f"a</think>{CALL}"), TextEnd(), StepEnd(1, "end")]
     events += [TextStart(), TextDelta("b</think>c"), TextEnd(), StreamEnd("end")]

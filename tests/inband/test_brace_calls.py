@@ -41,7 +41,7 @@ def test_objects(inside: str, value: Any) -> None:
     [
         ("{city:1 days:2}", '{"city": "1 days:2"}', ""),
         (f"{{city:{Q}Paris{Q} days:2}}", '{"city": "Paris"', "days:2}"),
-        ("{" + f"{Q}city{Q} 5}}", "", "5}"),
+        ("{" + f"{Q}city{Q} 5}}", "", f"{Q}city{Q} 5}}"),
         ("{city:", '{"city": ', ""),
         ("{city:{:1}}", '{"city": {', ":1}}"),
         ("{city:[" + "x" * 5000 + "]}", '{"city": [', None),
@@ -53,6 +53,30 @@ def test_objects_that_break(inside: str, written: str, left: str | None) -> None
     assert found["calls"] == [["get_weather", written]]
     assert left is None or found["text"].strip() == left
     assert found["complete"] == [written.endswith("}")]
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "answer"),
+    [
+        ("<|channel>thought\n<channel|>Hi.", "", "Hi."),
+        ("<|channel>thought<channel|>Hi.", "", "Hi."),
+        ("<|channel><channel|>Hi.", "", "Hi."),
+        ("<|channel>thought\r\nHm.<channel|>Hi.", "Hm.", "Hi."),
+        ("thought<channel|>Hi.", "", "Hi."),
+        ("thought\nHm.<channel|>Hi.", "Hm.", "Hi."),
+        ("<channel|>Hi.", "", "Hi."),
+        ("<|channel>thoughts are free<channel|>Hi.", "thoughts are free", "Hi."),
+        ("thoughtful", "", "thoughtful"),
+    ],
+)
+def test_the_label_of_a_thought(text: str, reasoning: str, answer: str) -> None:
+    found = read_all_ways(text, "gemma4")
+    assert (found["reasoning"], found["text"]) == (reasoning, answer)
+
+
+def test_a_thought_that_the_template_opened() -> None:
+    found = read_all_ways("Hm.<channel|>Hi.", "gemma4", starts_in_reasoning=True)
+    assert (found["reasoning"], found["text"]) == ("Hm.", "Hi.")
 
 
 def test_what_stands_around_a_call() -> None:

@@ -60,7 +60,6 @@ def test_prose_flows_at_once_and_only_what_may_be_a_marker_waits() -> None:
          "is\n</parameter>\n</function>\n</tool_call>"),
         ("mistral", "[TOOL_CALLS]get_weather[ARGS]", '{"city": "Par', 'is"}'),
         ("gemma4", "<|tool_call>call:get_weather{", 'city:<|"|>Par', 'is<|"|>}<tool_call|>'),
-        ("lfm2", "<|tool_call_start|>[get_weather(", 'city="Par', 'is")]<|tool_call_end|>'),
         ("deepseek_v32", '<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_weather">',
          '\n<｜DSML｜parameter name="city" string="true">Par',
          "is</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"),
@@ -73,6 +72,31 @@ def test_a_call_starts_with_its_name_and_its_arguments_stream(format: str, up_to
     assert "".join(event.args for event in given if isinstance(event, ToolCallDelta)) == '{"city": "Par'
     given = box.feed(TextDelta(rest)) + box.feed(StreamEnd("end"))
     assert "".join(event.args for event in given if isinstance(event, ToolCallDelta)) == 'is"}'
+    assert given[-2:] == [ToolCallEnd(), StreamEnd("tool_calls")]
+
+
+@pytest.mark.parametrize(
+    ("format", "first", "second", "rest"),
+    [
+        ("lfm2", '<|tool_call_start|>[get_weather(city="Paris"', ', days="to', 'day")]<|tool_call_end|>'),
+        ("pythonic", '[get_weather(city="Paris"', ', days="to', 'day")]'),
+        ("llama3_json", '{"name": "get_weather", "parameters": {"city": "Paris"', ', "days": "to', 'day"}}'),
+        ("llama3_json", '<|python_tag|>{"name": "get_weather", "parameters": {"city": "Paris"', ', "days": "to', 'day"}}'),
+        ("minicpm5", '<function name="get_weather"><param name="city">Paris</param>', '<param name="days">to',
+         "day</param></function>"),
+    ],
+)  # fmt: skip
+def test_a_call_that_looks_like_prose_starts_when_its_first_argument_is_whole(
+    format: str, first: str, second: str, rest: str
+) -> None:
+    tools = [{"name": "get_weather", "parameters": {"properties": {"city": {"type": "string"}, "days": {"type": "string"}}}}]
+    box = inband(format, tools, starts_in_reasoning=False, buffering=Buffering(arguments="piece"))
+    assert box.feed(TextDelta(first)) == []
+    given = box.feed(TextDelta(second))
+    assert given[0] == ToolCallStart("call_1", "get_weather")
+    assert "".join(event.args for event in given if isinstance(event, ToolCallDelta)) == '{"city": "Paris", "days": "to'
+    given = box.feed(TextDelta(rest)) + box.feed(StreamEnd("end"))
+    assert "".join(event.args for event in given if isinstance(event, ToolCallDelta)) == 'day"}'
     assert given[-2:] == [ToolCallEnd(), StreamEnd("tool_calls")]
 
 
@@ -226,7 +250,7 @@ def test_a_call_that_has_started_and_breaks_is_incomplete() -> None:
     assert found["calls"] == [["get_weather", '{"city": ']]
     assert found["complete"] == [False]
     assert found["text"] == "oops"
-    assert found["end"] == "end"
+    assert found["end"] == "tool_call_parse_error"
 
 
 def test_a_missing_end_is_forgiven_unless_the_model_was_stopped() -> None:

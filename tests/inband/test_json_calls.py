@@ -86,7 +86,7 @@ def test_what_is_no_call_stays_as_it_was(format: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "written", "left"),
     [
-        ('{"city": "Paris"} oops', '{"city": "Paris"}', "oops"),
+        ('{"city": "Paris"} oops', '{"city": "Paris"}', " oops"),
         ('{"city": {"a" 1}}', '{"city": {"a" ', "1}}"),
         ('{"a": ' * 600, None, None),
         ('{{"a": 1} "b": 2}', None, None),
@@ -157,6 +157,25 @@ def test_strings_in_a_string(value: str, ascii_only: bool) -> None:
 def test_values_that_models_bend(written: str, value: Any) -> None:
     text = f'<tool_call>{{"name": "get_weather", "arguments": {{"city": {written}}}}}</tool_call>'
     assert arguments(read_all_ways(text, "hermes")) == [("get_weather", {"city": value})]
+
+
+@pytest.mark.parametrize(
+    ("members", "left"),
+    [
+        ('"argments": {"city": "Paris"}', ', "argments": {"city": "Paris"}}'),
+        ('"arguments": {}, "city": "Paris"', ', "city": "Paris"}'),
+    ],
+)
+def test_arguments_in_the_wrong_place_are_no_call_without_them(members: str, left: str) -> None:
+    found = read_all_ways(f'<tool_call>{{"name": "get_weather", {members}}}</tool_call>', "hermes")
+    assert (found["text"], found["complete"], found["end"]) == (left, [False], "tool_call_parse_error")
+
+
+@pytest.mark.parametrize("gap", [";", " ; ", "\n;\n  "])
+def test_calls_one_behind_the_other(gap: str) -> None:
+    call = '{"name": "get_weather", "parameters": {"city": "Paris"}}'
+    assert outcome(f"{call}{gap}{call}{gap}Well.", "llama3_json")[1:] == ([PARIS, PARIS], [True, True])
+    assert outcome(f"{call}{gap}Well.", "llama3_json")[0] == f"{gap}Well."
 
 
 @pytest.mark.parametrize("written", ["0b12", "1__.", "x" * 5000, "--5", "'a'"])

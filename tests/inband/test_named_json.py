@@ -62,7 +62,7 @@ def test_calls_without_arguments(format: str, text: str) -> None:
         ("kimi_k2", KIMI_CALL.format("5", "{}"), KIMI_CALL.format("5", "{}")),
         ("llama_function", "<tool_call>no</tool_call>", "<tool_call>no</tool_call>"),
         ("mistral", "[TOOL_CALLS][ARGS]{}", "[ARGS]{}"),
-        ("mistral", "[TOOL_CALLS]get_weather", "get_weather"),
+        ("mistral", "[TOOL_CALLS]get_wea", "get_wea"),
         ("functionary_v32", "Hello.\nYou.", "Hello.\nYou."),
         ("functionary_v32", "Hello.", "Hello."),
         ("functionary_v32", "get_weather\n", "get_weather\n"),
@@ -72,6 +72,19 @@ def test_calls_without_arguments(format: str, text: str) -> None:
 def test_what_is_no_call(format: str, text: str, left: str) -> None:
     found = read_all_ways(text, format, [WEATHER, READ], starts_in_reasoning=False)
     assert (found["text"], found["calls"]) == (left, [])
+
+
+@pytest.mark.parametrize("text", ["[TOOL_CALLS]read", "[TOOL_CALLS]read\n", "[TOOL_CALLS]read[CALL_ID]abc"])
+def test_a_name_alone_is_a_call_where_the_tool_needs_no_arguments(text: str) -> None:
+    assert outcome(text, "mistral", [READ, WEATHER]) == ("", [("read", "{}")], [True])
+    assert outcome(f"{text}[TOOL_CALLS]read[ARGS]{{}}", "mistral", [READ])[1:] == ([("read", "{}")] * 2, [True, True])
+    text = text.replace("read", "get_weather")
+    assert outcome(text, "mistral", [READ, WEATHER]) == ("", [("get_weather", "")], [False])
+
+
+def test_an_id_is_one_word() -> None:
+    text = "[TOOL_CALLS]read[CALL_ID]two words[ARGS]{}"
+    assert outcome(text, "mistral", [READ]) == (text.removeprefix("[TOOL_CALLS]"), [], [])
 
 
 def test_an_empty_section() -> None:

@@ -6,7 +6,12 @@ import pytest
 
 from inband.readings import put_together
 from streamglot.errors import ConfigError
-from streamglot.inband import FORMATS, PROFILES, format_for_model, inband, parse_text
+from streamglot.inband import FORMATS, PROFILES, find_format, format_for_model, inband, parse_text
+
+
+def test_the_newer_apriel_begins_in_its_thinking() -> None:
+    assert find_format("auto", "ServiceNow-AI/Apriel-1.6-15b-Thinker").think.starts
+    assert not find_format("auto", "Apriel-1.5-15b-Thinker").think.starts
 
 
 def test_every_profile_names_a_row_and_can_be_reached() -> None:

@@ -88,14 +88,14 @@ def test_lists_behind_a_marker() -> None:
     assert outcome(LFM.format(""), "lfm2") == ("", [], [])
     for inside in ("no list", "[no list", "[rm_rf()]"):
         assert outcome(LFM.format(inside), "lfm2") == (LFM.format(inside), [], [])
-    left, calls, whole = outcome(LFM.format("[get_weather(city='Paris' days=1)]"), "lfm2")
-    assert (left, whole) == ("", [False])
-    assert calls[0][1].startswith('{"city": "Paris\' days=1)]'), "a quote that nothing could follow does not end the string"
-    left, calls, whole = outcome(LFM.format("[get_weather(city=1 2)]"), "lfm2")
-    assert (left.strip(), calls, whole) == ("2)]", [("get_weather", '{"city": 1')], [False])
+    for inside in ("[get_weather(city='Paris' days=1)]", "[get_weather(city=1 2)]", "[get_weather(city={1, 2})]"):
+        assert outcome(LFM.format(inside), "lfm2") == (LFM.format(inside), [], []), "the first argument is not whole"
+    left, calls, whole = outcome(LFM.format("[get_weather(city='a', days={1, 2})] Well."), "lfm2")
+    assert (left, calls, whole) == ("1, 2})] Well.", [("get_weather", '{"city": "a", "days": {')], [False])
     left, calls, whole = outcome(LFM.format("[get_weather(city=1) and so on"), "lfm2")
     assert (left.split("<")[0].strip(), calls, whole) == ("and so on", [("get_weather", '{"city": 1}')], [True])
-    assert outcome(LFM.format("[get_weather(city=0b12)]"), "lfm2")[2] == [False]
+    text = LFM.format("[get_weather(city=0b12)]")
+    assert outcome(text, "lfm2") == (text, [], [])
 
 
 def test_several_calls_with_and_without_arguments() -> None:
@@ -116,7 +116,7 @@ def test_a_long_argument_starts_before_it_is_whole() -> None:
         ('<|python_tag|>brave_search.call(query="cats")', ("", [("brave_search", '{"query": "cats"}')], [True])),
         ('<|python_tag|>brave_search.call(query="a", n=1)!', ("!", [("brave_search", '{"query": "a", "n": 1}')], [True])),
         ("<|python_tag|>brave_search.call()", ("", [("brave_search", "{}")], [True])),
-        ("<|python_tag|>brave_search.call(a=1 b=2)", ("b=2)", [("brave_search", '{"a": 1')], [False])),
+        ("<|python_tag|>brave_search.call(a=1 b=2)", ("<|python_tag|>brave_search.call(a=1 b=2)", [], [])),
         ('<|python_tag|>{"name": "brave_search", "parameters": {}}', ("", [("brave_search", "{}")], [True])),
         ("<|python_tag|>print(1)", ("<|python_tag|>print(1)", [], [])),
     ],

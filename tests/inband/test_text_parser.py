@@ -70,6 +70,12 @@ def test_calls_that_are_not_wanted_are_text(format: str, text: str, reasoning: s
     assert (found["reasoning"], found["text"], found["calls"]) == (reasoning, left, [])
 
 
+@pytest.mark.parametrize("text", ["The `<think>` tag.", 'A "</think>" so.', "Write (<tool_call>) or ‘<eos>’.", "“<think>”"])
+def test_a_marker_in_quotes_is_text(text: str) -> None:
+    found = read_all_ways(text, "hermes")
+    assert (found["text"], found["reasoning"], found["end"]) == (text, "", "end")
+
+
 def test_thinking_that_is_not_wanted_is_text() -> None:
     found = read_all_ways(f"<think>a</think>{CALL}", "hermes", reasoning=False)
     assert (found["reasoning"], found["text"], len(found["calls"])) == ("", "<think>a</think>", 1)
@@ -222,5 +228,9 @@ def test_prose_after_a_call_is_read_like_any_other() -> None:
     ],
 )
 def test_white_space_without_end_reads_the_same_in_any_cut(format: str, head: str, tail: str, size: int) -> None:
-    found = read_all_ways(head + " " * size + tail, format, starts_in_reasoning=False)
-    assert found["calls"][0][1].startswith('{"city": "a')
+    text = head + " " * size + tail
+    found = read_all_ways(text, format, starts_in_reasoning=False)
+    if found["calls"]:
+        assert found["calls"][0][1].startswith('{"city": "a')
+    else:
+        assert found["text"] == text

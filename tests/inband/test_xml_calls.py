@@ -36,6 +36,9 @@ def parameter(name: str, text: str, more: str = "") -> str:
         ("qwen3_coder", CODER.format('[{"name": "get_weather", "arguments": {"city": "Paris"}}]')),
         ("qwen3_coder", "<function=get_weather<parameter=city>Paris</parameter></function>"),
         ("qwen3_coder", f"<tool_call><tool_call>{FUNCTION.format(CITY)}</tool_call>"),
+        ("qwen3_coder", "<function=get_weather><parameter=arguments>{\"city\": \"Paris\"}</parameter></function>"),
+        ("qwen3_coder", "<tool_call><eos><function=get_weather><bos>\n<parameter=city>Paris</parameter><eos></function><|im_end|></tool_call>"),
+        ("qwen3_coder", "<function=get_weather><parameter=city>Paris  \n </function></tool_call>"),
         ("minimax_m2", "<minimax:tool_call><invoke name=get_weather><parameter name='city'>Paris</parameter></invoke>"),
         ("glm4x", "<tool_call>get_weather\\n<arg_key>city</arg_key>\\n<arg_value>Paris</arg_value>\\n</tool_call>"),
         ("glm4x", '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>'),
@@ -53,6 +56,11 @@ def parameter(name: str, text: str, more: str = "") -> str:
         ("minicpm5", '<function name="get_weather"><param name="city"><![CDATA[Paris]]></param></function>'),
         ("minicpm5", '<function name="get_weather"><param name="city"><![CDATA[Pa]]><![CDATA[ris]]></param></function>'),
         ("minicpm5", '<function name="get_weather"><param name="x">1</param><param name="city">Paris</param></function>'),
+        ("minicpm5", '<function name="get_weather"><param name="arguments">{"city": "Paris"}</param></function>'),
+        ("minicpm5", '<function name="get_weather"><param name="properties">{"city": "Paris", "town": 1}</param></function>'),
+        ("deepseek_v32", INVOKE.format(parameter("city", "Paris"))),
+        ("deepseek_v32", INVOKE.format(parameter("city", "Paris")) + "\n</｜DSML｜function_calls>"),
+        ("deepseek_v32", f"<｜DSML｜function_calls><bos>{INVOKE.format(parameter('city', 'Paris'))}<｜end▁of▁sentence｜></｜DSML｜function_calls>"),
         ("deepseek_v32", DSML.format(INVOKE.format(parameter("city", "Paris")))),
         ("deepseek_v32", DSML.format(INVOKE.format(parameter("arguments", '{"city": "Paris"}')))),
         ("deepseek_v32", DSML.format(INVOKE.format(parameter("input", '{"city": "Paris"}') + parameter("days", "2")))),
@@ -124,10 +132,77 @@ def test_an_empty_section_is_nothing(format: str, text: str) -> None:
         ("qwen3_coder", "<function=get_weather"),
         ("glm4x", "<tool_call>get weather</tool_call>"),
         ("minicpm5", '<function name="other"></function>'),
+        ("minicpm5", '<function name="get_weather"><param name="city"><![CDATA[Par'),
+        ("minicpm5", '<function name="get_weather"><param name="town">a</param></function>'),
+        ("minicpm5", '<function name="get_weather"><param name="city">a</param><param name="city">b</param></function>'),
+        ("minicpm5", '<function name="get_weather"><param name="arguments">{"town": "a"}</param></function>'),
+        ("minicpm5", '<function name="get_weather"><param name="properties">Paris</param></function>'),
     ],
 )
 def test_what_is_no_call(format: str, text: str) -> None:
     assert outcome(text, format) == (text, [], [])
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [
+        ("qwen3_coder", "<function=get_weather><parameter=city>Rome<parameter=days>3</parameter></function>"),
+        ("qwen3_coder", "<function=get_weather>\n<parameter=city>\nRome\n  <parameter=days>\n3\n</function>"),
+        ("minimax_m2", "<invoke name='get_weather'><parameter name='city'>Rome<parameter name='days'>3</parameter></invoke>"),
+        ("glm4x", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rome<arg_key>days</arg_key><arg_value>3</arg_value>"
+                  "</tool_call>"),
+    ],
+)  # fmt: skip
+def test_a_value_without_its_end_ends_where_the_next_parameter_begins(format: str, text: str) -> None:
+    found = read_all_ways(text, format, starts_in_reasoning=False)
+    assert (arguments(found), found["complete"]) == ([("get_weather", {"city": "Rome", "days": 3})], [True])
+
+
+def test_a_tag_in_a_value_that_names_no_parameter_of_the_tool_is_text() -> None:
+    for tag in ("<parameter=town>", "<parameter=city>"):
+        found = read_all_ways(FUNCTION.format(f"<parameter=city>a {tag} b</parameter>"), "qwen3_coder", starts_in_reasoning=False)
+        assert arguments(found) == [("get_weather", {"city": f"a {tag} b"})]
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "value"),
+    [
+        ("str", '"London"', "London"),
+        ("str", ' "Lon\\"don" ', 'Lon"don'),
+        ("str", "London", "London"),
+        ("str", "12", "12"),
+        ("str", '"London', '"London'),
+        ("string", '"London"', '"London"'),
+        (["str", "null"], '"London"', '"London"'),
+    ],
+)
+def test_strings_in_json_quotes_where_the_schema_is_loose(kind: Any, written: str, value: str) -> None:
+    tool = {"name": "f", "parameters": {"properties": {"p": {"type": kind}}}}
+    text = f"<tool_call>f<arg_key>p</arg_key><arg_value>{written}</arg_value></tool_call>"
+    assert arguments(read_all_ways(text, "glm4x", [tool], starts_in_reasoning=False)) == [("f", {"p": value})]
+
+
+def test_markup_of_another_version_is_text() -> None:
+    text = f"<｜DSML｜tool_calls>\n{INVOKE.format(parameter('city', 'Paris'))}\n</｜DSML｜tool_calls>"
+    assert outcome(f"{text} So.", "deepseek_v32") == (f"{text} So.", [], [])
+    assert outcome(text[:40], "deepseek_v32") == (text[:40], [], [])
+    assert outcome(text, "deepseek_v4") == ("", [PARIS], [True])
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        '<parameter=city"x>Paris</parameter>',
+        "<parameter=city words>Paris<b></parameter>",
+        "<parameter=city<b>Paris</parameter>",
+    ],
+)
+def test_a_tag_with_something_else_in_it_breaks_the_call(inside: str) -> None:
+    left, calls, whole = outcome(FUNCTION.format(inside), "qwen3_coder")
+    if whole == [False]:
+        assert (left, calls) == (inside, [("get_weather", "")])
+    else:
+        assert calls == [("get_weather", '{"city": "Paris<b>"}')]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +211,6 @@ def test_what_is_no_call(format: str, text: str) -> None:
         ("qwen3_coder", "<function=get_weather>", "", ""),
         ("qwen3_coder", "<function=get_weather>words</function>", "", "words"),
         ("qwen3_coder", "<function=get_weather><parameter=city>Par", '{"city": "Par', ""),
-        ("minicpm5", '<function name="get_weather"><param name="city"><![CDATA[Par', '{"city": "Par', ""),
         ("glm4x", "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Par", '{"city": "Par', ""),
         ("glm4x", "<tool_call>get_weather<arg_key>city</arg_key>words", "", "words"),
     ],
@@ -185,5 +259,3 @@ def test_a_section_of_characters_is_one_only_where_the_notation_has_them() -> No
     for value in ("<b>", "</param></function>", "a]]>b<c", "<![CDATA[x]]>"):
         found = read_all_ways(FORMATS["minicpm5"].write([Call("f", json.dumps({"a": value}))]), "minicpm5", None)
         assert arguments(found) == [("f", {"a": value})]
-    cut = '<function name="get_weather"><param name="city"><![CDATA[Par'
-    assert outcome(cut, "minicpm5") == ("", [("get_weather", '{"city": "Par')], [False])

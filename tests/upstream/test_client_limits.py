@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from streamglot.errors import StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
-from streamglot.upstream import Answer, Upstream
+from streamglot.upstream import Upstream, UpstreamResponse
 from streamglot.upstream import connection as connections
-from streamglot.upstream.client import Client
 from streamglot.upstream.connection import HEAD_BYTES
+from streamglot.upstream.connection_pool import ConnectionPool
 from waiting import PATIENCE, soon
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -57,7 +57,7 @@ class Flood:
         writer.close()
 
 
-async def whole(answer: Answer) -> bytes:
+async def whole(answer: UpstreamResponse) -> bytes:
     pieces = []
     while piece := await answer.read():
         pieces.append(piece)
@@ -92,7 +92,7 @@ FLOODS: dict[str, tuple[bytes, Callable[[int], bytes]]] = {
 @pytest.mark.parametrize("name", FLOODS)
 def test_no_part_of_an_answer_is_without_an_end(name: str) -> None:
     async def test() -> None:
-        async with Client() as client, Flood(*FLOODS[name]) as server:
+        async with ConnectionPool() as client, Flood(*FLOODS[name]) as server:
             tracemalloc.start()
             try:
                 with pytest.raises(UpstreamError):
@@ -111,7 +111,7 @@ def test_the_general_client_keeps_no_more_and_waits_no_longer_than_its_caller(na
     """Its parser skips some of these without an end, and keeps nothing of them: the deadline of the caller ends that."""
 
     async def test() -> None:
-        async with Client() as client, Flood(*FLOODS[name]) as server:
+        async with ConnectionPool() as client, Flood(*FLOODS[name]) as server:
             tracemalloc.start()
             task = asyncio.ensure_future(asked(client, server))
             try:
@@ -124,7 +124,7 @@ def test_the_general_client_keeps_no_more_and_waits_no_longer_than_its_caller(na
             await server.closed.wait()
             assert peak < 30 * 2**20, "it was kept"
 
-    async def asked(client: Client, server: Flood) -> None:
+    async def asked(client: ConnectionPool, server: Flood) -> None:
         answer = await client.post(Upstream(name="one"), server.url, GENERAL, b"{}")
         try:
             await whole(answer)
@@ -136,7 +136,7 @@ def test_the_general_client_keeps_no_more_and_waits_no_longer_than_its_caller(na
 
 def test_what_was_too_long_is_named() -> None:
     async def told(name: str) -> StreamglotError:
-        async with Client() as client, Flood(*FLOODS[name]) as server:
+        async with ConnectionPool() as client, Flood(*FLOODS[name]) as server:
             with pytest.raises(StreamglotError) as caught:
                 await whole(await client.post(Upstream(name="one"), server.url, {}, b"{}"))
             await server.closed.wait()
@@ -162,7 +162,7 @@ def test_long_bodies_with_extensions_and_trailers_are_read() -> None:
         body = (
             CHUNKED + b"".join(b"1;name=%d\r\nx\r\n" % number for number in range(pieces)) + b"0\r\nx-sum: 1\r\nx-sum: 2\r\n\r\n"
         )
-        async with Client() as client, Flood(body, lambda _: b"") as server:
+        async with ConnectionPool() as client, Flood(body, lambda _: b"") as server:
             answer = await client.post(Upstream(name="one"), server.url, {}, b"{}")
             assert await whole(answer) == b"x" * pieces
             assert "x-sum" not in answer.headers
@@ -174,7 +174,7 @@ def test_an_answer_has_an_end_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(connections, "WIRE_BYTES", 2**20)
 
     async def test() -> None:
-        async with Client() as client, Flood(CHUNKED, lambda _: HELLO * 1000) as server:
+        async with ConnectionPool() as client, Flood(CHUNKED, lambda _: HELLO * 1000) as server:
             answer = await client.post(Upstream(name="one"), server.url, {}, b"{}")
             with pytest.raises(UpstreamTruncated, match="on the wire"):
                 await whole(answer)
@@ -185,7 +185,7 @@ def test_an_answer_has_an_end_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_follows_compressed_data_is_not_kept() -> None:
     async def test() -> None:
         start = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + gzip.compress(b"hello")
-        async with Client() as client, Flood(start, lambda _: b"x" * 2**16) as server:
+        async with ConnectionPool() as client, Flood(start, lambda _: b"x" * 2**16) as server:
             answer = await client.post(Upstream(name="one"), server.url, {}, b"{}")
             assert await whole(answer) == b"hello"
             assert await answer.read() == b""
@@ -199,7 +199,7 @@ def test_what_follows_compressed_data_is_not_kept() -> None:
 def test_a_status_that_is_none(status: str) -> None:
     async def test() -> None:
         start = b"HTTP/1.1 %b OK\r\ncontent-length: 2\r\n\r\nhi" % status.encode()
-        async with Client() as client, Flood(start, lambda _: b"") as server:
+        async with ConnectionPool() as client, Flood(start, lambda _: b"") as server:
             with pytest.raises(UpstreamError):
                 await client.post(Upstream(name="one"), server.url, {}, b"{}")
 
@@ -211,7 +211,7 @@ def test_the_sweep_of_idle_connections_survives_one_that_cannot_be_closed(monkey
 
     async def test() -> None:
         plain = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
-        async with Client(lines.append) as client, Flood(plain, lambda _: b"") as server:
+        async with ConnectionPool(lines.append) as client, Flood(plain, lambda _: b"") as server:
             for answer in await asyncio.gather(*(client.post(Upstream(name="one"), server.url, {}, b"{}") for _ in range(2))):
                 assert await answer.read() == b""
             idle = next(iter(client._idle.values()))

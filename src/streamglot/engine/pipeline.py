@@ -81,6 +81,7 @@ class Pipeline:
                         starts_in_reasoning=False if guessed else None,
                         thinking=thinking_of(request, upstream.dialect),
                         calls=calls,
+                        bad_call=upstream.bad_call,
                         call_prefix=call_prefix,
                     )
                 )

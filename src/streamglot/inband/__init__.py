@@ -7,8 +7,8 @@ each notation, ``format_for_model`` finds the row by the name of a model.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
+from ..errors import BadCall
 from ..events import BareEvent, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart
 from .box import InBand, Tools
 from .emitter import DEFAULT_BUFFERING, Buffering
@@ -37,7 +37,7 @@ def inband(
     tools: Tools | None = None,
     starts_in_reasoning: bool | None = None,
     thinking: bool | None = None,
-    bad_call: Literal["text", "error"] = "text",
+    bad_call: BadCall = "incomplete",
     *,
     model: str = "",
     calls: bool = True,
@@ -45,7 +45,11 @@ def inband(
     buffering: Buffering = DEFAULT_BUFFERING,
     call_prefix: str = "call",
 ) -> InBand:
-    """A box over the events of one choice. ``format`` is a name, a row, ``"auto"`` (by ``model``) or ``"none"``."""
+    """A box over the events of one choice. ``format`` is a name, a row, ``"auto"`` (by ``model``) or ``"none"``.
+
+    ``bad_call`` says what becomes of a call that cannot be parsed: ``"incomplete"`` (it is marked, and the stream ends with
+    ``tool_call_parse_error``), ``"text"`` (it is text) or ``"error"`` (any markup that is no call ends the stream at once).
+    """
     return InBand(
         find_format(format, model),
         tools,
@@ -65,7 +69,7 @@ def parse_text(
     tools: Tools | None = None,
     starts_in_reasoning: bool | None = None,
     thinking: bool | None = None,
-    bad_call: Literal["text", "error"] = "text",
+    bad_call: BadCall = "incomplete",
     *,
     model: str = "",
     calls: bool = True,

@@ -2,14 +2,24 @@
 
 It serves one choice of a stream. Blocks that the upstream names itself (native reasoning, native calls, refusals) are
 not touched; where one begins, the text before it has ended for us too.
+
+Half a call never ends as a success. ``bad_call`` says what becomes of a call that cannot be parsed:
+
+- ``"incomplete"``: a call that has started ends with ``complete=False``. What could not be delivered as part of it is
+  text, and the stream ends with the error ``tool_call_parse_error`` in place of its own end. The same error follows a text
+  that ends inside a call. Markup that never became a call is text, and no error.
+- ``"text"``: every call is held until it is whole, so a call that breaks is text, as the model wrote it.
+- ``"error"``: the first markup that is no call ends the stream with ``tool_call_parse_error`` at once.
+
+A stream that says itself that it was cut (``length``, ``cancelled``, ``content_filter``, or an error) keeps that end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_args
 
-from ..errors import ConfigError, excerpt
+from ..errors import BadCall, ConfigError, ToolCallParseError, excerpt
 from ..events import (
     BareEvent,
     Citation,
@@ -43,7 +53,11 @@ _CUT = ("length", "cancelled", "content_filter")
 
 
 class _Failed(Exception):
-    """A malformed call, and the caller wants an error."""
+    """A malformed call, and the caller wants the stream to end at once."""
+
+    def __init__(self, error: ToolCallParseError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class InBand:
@@ -57,14 +71,14 @@ class InBand:
         *,
         starts_in_reasoning: bool | None = None,
         thinking: bool | None = None,
-        bad_call: Literal["text", "error"] = "text",
+        bad_call: BadCall = "incomplete",
         calls: bool = True,
         reasoning: bool = True,
         buffering: Buffering = DEFAULT_BUFFERING,
         call_prefix: str = "call",
     ) -> None:
-        if bad_call not in ("text", "error"):
-            raise ConfigError(f'bad_call is "text" or "error", not {excerpt(bad_call)}')
+        if bad_call not in get_args(BadCall):
+            raise ConfigError(f"bad_call is one of {', '.join(get_args(BadCall))}, not {excerpt(bad_call)}")
         self.format = format
         self._declared = Declared(tools, format.any_name)
         self._emitter = Emitter(buffering, call_prefix, keep_space=format.untouched)
@@ -75,10 +89,13 @@ class InBand:
         self._direct = buffering.text == "piece" and buffering.reasoning == "piece"
         self._parser: TextParser | None = None
         self._echo: Echo | None = None
-        self._broken = False
+        self._text_complete = True
         self._native = False
         self._refusal = False
         self._ended = False
+        self._cut = False
+        self._broken: ToolCallParseError | None = None
+        """The first call that could not be parsed, where the stream may not end as a success because of it."""
 
     def feed(self, event: BareEvent) -> list[BareEvent]:
         if type(event) is TextDelta and not self._refusal and not self._ended:
@@ -98,11 +115,11 @@ class InBand:
         if isinstance(event, TextStart):
             if event.refusal:
                 self._refusal = True
-                return [*self._settle(), event]
+                return [*self._pause(), event]
             return []
         if isinstance(event, TextEnd):
             self._echo = event.echo or self._echo
-            self._broken = not event.complete
+            self._text_complete = event.complete
             return []
         if isinstance(event, StreamStart):
             return [event]
@@ -121,7 +138,7 @@ class InBand:
         if isinstance(event, StepEnd):
             return self._step(event)
         self._native = self._native or isinstance(event, ReasoningStart)
-        return [*self._settle(), event]
+        return [*self._pause(), event]
 
     def close(self) -> list[BareEvent]:
         return [] if self._ended else self._settle(cut=True)
@@ -152,7 +169,7 @@ class InBand:
         try:
             parser.push(text)
         except _Failed as failure:
-            return self._error(failure)
+            return self._fail(failure.error)
         return self._take()
 
     def _begin(self) -> TextParser:
@@ -165,6 +182,7 @@ class InBand:
             begins_in_reasoning=begins,
             calls=self._calls,
             reasoning=self._reasoning,
+            whole_calls=self._bad_call == "text",
             failed=self._judge,
         )
 
@@ -172,29 +190,48 @@ class InBand:
         out, self._emitter.out = self._emitter.out, []
         return out
 
+    def _pause(self) -> list[BareEvent]:
+        """A block of the upstream's own follows: the text before it is over, the answer is not."""
+        return self._close_text(False, self._emitter.pause)
+
     def _settle(self, cut: bool = False) -> list[BareEvent]:
-        """The text is over: everything that was held goes out, and the open block ends. ``cut``: it was broken off."""
+        """The answer is over: everything that was held goes out, and the open block ends. ``cut``: it was broken off."""
+        return self._close_text(cut, self._emitter.finish)
+
+    def _close_text(self, cut: bool, finish: Callable[[Echo | None, bool], None]) -> list[BareEvent]:
         parser, self._parser = self._parser, None
         if parser is not None:
+            self._cut = cut
             try:
                 parser.close(cut)
             except _Failed as failure:
-                return self._error(failure)
+                return self._fail(failure.error)
+            self._cut = False
         echo, self._echo = self._echo, None
-        self._emitter.finish(echo, not self._broken)
-        self._broken = False
+        complete, self._text_complete = self._text_complete, True
+        finish(echo, complete)
         return self._take()
 
-    def _judge(self, reason: Malformed, trail: str) -> None:
+    def _judge(self, reason: Malformed, trail: str, half: bool) -> None:
+        if self._bad_call == "text" or (self._bad_call == "incomplete" and (not half or self._cut)):
+            return
+        where = f"near {excerpt(trail[:120])}" if trail.strip() else f"in the call of {self._emitter.call!r}"
+        error = ToolCallParseError(
+            f"Tool call parsing failed: {reason} (format {self.format.name}, {where}); "
+            'set bad_call to "text" to get such calls as text'
+        )
         if self._bad_call == "error":
-            raise _Failed(f"Tool call parsing failed: {reason} ({self.format.name}, near {excerpt(trail[:120])})")
+            raise _Failed(error)
+        self._broken = self._broken or error
 
-    def _error(self, failure: _Failed) -> list[BareEvent]:
+    def _fail(self, error: ToolCallParseError) -> list[BareEvent]:
         self._ended = True
         self._emitter.finish(complete=False)
-        return [*self._take(), StreamError("tool_call_parse_error", str(failure), origin="upstream", status=502)]
+        return [*self._take(), error.as_event()]
 
-    def _end(self, event: StreamEnd) -> StreamEnd:
+    def _end(self, event: StreamEnd) -> BareEvent:
+        if self._broken is not None and event.reason != "cancelled":
+            return self._broken.as_event()
         if self._emitter.calls and event.reason in _ENDED:
             return StreamEnd("tool_calls", event.raw_reason, event.sequence)
         return event
@@ -202,8 +239,13 @@ class InBand:
     def _step(self, event: StepEnd) -> list[BareEvent]:
         """A turn of the model is over: the next one begins as this one did."""
         before = self._settle(cut=event.reason in _CUT)
+        if self._ended:
+            return before
+        if self._broken is not None:
+            self._ended = True
+            return [*before, self._broken.as_event()]
         if self._emitter.calls and event.reason in _ENDED:
             event = StepEnd(event.step, "tool_calls")
         self._emitter.calls = 0
         self._begins, self._native = self._starts, False
-        return before if self._ended else [*before, event]
+        return [*before, event]

@@ -41,11 +41,13 @@ class Declared:
         name = name.strip()
         if name in self.schemas:
             return name
+        if _NAME.fullmatch(name) is None:
+            return None
         for cut in (".", ":", "/"):
             short = name.rsplit(cut, 1)[-1]
             if short in self.schemas:
                 return short
-        return name if (self._any_name or not self.schemas) and _NAME.fullmatch(name) else None
+        return name if self._any_name or not self.schemas else None
 
     def only(self) -> str | None:
         """The one declared tool, where there is just one."""
@@ -56,6 +58,18 @@ class Declared:
         schema = follow(schema, schema)
         properties = schema.get("properties")
         return properties if isinstance(properties, Mapping) else {}
+
+    def needs_arguments(self, name: str) -> bool:
+        """Does the schema of this tool require a parameter? Then a call without arguments is half a call."""
+        schema = self.schemas.get(name) or {}
+        return bool(follow(schema, schema).get("required"))
+
+    def is_loose(self, name: str, parameter: str) -> bool:
+        """Is this a string whose schema has another word for it (``str``)? Who declares tools so loosely gets models that
+        write strings as JSON does."""
+        schema = follow(self.properties(name).get(parameter), self.schemas.get(name) or {})
+        kind = schema.get("type")
+        return isinstance(kind, str) and kind != "string" and _ALIASES.get(kind.lower(), kind.lower()) == "string"
 
     def types(self, name: str, parameter: str) -> frozenset[str]:
         """The JSON types that the schema allows for this parameter; empty where it says nothing."""

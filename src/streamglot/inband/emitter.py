@@ -1,7 +1,15 @@
 """Writes the blocks of one answer: text, reasoning and calls, one open at a time.
 
-White space beside structure is noise: no block consists of white space alone. What stands at the end of a text waits
-for the text that follows it, and is dropped where none does. How pieces are put together is the ``Buffering``.
+No block consists of white space alone, and no white space between two words of the text is lost:
+
+- White space before a thought stays at the end of the text before it.
+- White space before a call waits. It opens the text that follows the call, and is dropped where none follows.
+- White space behind a thought or a call opens the text that follows.
+- Line ends between the first thought and the first word of the text belong to the notation and are dropped. So is
+  white space at the very end of an answer that has calls.
+
+The same holds for the thinking: only its first line ends and its last white space are dropped. The ``Buffering`` says
+how pieces are put together.
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from ..events import (
 )
 
 MAX_SPACE_CHARS = 4096
-"""White space that may wait for the text behind it."""
+"""Characters of white space that may wait for the text behind it. More is an odd layout, and is handed on as text."""
 
 
 class Buffering(Struct, frozen=True):
@@ -55,9 +63,11 @@ class Emitter:
         """Calls that came whole."""
         self.found = 0
         """Calls that were begun."""
+        self.call = ""
+        """The name of the last call that was begun."""
         self.space = ""
+        """White space that waits: behind the open block, or in front of the next one."""
         self.keep_space = keep_space
-        self.after_reasoning = False
         self.waiting: list[BareEvent] = []
         """Events that may stand only in or beside a text, and came while something else was open."""
         self._buffering = buffering
@@ -65,12 +75,21 @@ class Emitter:
         self._wait: list[str] = []
         self._wait_size = 0
         self._any_arguments = False
+        self._thinking = False
+        """``space`` belongs to the thinking; that of the text is in ``_other_space``, and the other way round."""
+        self._other_space = ""
+        self._any_text = False
+        self._any_thought = False
+        self._after_thought = False
+        """A thought has ended, and no text has begun since."""
 
     # --- text and reasoning
 
     def text(self, piece: str) -> None:
         if self.open != "text":
-            if self.after_reasoning:
+            if self._thinking:
+                self.end_reasoning()
+            if self._after_thought and not self._any_text:
                 piece = (self.space + piece).lstrip("\r\n")
                 self.space = ""
             if not piece:
@@ -84,25 +103,42 @@ class Emitter:
         if self.open != "text":
             self.out.append(TextStart())
             self.open = "text"
-            self.after_reasoning = False
+            self._any_text = True
+            self._after_thought = False
         self._put("text", self.space + kept if self.space else kept)
         self.space = piece[len(kept) :]
 
+    def skip_lead(self) -> None:
+        """A closing tag without its thought: white space around it is no text, if no text has come before."""
+        if not self._any_text:
+            self.space = ""
+            self._after_thought = True
+
     def start_reasoning(self) -> None:
+        if self._thinking:
+            return
+        if self.open == "text" and self.space:
+            self._put("text", self.space)
+            self.space = ""
         self.end_text()
-        self.space = ""
+        if not self._any_text:
+            self.space = ""
+        self.space, self._other_space = self._other_space, self.space
+        self._thinking = True
 
     def reasoning(self, piece: str) -> None:
         if self.open != "reasoning":
-            if self.open == "text":
-                self.start_reasoning()
-            piece = (self.space + piece).lstrip("\r\n")
+            self.start_reasoning()
+            piece = self.space + piece
+            if not self._any_thought:
+                piece = piece.lstrip("\r\n")
             self.space = ""
             if not piece.strip():
                 self.space = piece[:MAX_SPACE_CHARS]
                 return
             self.out.append(ReasoningStart())
             self.open = "reasoning"
+            self._any_thought = True
         kept = piece.rstrip()
         if not kept:
             self.space += piece
@@ -117,8 +153,10 @@ class Emitter:
             self._flush()
             self.out.append(ReasoningEnd(complete=complete))
             self.open = ""
-        self.space = ""
-        self.after_reasoning = True
+        if self._thinking:
+            self.space, self._other_space = self._other_space, self.space
+            self._thinking = False
+        self._after_thought = True
         self._release()
 
     def end_text(self, echo: Echo | None = None, complete: bool = True) -> None:
@@ -131,10 +169,11 @@ class Emitter:
     # --- calls
 
     def start_call(self, name: str, call_id: str) -> None:
-        if self.open == "reasoning":
+        if self._thinking:
             self.end_reasoning()
         self.end_text()
         self.found += 1
+        self.call = name
         self.out.append(ToolCallStart(call_id or f"{self._prefix}_{self.found}", name))
         self.open = "call"
         self._any_arguments = False
@@ -155,17 +194,29 @@ class Emitter:
 
     # --- the end
 
-    def finish(self, echo: Echo | None = None, complete: bool = True) -> None:
-        """No more text: closes the open block. White space that waits is kept only where no call was found."""
-        if self.open == "reasoning":
+    def pause(self, echo: Echo | None = None, complete: bool = True) -> None:
+        """Something else follows in the answer: closes the open block, with the white space behind it."""
+        if self._thinking:
             self.end_reasoning(complete)
-        if self.space and not self.found and not self.after_reasoning:
-            space, self.space = self.space, ""
+        if self.open == "text" and self.space:
+            self._put("text", self.space)
+            self.space = ""
+        self._end_with(echo, complete)
+
+    def finish(self, echo: Echo | None = None, complete: bool = True) -> None:
+        """The answer is over: closes the open block. White space that waits is kept only where no call was found."""
+        if self._thinking:
+            self.end_reasoning(complete)
+        if self.space and not self.found and not self._after_thought:
             if self.open != "text":
                 self.out.append(TextStart())
                 self.open = "text"
-            self._put("text", space)
-        self.space = ""
+            self._put("text", self.space)
+        self._end_with(echo, complete)
+        self.space = self._other_space = ""
+        self._any_text = self._any_thought = self._after_thought = False
+
+    def _end_with(self, echo: Echo | None, complete: bool) -> None:
         if echo is not None and self.open != "text":
             self.out.append(TextStart())
             self.open = "text"

@@ -7,12 +7,6 @@ from msgspec import Struct
 from .engines.engine import Call, Engine, dumped
 from .think import TAGS, Think
 
-SPECIAL_TOKENS = (
-    "<bos>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>",
-    "<|eom_id|>", "<|END_OF_TURN_TOKEN|>", "<end_of_turn>", "<|end_of_role|>",
-)  # fmt: skip
-"""Tokens that a server should have kept to itself: never part of an answer, in any format."""
-
 
 class Format(Struct, frozen=True):
     """``drop``: tokens and tags that only wrap the answer. ``example``: one answer with a call in it.

@@ -49,7 +49,7 @@ _KIMI = SectionCalls(
 _COHERE = JsonCalls("<|START_ACTION|>", end=("<|END_ACTION|>",), array=True, keys=("tool_name", "parameters", "tool_call_id"))
 _COHERE_DROP = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<co>")
 _COHERE_THINK = Think(("<|START_THINKING|>",), ("<|END_THINKING|>",), prefilled=True)
-_CITATION = SkipTo("</co", ">")
+_CITATION = SkipTo("</co", ">", r"[:\s\d\[\],]*")
 _GRANITE_THINK = Think(
     ("Here is my thought process:", "Here's my thought process:", "Here is my thought process", "<think>"),
     ("Here is my response:", "Here's my response:", "Here is my response", "</think>"),
@@ -152,6 +152,7 @@ _ROWS = (
             SkipTo(
                 "<|message_model|>",
                 "<|content_",
+                r"[\w.:-]*",
                 keep=True,
                 call="<|content_invoke_tool_json|>",
                 closers=("<|end_message|>",),
@@ -163,7 +164,11 @@ _ROWS = (
     Format(
         "llama3_json",
         '{"name": "get_weather", "parameters": {"city": "Paris"}}',
-        (DottedCalls("<|python_tag|>", JsonCalls()), JsonCalls("{", bare=True, keys=("name", "parameters")), _FUNCTION_TAG),
+        (
+            DottedCalls("<|python_tag|>", JsonCalls(hold=True)),
+            JsonCalls("{", bare=True, keys=("name", "parameters")),
+            _FUNCTION_TAG,
+        ),
     ),
     Format("xlam", f"[{_CALL}]", (_BARE_ARRAY, _FENCED, JsonCalls("[TOOL_CALLS]"), _TOOL_CALL)),
     Format("json_array", f"[{_CALL}]", (_BARE_ARRAY, _BARE)),
@@ -184,7 +189,7 @@ _ROWS = (
     Format(
         "functionary_v31",
         '<function=get_weather>{"city": "Paris"}</function>',
-        (_FUNCTION_TAG, DottedCalls("<|python_tag|>", JsonCalls())),
+        (_FUNCTION_TAG, DottedCalls("<|python_tag|>", JsonCalls(hold=True))),
     ),
     Format("functionary_v32", 'all\nOne moment.>>>get_weather\n{"city": "Paris"}', (LineNamed(">>>", ("all",)),)),
     Format(

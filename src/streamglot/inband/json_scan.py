@@ -198,7 +198,9 @@ def _word(source: Source, end: str, out: list[str], sink: Sink) -> Generator[Non
         size += stop - source.at
         source.skip(stop)
         if size > MAX_WORD_CHARS:
-            raise Malformed("a bare word does not end")
+            reason = Malformed("a bare word does not end")
+            reason.rest = "".join(parts)
+            raise reason
         if found is not None or source.closed:
             return "".join(parts)
         _flush(out, sink)
@@ -209,6 +211,7 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
     """Reads a JSON string, at whose quote the source stands, and hands on the JSON *in* it: arguments that a model wrote
     as a string."""
     held = ""
+    rest = ""
     inner = Source()
     steps = value(inner, arguments)
     done = False
@@ -216,10 +219,10 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
 
     def sink(piece: str) -> None:
         # A fault is told at the end of the string, so that it does not matter how the string was cut.
-        nonlocal done, failed
+        nonlocal done, failed, rest
         inner.push(piece)
         if failed is not None:
-            failed.rest += inner.text
+            rest += inner.text
             inner.skip(len(inner.text))
             return
         try:
@@ -229,7 +232,7 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
                 raise Malformed("text behind the arguments")
         except Malformed as reason:
             failed = reason
-            failed.rest = inner.text[inner.at :]
+            rest = (reason.rest or "") + inner.text[inner.at :]
             inner.skip(len(inner.text))
 
     def note(part: str) -> None:
@@ -250,13 +253,13 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
         cut = reason
     sink(unescaped(held + "".join(out)))
     inner.closed = True
-    try:
-        if failed is not None:
-            raise failed
-        if not done:
+    if failed is None and not done:
+        try:
             next(steps, None)
-    except Malformed:
-        if cut is None:
-            raise
-    if cut is not None:
-        raise cut
+        except Malformed as reason:
+            failed = reason
+            rest = (reason.rest or "") + inner.text[inner.at :]
+    broken = cut or failed
+    if broken is not None:
+        broken.rest = rest
+        raise broken

@@ -106,6 +106,7 @@ PROFILES = tuple(
         ("*intern-s1*", "internlm2"),
         ("*minicpm5*", "minicpm5"),
         ("*dots*llm*", "dots"),
+        ("*apriel*1.6*", "apriel", True),
         ("*apriel*", "apriel"),
         ("*reka*", "reka_edge"),
         ("*ling-3*", "ling3"),

@@ -22,17 +22,31 @@ MAX_TRAIL_CHARS = 2**20
 MAX_SPACE_CHARS = 4096
 """White space that is looked across for the word behind it."""
 
+SPECIAL_TOKENS = (
+    "<bos>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end_of_text|>", "<|begin_of_text|>",
+    "<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>", "<|eom_id|>", "<end_of_turn>", "<|end_of_role|>",
+    "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<BOS_TOKEN>", "<EOS_TOKEN>",
+)  # fmt: skip
+"""Tokens that a server should have kept to itself: never part of an answer, in any format. Between two pieces of a
+notation they mean no more than white space."""
+
+_LONGEST_TOKEN = max(map(len, SPECIAL_TOKENS))
 _SPACE = re.compile(r"\s*")
 
 
 class Malformed(Exception):
-    """This is not the notation: what was read is text. ``rest`` is text that was read and must not be lost."""
+    """This is not the notation: what was read is text. ``rest`` is text that was read and not delivered, where a reader
+    knows better than the trail of the source."""
 
-    rest = ""
+    rest: str | None = None
 
 
 class Cut(Malformed):
     """The text ended inside the notation."""
+
+
+class Unrelated(Malformed):
+    """The opener alone is text; a closer that follows does not belong to it."""
 
 
 class Markers:
@@ -149,13 +163,28 @@ class Source:
             yield
         return self.text[self.at]
 
+    def _blank(self) -> tuple[int, bool]:
+        """Where white space and special tokens end, and whether a special token may still begin there."""
+        text, end = self.text, self.at
+        while True:
+            found = _SPACE.match(text, end)
+            end = found.end() if found is not None else end
+            if not text.startswith("<", end):
+                return end, False
+            token = next((word for word in SPECIAL_TOKENS if text.startswith(word, end)), "")
+            if not token:
+                break
+            end += len(token)
+        rest = text[end : end + _LONGEST_TOKEN]
+        return end, not self.closed and any(len(word) > len(rest) and word.startswith(rest) for word in SPECIAL_TOKENS)
+
     def spaces(self) -> Generator[None, None, str]:
         """Skips white space; the next character, "" at the end of the text."""
         while True:
-            found = _SPACE.match(self.text, self.at)
-            if found is not None and found.end() > self.at:
-                self.skip(found.end())
-            if self.at < len(self.text):
+            end, undecided = self._blank()
+            if end > self.at:
+                self.skip(end)
+            if self.at < len(self.text) and not undecided:
                 return self.text[self.at]
             if self.closed:
                 return ""
@@ -194,15 +223,18 @@ class Source:
 
     def spaced(self, words: Iterable[str]) -> Generator[None, None, str]:
         """One of these words behind white space. The white space is read only together with the word."""
+        return (yield from self.behind_space(words))[1]
+
+    def behind_space(self, words: Iterable[str]) -> Generator[None, None, tuple[str, str]]:
+        """The same, with the white space before the word."""
         words = tuple(words)
         while True:
-            found = _SPACE.match(self.text, self.at)
-            start = found.end() if found is not None else self.at
+            start, undecided = self._blank()
             rest = self.text[start : start + NAME_CHARS]
             if start - self.at > MAX_SPACE_CHARS:
-                return ""
+                return "", ""
             best = ""
-            pending = not rest and not self.closed
+            pending = undecided or (not rest and not self.closed)
             for word in words:
                 if rest.startswith(word):
                     if len(word) > len(best):
@@ -210,28 +242,40 @@ class Source:
                 elif not self.closed and len(word) > len(rest) and word.startswith(rest):
                     pending = True
             if not pending:
-                if best:
-                    self.skip(start + len(best))
-                return best
+                if not best:
+                    return "", ""
+                space = self.text[self.at : start]
+                self.skip(start + len(best))
+                return space, best
             yield
 
     def ahead(self, words: Iterable[str]) -> Generator[None, None, bool]:
         """Does one of these words follow, behind white space, or the end of the text? Reads nothing."""
         words = tuple(words)
         while True:
-            found = _SPACE.match(self.text, self.at)
-            start = found.end() if found is not None else self.at
+            start, undecided = self._blank()
             rest = self.text[start : start + NAME_CHARS]
             if start - self.at > MAX_SPACE_CHARS:
                 return False
             if rest.startswith(words) or (not rest and self.closed):
                 return True
-            if self.closed or (rest and not any(word.startswith(rest) for word in words)):
+            if self.closed or (rest and not undecided and not any(word.startswith(rest) for word in words)):
                 return False
             yield
 
-    def upto(self, markers: Markers, most: int = NAME_CHARS) -> Generator[None, None, tuple[str, str]]:
-        """The text up to the next marker, and the marker, both read. Too long, or no marker at all: Malformed."""
+    def follows(self, words: tuple[str, ...]) -> Generator[None, None, bool]:
+        """Does the text go on with one of these words? Reads nothing."""
+        while True:
+            rest = self.text[self.at : self.at + NAME_CHARS]
+            if rest.startswith(words):
+                return True
+            if self.closed or not any(word.startswith(rest) for word in words):
+                return False
+            yield
+
+    def upto(self, markers: Markers, most: int = NAME_CHARS, *, or_end: bool = False) -> Generator[None, None, tuple[str, str]]:
+        """The text up to the next marker, and the marker, both read. Too long, or no marker at all: Malformed. ``or_end``:
+        the end of the text is as good as a marker, unless the model was stopped; it is told as ""."""
         parts: list[str] = []
         size = 0
 
@@ -243,7 +287,7 @@ class Source:
                 raise Malformed(f"no {markers.words[0]!r} within {most} characters")
 
         marker = yield from self.stream(markers, note)
-        if not marker:
+        if not marker and (self.cut or not or_end):
             raise Cut(f"the text ended before {markers.words[0]!r}")
         return "".join(parts), marker
 

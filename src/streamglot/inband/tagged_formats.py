@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .engines.brace_calls import BraceCalls
-from .engines.channels import Channels, Elements
+from .engines.channels import Channels, Elements, RenderedChannels, Verbatim
 from .engines.tag_calls import NestedTags, ToolTags
 from .engines.xml_calls import XmlCalls
 from .format import Format
@@ -25,7 +25,7 @@ def _tagged(
         f"</{parameter.rstrip('=').removesuffix(' name')}>",
         in_reasoning="call",
         trim=trim,
-        json=json,
+        json_calls=json,
         loose=loose,
     )
 
@@ -44,7 +44,7 @@ def pairs(
         pairs=(f"</{prefix}arg_key{suffix}>", f"<{prefix}arg_value{suffix}>"),
         name_end=("\n", f"<tool_sep{suffix}>"),
         untyped="json",
-        json=True,
+        json_calls=True,
         in_reasoning=reasoning,
     )
 
@@ -86,8 +86,8 @@ _HARMONY = Channels(
     ("<|end|>", "<|return|>", "<|call|>"),
     reasoning=("analysis",),
     answer=("user", "assistant"),
-    words=("analysis", "commentary", "final", "assistant"),
 )
+_RENDERED = RenderedChannels(_HARMONY, "assistant", ("analysis",), ("commentary", "final"))
 _MUSE = Channels(
     ("<|start|>",),
     "<|message|>",
@@ -95,7 +95,6 @@ _MUSE = Channels(
     reasoning=("self",),
     answer=("user",),
     json=False,
-    start_openers=("to=",),
 )
 _XML = "<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>"
 _INVOKE = '<invoke name="get_weather">\n<parameter name="city">Paris</parameter>\n</invoke>'
@@ -114,8 +113,7 @@ def _dsml(section: str) -> XmlCalls:
         (f"</{_DSML}invoke>",),
         (f"<{_DSML}parameter name=",),
         f"</{_DSML}parameter>",
-        unwrap=True,
-        loose=False,
+        string_attribute=True,
         in_reasoning="call",
     )
 
@@ -161,10 +159,15 @@ TAGGED_ROWS = (
     Format(
         "deepseek_v32",
         f"<{_DSML}function_calls>\n{_DSML_CALL}\n</{_DSML}function_calls>",
-        (_dsml("function_calls"),),
+        (_dsml("function_calls"), Verbatim(f"<{_DSML}tool_calls>", f"</{_DSML}tool_calls>")),
         HYBRID,
     ),
-    Format("deepseek_v4", f"<{_DSML}tool_calls>\n{_DSML_CALL}\n</{_DSML}tool_calls>", (_dsml("tool_calls"),), HYBRID),
+    Format(
+        "deepseek_v4",
+        f"<{_DSML}tool_calls>\n{_DSML_CALL}\n</{_DSML}tool_calls>",
+        (_dsml("tool_calls"), Verbatim(f"<{_DSML}function_calls>", f"</{_DSML}function_calls>")),
+        HYBRID,
+    ),
     # a key tag and a value tag
     Format("glm4x", f"<tool_call>{_KEYED}</tool_call>", (_GLM,), PREFILLED),
     Format("ling3", f"<tool_call>{_KEYED}</tool_call>", (_GLM,), HYBRID),
@@ -187,8 +190,8 @@ TAGGED_ROWS = (
     Format(
         "harmony",
         '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>',
-        (_HARMONY,),
-        Think((), (), bare_openers=("analysis",)),
+        (_HARMONY, _RENDERED),
+        NO_THINKING,
         ("<|constrain|>",),
     ),
     Format(
@@ -213,7 +216,7 @@ TAGGED_ROWS = (
         "gemma4",
         '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>',
         (BraceCalls("<|tool_call>", "<tool_call|>", '<|"|>'),),
-        Think(("<|channel>",), ("<channel|>",), label=("thought\n",), bare_openers=("thought\n",)),
+        Think(("<|channel>",), ("<channel|>",), label=("thought",)),
         ("<turn|>",),
         any_name=True,
     ),

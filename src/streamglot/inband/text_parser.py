@@ -13,9 +13,9 @@ from collections.abc import Callable
 from .declared import Declared
 from .emitter import Emitter
 from .engines.engine import Engine
-from .format import SPECIAL_TOKENS, Format
+from .format import Format
 from .reader import Reader
-from .scan import Malformed, Markers, Source, Wait, markers_of
+from .scan import SPECIAL_TOKENS, Malformed, Markers, Source, Unrelated, Wait, markers_of
 
 REREAD_CHARS = 2048
 """Text behind an opener that failed which is searched for calls once more."""
@@ -23,7 +23,8 @@ REREAD_CHARS = 2048
 MAX_OWED = 1024
 """Openers that became text and wait for their closers."""
 
-_QUOTES = frozenset("`'\"“‘(")
+_QUOTES = {"`": "`", "'": "'", '"': '"', "“": "”", "‘": "’", "(": ")"}
+_Read = Callable[[Reader, str], Wait]
 _FENCES = ("```", "~~~")
 _FENCE_MARKERS = {fence: Markers((fence,)) for fence in _FENCES}
 
@@ -46,7 +47,9 @@ class _Mode:
 
 
 class TextParser:
-    """One text. ``failed`` is asked what to do about a malformed call: it raises, or returns for text."""
+    """One text. ``whole_calls``: no call starts before its end is read. ``failed`` is told of markup that is no call: why,
+    what was read of it, and whether it is half a call (it has started, or the text ended inside it). It raises, or
+    returns for text."""
 
     def __init__(
         self,
@@ -57,11 +60,13 @@ class TextParser:
         begins_in_reasoning: bool,
         calls: bool,
         reasoning: bool,
-        failed: Callable[[Malformed, str], None],
+        whole_calls: bool,
+        failed: Callable[[Malformed, str, bool], None],
     ) -> None:
         self.source = Source()
         self.reader = Reader(self.source, emitter, declared)
         self.reader.calls = calls
+        self.reader.whole_calls = whole_calls
         self.idle = False
         """Waiting in prose or thinking, not inside a call."""
         self._emitter = emitter
@@ -79,6 +84,7 @@ class TextParser:
         self._closers = frozenset(think.closers) if reasoning else frozenset()
         self._drop = frozenset() if format.untouched else frozenset((*format.drop, *SPECIAL_TOKENS))
         self._last = ""
+        self._labels = tuple(word + end for word in think.label for end in ("\n", "\r\n", *think.closers))
         openers = {word: engine for engine in format.engines for word in engine.openers_for(declared)}
         structure = {word: engine for word, engine in openers.items() if engine.structure}
         self._stray = frozenset(word for engine in format.engines for word in engine.closers) if calls else frozenset()
@@ -116,6 +122,9 @@ class TextParser:
         else:
             yield from self._beginning()
         while True:
+            while self.reader.at_start:
+                self.reader.at_start = False
+                yield from self._beginning()
             mode = self._modes[self.reader.mode]
             self.first = mode.markers.first
             self.idle = True
@@ -142,27 +151,35 @@ class TextParser:
 
     def _beginning(self) -> Wait:
         """What counts only as the first thing in the answer."""
-        words = self._format.think.bare_openers
-        if self._reasoning and words and (yield from self.source.spaced(words)):
-            self.reader.mode = "reasoning"
-            return
+        if self._labels and self._reasoning:
+            word = yield from self.source.spaced(self._labels)
+            if word:
+                self._give_closer_back(word)
+                self.reader.mode = "reasoning"
+                return
         for engine in self._format.engines:
             if engine.start_openers and (self._calls or engine.structure):
+                space = opener = ""
                 if "" in engine.start_openers:
-                    opener = ""
                     if not (yield from self.source.peek()):
                         return
                 else:
-                    opener = yield from self.source.spaced(engine.start_openers)
+                    space, opener = yield from self.source.behind_space(engine.start_openers)
                     if not opener:
                         continue
-                yield from self._engine(engine, opener)
+                yield from self._engine(engine, opener, engine.begin, space)
                 return
 
     def _act(self, marker: str, mode: _Mode) -> Wait:
         inside = self.reader.mode == "reasoning"
         engine = mode.engines.get(marker)
-        if engine is not None:
+        quote = _QUOTES.get(self._last, "") if not inside and self._emitter.open == "text" else ""
+        if quote and (yield from self.source.peek()) == quote:
+            # Somebody speaks about the marker.
+            self._text(marker)
+        elif engine is not None and self.reader.to_user and not engine.structure:
+            self._text(marker)
+        elif engine is not None:
             if inside and not self._calls and not engine.structure:
                 yield from self._call_begins(engine, marker)
             else:
@@ -183,14 +200,13 @@ class TextParser:
             if stray == "keep" or (stray == "start" and self._emitter.open == "text") or self._is_owed(marker):
                 self._text(marker)
             else:
-                self._emitter.space = "" if self._emitter.open != "text" else self._emitter.space
+                self._emitter.skip_lead()
         elif marker in self._stray:
-            if not inside and self._is_owed(marker):
+            if not inside and (self.reader.to_user or self._is_owed(marker)):
                 self._text(marker)
         elif marker not in self._drop:
             yield from self._fence(marker)
-        elif not inside and self._last in _QUOTES and self._emitter.open == "text":
-            # Somebody speaks about the token.
+        elif quote:
             self._text(marker)
 
     def _is_owed(self, marker: str) -> bool:
@@ -200,11 +216,14 @@ class TextParser:
         return False
 
     def _label(self) -> Wait:
-        label = self._format.think.label
-        if label:
+        """The word behind an opening tag that is not thinking. A closing tag behind it is read as such."""
+        if self._labels:
             while (yield from self.source.literal(tuple(self._drop))):
                 pass
-            yield from self.source.literal(label)
+            self._give_closer_back((yield from self.source.literal(self._labels)))
+
+    def _give_closer_back(self, label: str) -> None:
+        self.source.give_back(next((closer for closer in self._closers if label.endswith(closer)), ""))
 
     def _fence(self, fence: str) -> Wait:
         """A code fence: everything up to its end is text."""
@@ -226,7 +245,7 @@ class TextParser:
 
     # --- calls
 
-    def _engine(self, engine: Engine, opener: str) -> Wait:
+    def _engine(self, engine: Engine, opener: str, read: _Read | None = None, space: str = "") -> Wait:
         source, reader = self.source, self.reader
         inside = reader.mode == "reasoning"
         if inside and engine.in_reasoning == "marker" and not engine.special:
@@ -235,10 +254,12 @@ class TextParser:
         before = self._emitter.found
         source.record(opener)
         try:
-            yield from engine.read(reader, opener)
+            yield from (read or engine.read)(reader, opener)
         except Malformed as reason:
             started = reader.started
             reader.abandon()
+            if space and not started and self._emitter.found == before:
+                self._text(space)
             self._malformed(reason, engine, opener, started, self._emitter.found > before)
             if opener.startswith("```") and self._emitter.found == before:
                 yield from self._fence_body("```", 3)
@@ -250,22 +271,24 @@ class TextParser:
                 reader.mode = "text"
 
     def _malformed(self, reason: Malformed, engine: Engine, opener: str, started: bool, any_call: bool) -> None:
-        trail = self.source.rewind()
+        source = self.source
+        trail = source.rewind()
+        at_end = source.closed and source.at >= len(source.text)
         doubtful = engine.weak or opener in engine.start_openers or self.reader.mode == "reasoning"
-        if started or not doubtful:
-            self._failed(reason, trail)
+        if started or not (doubtful or (engine.structure and not at_end)):
+            self._failed(reason, trail, started or (at_end and bool(trail.removeprefix(opener).strip())))
         if self.reader.mode == "reasoning" and any_call:
             self.reader.mode = "text"
         if started:
-            # What was read belongs to the broken call; what follows is read as text.
-            self._put_back(reason.rest)
+            # What was delivered belongs to the broken call; the rest of what was read, and what follows, is text.
+            self._put_back(trail if reason.rest is None else reason.rest)
             return
         if any_call:
             self._put_back(trail)
             return
         rest = trail[len(opener) :] if trail.startswith(opener) else trail
         if not engine.special:
-            if engine.closers and len(self._owed) < MAX_OWED:
+            if engine.closers and len(self._owed) < MAX_OWED and not isinstance(reason, Unrelated):
                 self._owed.append(engine.closers)
             if self.reader.mode == "reasoning":
                 self._emitter.reasoning(opener)

@@ -15,8 +15,9 @@ from msgspec import Struct
 
 class Think(Struct, frozen=True):
     """``starts``: what is assumed if nobody says whether the template wrote the opening tag. ``prefilled``: does the
-    template write it when thinking is switched on? ``label``: a word behind the opening tag that is not thinking.
-    ``bare_openers``: words that open the thinking only as the very first thing. ``stray``: what becomes of a closing
+    template write it when thinking is switched on? ``label``: a word behind the opening tag that is not thinking,
+    if it stands on a line of its own or alone. Where the opening tag was dropped, it opens the thinking as the very first
+    thing of the answer. ``stray``: what becomes of a closing
     tag in the text: dropped, dropped at the beginning only, or kept. ``prepend``: the thinking stays in the text, with
     this tag before it."""
 
@@ -25,7 +26,6 @@ class Think(Struct, frozen=True):
     starts: bool = False
     prefilled: bool = False
     label: tuple[str, ...] = ()
-    bare_openers: tuple[str, ...] = ()
     stray: Literal["drop", "start", "keep"] = "drop"
     prepend: str = ""
 

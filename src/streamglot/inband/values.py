@@ -20,9 +20,15 @@ from .scan import MAX_TRAIL_CHARS, Malformed, Sink, Source, Wait
 HOLD_CHARS = 4096
 """An object or array that is still open after this much text is handed on while it is written."""
 
+TAIL_CHARS = 256
+"""Characters of white space at the end of a value that wait until it is known whether they belong to it."""
+
 _CONTAINERS = frozenset(("object", "array"))
 _BRACKETS = {"{": "object", "[": "array"}
+QUOTED = "quoted"
+"""Beside "string": a value in JSON quotes is the string inside them."""
 _NULLABLE = frozenset(("string", "null"))
+_LOOSE_STRING = frozenset(("string", QUOTED))
 _NULLS = ("null", "none", "nil")
 
 
@@ -63,7 +69,11 @@ def typed(text: str, types: frozenset[str], untyped: str = "string") -> str:
     lowered = stripped.lower()
     if "null" in types and lowered in _NULLS:
         return "null"
-    if types <= {"string", "null"}:
+    if QUOTED in types:
+        written = _whole(stripped, JSON) if stripped.startswith('"') else None
+        if written is not None:
+            return written
+    if types <= {"string", "null", QUOTED}:
         return quoted(text)
     if "boolean" in types and lowered in ("true", "false"):
         return lowered
@@ -84,6 +94,16 @@ def typed(text: str, types: frozenset[str], untyped: str = "string") -> str:
     if types == {"boolean"} and stripped in ("0", "1"):
         return "true" if stripped == "1" else "false"
     return quoted(text)
+
+
+def feeding(writer: ValueWriter, steps: Generator[None, None, bool]) -> Wait:
+    """Runs the steps that feed the writer, and closes it. They tell whether the value has its own end tag. Where they
+    break, what the writer holds is not lost."""
+    try:
+        writer.close((yield from steps))
+    except Malformed as reason:
+        reason.rest = (reason.rest or "") + writer.left()
+        raise
 
 
 class ValueWriter:
@@ -107,23 +127,22 @@ class ValueWriter:
             sink('"')
 
     def feed(self, piece: str) -> None:
-        if self._trim:
+        if self._tail:
             piece = self._tail + piece
             self._tail = ""
-            if self._lead:
-                if piece == "\r":
-                    self._tail = piece
-                    return
-                piece = piece.removeprefix("\r").removeprefix("\n")
-                self._lead = False
-            if piece.endswith("\n"):
-                self._tail = "\r\n" if piece.endswith("\r\n") else "\n"
-            elif piece.endswith("\r"):
-                self._tail = "\r"
-            if self._tail:
-                piece = piece[: -len(self._tail)]
-        if not piece:
-            return
+        if self._lead:
+            if piece == "\r":
+                self._tail = piece
+                return
+            piece = piece.removeprefix("\r").removeprefix("\n")
+            self._lead = False
+        if piece[-1:].isspace():
+            kept = max(len(piece.rstrip()), len(piece) - TAIL_CHARS)
+            piece, self._tail = piece[:kept], piece[kept:]
+        if piece:
+            self._put(piece)
+
+    def _put(self, piece: str) -> None:
         if self._text:
             self._sink(escaped(piece))
         elif self._inner is not None:
@@ -133,6 +152,9 @@ class ValueWriter:
             if not self._size:
                 piece = piece.lstrip()
             self._size += len(piece)
+            if self._types == _LOOSE_STRING and piece and self._size == len(piece) and piece[0] != '"':
+                self._become_text()
+                return
             if self._types == _NULLABLE and (self._size <= 64 or self._size == len(piece)):
                 start = "".join(self._held).strip().lower()
                 if not any(word.startswith(start) for word in _NULLS):
@@ -171,10 +193,17 @@ class ValueWriter:
                 raise Malformed("text behind a value") from None
             self._source.skip(len(self._source.text))
 
-    def close(self) -> None:
-        if self._tail == "\r":
-            self._trim, self._tail = False, ""
-            self.feed("\r")
+    def left(self) -> str:
+        """The text that was fed and not handed on."""
+        return "".join(self._held) + self._source.text[self._source.at :] + self._tail
+
+    def close(self, has_end: bool = True) -> None:
+        """``has_end``: the value has its own end tag. White space before another tag is no part of the value."""
+        tail, self._tail = self._tail if has_end else "", ""
+        if self._trim:
+            tail = tail.removesuffix("\r\n") if tail.endswith("\r\n") else tail.removesuffix("\n")
+        if tail:
+            self._put(tail)
         if self._text:
             self._sink('"')
         elif self._inner is not None:

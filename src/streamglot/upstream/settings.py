@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from ..dialects.abilities import NONE_SAID, Abilities
+from ..errors import BadCall
 from .secrets import secrets_in_url, shown_url
 
 
@@ -33,7 +34,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     """``key`` is never shown: ``key_env`` names the variable that it comes from.
 
     ``models`` are patterns, or a table from our names to theirs. ``stream``: ask for a stream as the client did, always, or
-    never. ``tools``: send them as tools, or as words for a model that has none. ``concurrent``: streams at once, 0 is no
+    never. ``bad_call``: what becomes of a tool call that cannot be parsed.
+    ``tools``: send them as tools, or as words for a model that has none. ``concurrent``: streams at once, 0 is no
     limit. ``attempts`` and ``pause``: how often it is asked, and the seconds before the second time. ``pass_key``: the
     client's own key is sent in place of ours. ``ca_file``: whom to trust beside the usual authorities. ``options`` go to
     the dialect's request builder and endpoint (the name of the token limit, an API version). ``abilities`` change what is
@@ -47,6 +49,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     key_env: str = ""
     models: list[str] | dict[str, str] = field(default_factory=lambda: ["*"])
     inband: str = "auto"
+    bad_call: BadCall = "incomplete"
     tools: Literal["native", "prompt"] = "native"
     headers: dict[str, str] = field(default_factory=dict)
     proxy: str | None = None

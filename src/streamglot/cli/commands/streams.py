@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from ...errors import BadCall
 from .. import completion_values
 from ..help import Command
 from ..values import FILE, completed, text
@@ -44,14 +45,23 @@ DIALECTS = completed(completion_values.dialects)
 @click.option("--strict/--no-strict", default=False, help="Write only the fields of the dialect's specification.")
 @click.option("--inband", type=text, help="The format of calls and reasoning inside the text (see `streamglot formats`).")
 @click.option("--tools", type=FILE, help="A JSON list of the tools that were declared, for --inband.")
-def translate(file: Path | None, source: str, target: str, strict: bool, inband: str | None, tools: Path | None) -> int:
+@click.option(
+    "--bad-call",
+    type=click.Choice(get_args(BadCall)),
+    default="incomplete",
+    show_default=True,
+    help="What becomes of a call that --inband cannot parse: an incomplete call and an error, text, or an error at once.",
+)
+def translate(
+    file: Path | None, source: str, target: str, strict: bool, inband: str | None, tools: Path | None, bad_call: BadCall
+) -> int:
     """Read a stream in one dialect and write it in another, as it comes.
 
     FILE is a recorded stream; standard input if left out. The status is 1 if the stream ended in an error.
     """
     from .translate import run
 
-    return run(file, source, target, strict, inband, tools)
+    return run(file, source, target, strict, inband, tools, bad_call)
 
 
 @click.command(

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, Protocol
 import msgspec
 
 from ... import Event, PerChoice, collect, inband, writer
-from ...errors import ConfigError
+from ...errors import BadCall, ConfigError
 from ...events import StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart, encode
 from ...framing.utf8 import Utf8
 from ..files import SETTINGS_BYTES, read_file, read_json, shown
@@ -74,9 +74,9 @@ class _PlainText:
 class _InBand:
     """A reader with the in-band parser behind it."""
 
-    def __init__(self, box: Reader, format: str, tools: list[Any] | None) -> None:
+    def __init__(self, box: Reader, format: str, tools: list[Any] | None, bad_call: BadCall) -> None:
         self._reader = box
-        self._parser = PerChoice(lambda: inband(format, tools=tools))
+        self._parser = PerChoice(lambda: inband(format, tools=tools, bad_call=bad_call))
 
     def feed(self, chunk: bytes) -> list[Event]:
         return self._through(self._reader.feed(chunk))
@@ -98,12 +98,20 @@ def declared_tools(path: Path | None) -> list[Any] | None:
     return tools
 
 
-def run(file: Path | None, source: str, target: str, strict: bool, format: str | None = None, tools: Path | None = None) -> int:
+def run(
+    file: Path | None,
+    source: str,
+    target: str,
+    strict: bool,
+    format: str | None = None,
+    tools: Path | None = None,
+    bad_call: BadCall = "incomplete",
+) -> int:
     """``source`` is a dialect, ``events``, ``text`` (plain text, read by the in-band parser for ``format``), or empty: then the
     dialect is recognised."""
     box: Reader = _PlainText() if source == TEXT else open_reader(source)
     if format is not None or source == TEXT:
-        box = _InBand(box, format or "none", declared_tools(tools))
+        box = _InBand(box, format or "none", declared_tools(tools), bad_call)
     sink: _Sink
     if target == "events":
         sink = _EventLines()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...errors import ToolCallParseError
 from ...events import StreamError
 from .. import faults
-
-TOOL_CALL_PARSE_ERROR = "tool_call_parse_error"
 
 
 def error_body(error: StreamError) -> dict[str, Any]:
@@ -16,6 +15,6 @@ def error_body(error: StreamError) -> dict[str, Any]:
         kind = "invalid_request_error"
     elif error.status >= 500:
         kind = "server_error"
-    if error.code == TOOL_CALL_PARSE_ERROR:
+    if error.code == ToolCallParseError.code:
         kind = error.code
     return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from ..json_scan import value
 from ..json_strings import Notation, quoted
 from ..reader import Reader
 from ..scan import Cut, Malformed, Markers, Wait
@@ -36,8 +35,6 @@ class BraceCalls(Engine):
         source = reader.source
         count = 0
         while True:
-            while (yield from source.spaced(("<bos>", "<eos>"))):
-                pass
             if (yield from source.spaced((self._prefix,))):
                 yield from self._call(reader)
                 count += 1
@@ -95,7 +92,7 @@ class BraceCalls(Engine):
         if quote:
             source.give_back(quote)
         if quote or following in "{[":
-            yield from value(source, reader.arguments, self._notation)
+            yield from reader.value(self._notation)
             return
         word, mark = yield from source.upto(_BARE_END, MAX_WORD_CHARS)
         source.give_back(mark)

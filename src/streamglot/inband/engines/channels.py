@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 from html import escape, unescape
 
 from ..declared import json_type, schema_types
 from ..json_strings import quoted
 from ..reader import Reader
-from ..scan import Cut, Malformed, Markers, Wait, markers_of
-from ..values import ValueWriter
+from ..scan import Cut, Malformed, Markers, Unrelated, Wait, markers_of
+from ..values import ValueWriter, feeding
 from .engine import Call, Engine, dumped
 from .json_calls import INTERPRETERS, json_arguments, raw_arguments
 
-_RECIPIENT = re.compile(r"\bto=([^\s<|]+)")
-_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)|^\s*(\w+)")
+_RECIPIENT = re.compile(r"\bto=([\w.:/-]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_HEADER = re.compile(
+    r"(?:<\|start\|>)?\s*[\w.-]*\s*(?:to=[\w.:/-]+)?\s*(?:<\|channel\|>\s*\w*\s*(?:to=[\w.:/-]+)?)?\s*"
+    r"(?:<\|constrain\|>\s*[\w-]*|json|code)?\s*"
+)
+_HALF_TOKEN = re.compile(r"<[^>]*$")
+_FIRST_WORD = re.compile(r"\w+")
 
 
 class Channels(Engine):
-    """``<|start|>assistant<|channel|>analysis<|message|>...<|end|>``: a header up to ``message``, a body up to one of
-    ``ends``. ``reasoning`` and ``answer`` are the channels (or recipients) of thinking and answer; any other recipient
-    is a tool, whose body is JSON, or whatever the other engines of the row find (``json=False``). ``words`` of a header may stand alone
-    between two messages, and mean nothing there."""
+    """A row of messages, each with a header up to ``message`` and a body up to one of ``ends``::
+
+        message   = [start role] [" to=" recipient] ["<|channel|>" channel] [" to=" recipient] ["<|constrain|>" type] "<|message|>" body end
+
+    ``reasoning`` and ``answer`` are the channels (or recipients) of thinking and answer. Any other recipient is a tool,
+    whose body is JSON, or whatever the other engines of the row find (``json=False``). The prompt ends behind the role of
+    the first message, so an answer may begin in the middle of a header."""
 
     in_reasoning = "marker"
     structure = True
@@ -35,44 +45,52 @@ class Channels(Engine):
         reasoning: tuple[str, ...],
         answer: tuple[str, ...],
         json: bool = True,
-        words: tuple[str, ...] = (),
-        start_openers: tuple[str, ...] = (),
     ) -> None:
         self.openers = (*starts, *ends)
-        self.start_openers = start_openers
+        self.start_openers = ("to=",)
+        self.message = message
         self._ends = ends
         self._end = Markers(ends)
-        self._message = Markers((message,))
+        self._header_end = Markers((message, "{"))
         self._reasoning = reasoning
         self._answer = answer
         self._json = json
-        self._words = words
 
     def read(self, reader: Reader, opener: str) -> Wait:
         if opener in self._ends:
             reader.mode = "text"
+            reader.to_user = False
             if reader.raw:
                 reader.raw = False
                 raise Malformed("the end of a call that is not wanted")
-            yield from self._between(reader)
+            reader.at_start = True
             return
-        source = reader.source
         try:
-            header, _ = yield from source.upto(self._message)
+            header, mark = yield from reader.source.upto(self._header_end)
         except Cut:
-            if opener in self.start_openers:
+            header = _HALF_TOKEN.sub("", "".join(reader.source.trail or ()))
+            found = _RECIPIENT.search(header)
+            if opener in self.start_openers or (found is not None and self._is_tool(found[1])):
                 raise
+            if _HEADER.fullmatch(header) is None:
+                raise Unrelated("not a header") from None
             return
         header = opener + header
+        if mark == "{":
+            reader.source.give_back(mark)
+        if _HEADER.fullmatch(header) is None or (mark == "{" and "to=" not in header):
+            raise Unrelated("not a header")
+        yield from self.body(reader, header)
+
+    def body(self, reader: Reader, header: str) -> Wait:
+        """What follows a header, by its recipient and its channel."""
         found = _RECIPIENT.search(header)
         recipient = found[1] if found is not None else ""
-        channel = ""
-        for match in _CHANNEL.finditer(_RECIPIENT.sub("", header)):
-            channel = match[1] or channel
-        if recipient in self._reasoning or (not recipient and channel in self._reasoning):
-            reader.mode = "reasoning"
-        elif not recipient or recipient in self._answer:
-            reader.mode = "text"
+        channels = _CHANNEL.findall(header) or _FIRST_WORD.findall(header)[:1]
+        thinks = channels[-1:] != [] and channels[-1] in self._reasoning
+        reader.to_user = recipient in self._answer
+        if not self._is_tool(recipient):
+            reader.mode = "reasoning" if recipient in self._reasoning or thinks else "text"
         elif not reader.calls:
             reader.raw = True
             reader.mode = "text"
@@ -80,19 +98,22 @@ class Channels(Engine):
         elif not self._json:
             reader.mode = "text"
         else:
-            yield from self._call(reader, recipient, channel)
+            yield from self._call(reader, recipient, thinks)
 
-    def _call(self, reader: Reader, recipient: str, channel: str) -> Wait:
+    def _is_tool(self, recipient: str) -> bool:
+        return bool(recipient) and recipient not in self._reasoning and recipient not in self._answer
+
+    def _call(self, reader: Reader, recipient: str, thinks: bool) -> Wait:
         source = reader.source
         name = reader.declared.resolve(recipient.removeprefix("functions."))
         following = yield from source.spaces()
         if name in INTERPRETERS and name in reader.declared.schemas and following not in ("{", ""):
             yield from raw_arguments(reader, name, self._end)
             reader.mode = "text"
-            yield from self._between(reader)
+            reader.at_start = True
             return
         if name is None or following not in ("{", ""):
-            reader.mode = "reasoning" if channel in self._reasoning else "text"
+            reader.mode = "reasoning" if thinks else "text"
             return
         reader.start(name)
         if not (yield from json_arguments(reader)):
@@ -100,48 +121,121 @@ class Channels(Engine):
         yield from source.spaced(self._ends)
         reader.end()
         reader.mode = "text"
-        yield from self._between(reader)
-
-    def _between(self, reader: Reader) -> Wait:
-        word = yield from reader.source.spaced(self._words)
-        if word and not (yield from reader.source.ahead(self.openers)):
-            reader.source.give_back(word)
+        reader.at_start = True
 
     def write(self, calls: list[Call]) -> str | None:
         if not self._json:
             return None
-        message = self._message.words[0]
         return "".join(
-            f"<|channel|>commentary to=functions.{call.name} <|constrain|>json{message}{call.arguments}{self._ends[-1]}"
+            f"<|channel|>commentary to=functions.{call.name} <|constrain|>json{self.message}{call.arguments}{self._ends[-1]}"
             for call in calls
         )
 
 
+class RenderedChannels(Engine):
+    """Headers without their special tokens. A model writes a word of a header where a message begins and goes on with a
+    token: the word means nothing. A server drops all tokens: ``analysis…assistantfinal…``. The first word of a message
+    shows it; only then the words of later headers count."""
+
+    in_reasoning = "call"
+    structure = True
+    weak = True
+
+    def __init__(self, channels: Channels, role: str, reasoning: tuple[str, ...], others: tuple[str, ...]) -> None:
+        self._channels = channels
+        self._role = role
+        self._reasoning = reasoning
+        self.openers = tuple(role + word for word in (*reasoning, *others))
+        self.start_openers = (*self.openers, *reasoning, *others, role)
+        self._header_end = Markers((channels.message, "{"))
+
+    def begin(self, reader: Reader, opener: str) -> Wait:
+        source = reader.source
+        following = yield from source.spaces()
+        if not following or (following == "<" and (yield from source.ahead(self._channels.openers))):
+            if not following:
+                raise Malformed("the whole answer is one word")
+            return
+        if following == "<" and (yield from source.spaced((self._channels.message,))):
+            yield from self._channels.body(reader, opener)
+            return
+        addressed = yield from source.ahead(("to=",))
+        if not addressed and opener not in self.openers and opener not in self._reasoning:
+            raise Malformed("a word of the text")
+        reader.rendered = True
+        yield from self.read(reader, opener)
+
+    def read(self, reader: Reader, opener: str) -> Wait:
+        if not reader.rendered:
+            raise Malformed("words of the text")
+        source = reader.source
+        if (yield from source.ahead(("to=",))):
+            header, mark = yield from source.upto(self._header_end)
+            if mark == "{":
+                source.give_back(mark)
+            yield from self._channels.body(reader, f"{opener.removeprefix(self._role)} {header}")
+            return
+        reader.mode = "reasoning" if opener.removeprefix(self._role) in self._reasoning else "text"
+
+
 class SkipTo(Engine):
-    """Markup that means nothing to us: dropped from its opener up to ``end``, which is kept where it opens something."""
+    """A header that means nothing to us: dropped from its opener up to ``end``, which is kept where it opens something
+    (``keep``). ``inside`` is what a header may hold; with anything else in it, it is no header, and text."""
 
     in_reasoning = "call"
     structure = True
 
-    def __init__(self, opener: str, end: str, *, keep: bool = False, call: str = "", closers: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, opener: str, end: str, inside: str, *, keep: bool = False, call: str = "", closers: tuple[str, ...] = ()
+    ) -> None:
         self.openers = (opener,)
         self._end = Markers((end,))
+        self._inside = re.compile(inside)
         self._keep = keep
         self._call = call
         self.closers = closers
 
     def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
-        try:
-            _, mark = yield from reader.source.upto(self._end)
-        except Cut:
-            return
+        source = reader.source
+        while True:
+            found = self._inside.match(source.text, source.at)
+            end = source.at if found is None else found.end()
+            if end < len(source.text):
+                break
+            if source.closed:
+                name = source.text[source.at :]
+                if self._keep and name and reader.declared.resolve(name) is None:
+                    raise Unrelated("not a header")
+                source.skip(end)
+                return
+            yield
+        source.skip(end)
+        if not (yield from source.literal(self._end.words)):
+            if source.closed and self._end.words[0].startswith(source.text[source.at :]):
+                source.skip(len(source.text))
+                return
+            raise Unrelated("not a header")
         if self._keep:
-            reader.source.give_back(mark)
-            if self._call and not reader.calls and (yield from reader.source.ahead((self._call,))):
+            source.give_back(self._end.words[0])
+            if self._call and not reader.calls and (yield from source.ahead((self._call,))):
                 raise Malformed("the header of a call that is not wanted")
 
 
+class Verbatim(Engine):
+    """Markup of another notation, from its opener to its end: no call, and text as it was written."""
+
+    def __init__(self, opener: str, end: str) -> None:
+        self.openers = (opener,)
+        self._end = Markers((end,))
+
+    def read(self, reader: Reader, opener: str) -> Wait:
+        reader.text(opener)
+        reader.text((yield from reader.source.stream(self._end, reader.text)))
+
+
 _ATTRIBUTE = re.compile(r"""([\w.-]+)\s*=\s*"([^"]*)\"""")
+_ELEMENTS = ("think", "response", "tools", "call", "argument", "message")
+_ELEMENT = re.compile(r"""\s*[\w-]*(?:\s+[\w.-]+\s*=\s*"[^"]*")*\s*""")
 
 
 class Elements(Engine):
@@ -167,24 +261,29 @@ class Elements(Engine):
         try:
             header, mark = yield from source.upto(self._header_end)
         except Cut:
+            header = _HALF_TOKEN.sub("", "".join(source.trail or ()).removeprefix(opener)).strip()
+            if not any(name.startswith(header) for name in _ELEMENTS) or (opener == self._open and header == "call"):
+                raise
             return
         if mark != self._separator:
             source.give_back(mark)
+        if _ELEMENT.fullmatch(header) is None:
+            raise Malformed("a header holds something else than attributes")
         words = header.split()
         element = words[0] if words else ""
         if not reader.calls and element in ("tools", "call", "argument"):
             reader.mode = "text"
             raise Malformed("calls are not wanted")
+        if element not in _ELEMENTS:
+            raise Malformed(f"{element[:40]!r} is no element")
         if opener == self._close:
             reader.mode = "text"
         elif element == "think":
             reader.mode = "reasoning"
         elif element == "call":
             yield from self._call(reader, header)
-        elif element in ("response", "tools", "message"):
-            reader.mode = "text"
         else:
-            raise Malformed(f"{element[:40]!r} is no element")
+            reader.mode = "text"
 
     def _call(self, reader: Reader, header: str) -> Wait:
         source = reader.source
@@ -199,22 +298,23 @@ class Elements(Engine):
                 raise Cut("the text ended inside a call")
             header, _ = yield from source.upto(markers_of((self._separator,)))
             if mark == self._close:
+                if header.strip() not in ("call", "tools"):
+                    raise Malformed("a call is closed by another element")
                 break
             attributes = {key: unescape(text) for key, text in _ATTRIBUTE.findall(header)}
-            if header.split()[:1] != ["argument"] or "key" not in attributes:
+            if _ELEMENT.fullmatch(header) is None or header.split()[:1] != ["argument"] or "key" not in attributes:
                 raise Malformed("a call holds something else than arguments")
             key = attributes["key"]
             types = reader.declared.types(name, key) or schema_types({"type": attributes.get("type", "")}, {})
             reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
             writer = ValueWriter(reader.arguments, types, "string", False)
-            yield from self._value(reader, writer)
-            writer.close()
+            yield from feeding(writer, self._value(reader, writer))
             count += 1
         if count:
             reader.arguments("}")
         reader.end()
 
-    def _value(self, reader: Reader, writer: ValueWriter) -> Wait:
+    def _value(self, reader: Reader, writer: ValueWriter) -> Generator[None, None, bool]:
         """An end counts only where something follows that may follow it: a value may speak of this notation."""
         source = reader.source
         while True:
@@ -223,8 +323,9 @@ class Elements(Engine):
                 raise Cut("the text ended inside a value")
             if mark == self._argument_end:
                 if (yield from source.ahead(self._behind_argument)):
-                    return
+                    return True
             elif (yield from source.ahead(self._behind_call)):
+                source.give_back(mark)
                 raise Malformed("an argument is not closed")
             writer.feed(mark)
 

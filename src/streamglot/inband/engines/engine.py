@@ -56,6 +56,10 @@ class Engine:
         """Reads what follows the opener. Raises Malformed where it is not this notation."""
         raise NotImplementedError
 
+    def begin(self, reader: Reader, opener: str) -> Wait:
+        """Reads what follows one of the ``start_openers``, as the first thing in the answer."""
+        return self.read(reader, opener)
+
     def write(self, calls: list[Call]) -> str | None:  # noqa: ARG002
         """The calls in this notation; None where the engine reads only."""
         return None

@@ -33,7 +33,8 @@ OTHERS = frozenset(("type", "index", "thoughts", "reasoning", "description"))
 class JsonCalls(Engine):
     """``name_is_key``: ``{"f": {...}}``. ``end``: markers that may close the whole. ``between``: what may stand
     between two calls. ``after``: tokens that may stand between the opener and the calls. ``bare``: the opener ends with
-    the first bracket of the JSON itself. A code fence behind the opener is allowed.
+    the first bracket of the JSON itself. A code fence behind the opener is allowed. ``hold``: a call starts only when
+    its first argument is whole, as it does in a weak notation.
 
     ``keys`` and ``array`` are for writing only: the words for name, arguments and id, and all calls in one array."""
 
@@ -45,6 +46,7 @@ class JsonCalls(Engine):
         name_is_key: bool = False,
         bare: bool = False,
         weak: bool = False,
+        hold: bool = False,
         special: bool = False,
         after: tuple[str, ...] = (),
         in_reasoning: Literal["no", "call", "marker"] = "no",
@@ -55,10 +57,11 @@ class JsonCalls(Engine):
         self.closers = end if not bare else ()
         self.in_reasoning = in_reasoning
         self.weak = weak or bare
+        self._hold = hold or self.weak
         self.special = special
         self._after = after
         self._end = end
-        self._between = tuple(f"{word}{gap}{{" for word in between for gap in ("", " ", "\n"))
+        self._between = between
         self._name_is_key = name_is_key
         self._bare = bare
         self._keys = keys
@@ -98,8 +101,11 @@ class JsonCalls(Engine):
             raise Malformed("no call follows")
         yield from self._call(reader)
         while True:
-            mark = yield from source.spaced(self._between)
+            space, mark = yield from source.behind_space(self._between)
             if not mark:
+                return
+            if not (yield from source.ahead(("{",))) or not (yield from source.spaced(("{",))):
+                source.give_back(space + mark)
                 return
             source.give_back("{")
             yield from self._call(reader)
@@ -119,6 +125,8 @@ class JsonCalls(Engine):
             raise Malformed("a doubled brace is closed once")
         if not state.name:
             raise Malformed("a call has no name")
+        if state.unknown and not state.arguments:
+            raise Malformed("a call has no arguments")
         if not state.started:
             if not held and self.weak and not state.arguments:
                 raise Malformed("a call has no arguments")
@@ -164,18 +172,18 @@ class JsonCalls(Engine):
         source = reader.source
         if self._name_is_key and not state.name:
             state.name = reader.name(key)
-            reader.start(state.name, hold=self.weak)
+            reader.start(state.name, hold=self._hold)
             state.started = state.arguments = True
             yield from self._arguments(reader, state, held, following)
         elif key in NAMES and following == '"' and not state.name:
             state.name = reader.name((yield from string(source)))
-            if not self.weak and not held:
+            if not self._hold and not held:
                 reader.start(state.name, state.call_id)
                 state.started = True
         elif key in ARGUMENTS and not state.arguments:
             state.arguments = True
             if state.name and not state.started:
-                reader.start(state.name, state.call_id, hold=following != "{" and following != '"')
+                reader.start(state.name, state.call_id, hold=self._hold)
                 state.started = True
             yield from self._arguments(reader, state, held, following)
         elif key in IDS and following == '"' and not state.call_id:
@@ -190,6 +198,9 @@ class JsonCalls(Engine):
             state.name = reader.name((yield from string(source)))
             yield from self._rest_is_arguments(reader, state)
         elif key in OTHERS or key in IDS or state.name:
+            if state.name and key in reader.declared.properties(state.name):
+                raise Malformed("an argument stands beside the arguments")
+            state.unknown = state.unknown or key not in OTHERS
             yield from value(source, _nowhere, JSON)
         else:
             raise Malformed(f"{key[:40]!r} is no key of a call")
@@ -197,23 +208,24 @@ class JsonCalls(Engine):
     def _arguments(self, reader: Reader, state: _State, held: list[str], following: str) -> Wait:
         source = reader.source
 
-        sink = reader.arguments if state.started else held.append
         if following == '"':
-            yield from decoded_string(source, sink)
+            yield from reader.decoded() if state.started else decoded_string(source, held.append)
         elif (yield from source.literal(("null",))):
             pass
+        elif state.started:
+            yield from reader.value(JSON)
         else:
-            yield from value(source, sink, JSON)
+            yield from value(source, held.append, JSON)
 
     def _rest_is_arguments(self, reader: Reader, state: _State) -> Wait:
         """``{"_name": "f", "a": 1}``: what stands beside the name are the arguments."""
         source = reader.source
-        reader.start(state.name, state.call_id)
+        reader.start(state.name, state.call_id, hold=self._hold)
         state.started = state.arguments = True
         if not (yield from source.spaced((",",))):
             return
         source.give_back("{")
-        yield from value(source, reader.arguments, JSON)
+        yield from reader.value(JSON)
         source.give_back("}")
 
     def write(self, calls: list[Call]) -> str:
@@ -244,13 +256,15 @@ def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
 class _State:
     """What is known of the call that is being read."""
 
-    __slots__ = ("arguments", "call_id", "name", "started", "wrappers")
+    __slots__ = ("arguments", "call_id", "name", "started", "unknown", "wrappers")
 
     def __init__(self) -> None:
         self.name = ""
         self.call_id = ""
         self.arguments = False
         self.started = False
+        self.unknown = False
+        """A member that is none of a call: the arguments under another name, if no arguments come."""
         self.wrappers = 0
 
 
@@ -275,9 +289,9 @@ def json_arguments(reader: Reader) -> Generator[None, None, bool]:
     """The arguments of a call that has started: an object, a string that holds one, or nothing."""
     following = yield from reader.source.spaces()
     if following == '"':
-        yield from decoded_string(reader.source, reader.arguments)
+        yield from reader.decoded()
     elif following and following in "{[":
-        yield from value(reader.source, reader.arguments, JSON)
+        yield from reader.value(JSON)
     else:
         return False
     return True

@@ -12,6 +12,7 @@ from .engine import Call, Engine
 from .json_calls import JsonCalls, json_arguments, raw_arguments
 
 _INDEXED = re.compile(r"(?:functions?\.)?(?P<name>.+?)(?::(?P<index>\d+))?")
+_ID = re.compile(r"[\w.:-]*")
 _FENCES = ("```json", "```")
 
 
@@ -138,8 +139,10 @@ class TaggedJson(Engine):
 
 
 class PrefixedJson(Engine):
-    """One marker with two grammars behind it: an array of JSON calls, or ``name[CALL_ID]id[ARGS]{...}``, both
-    repeated with the marker and without an end."""
+    """One marker with two grammars behind it, both repeated with the marker and without an end::
+
+    calls = opener (array | name ["[CALL_ID]" id] [["[ARGS]"] object])
+    """
 
     def __init__(self, opener: str, call_id: str, arguments: str, *, special: bool = False) -> None:
         self.openers = (opener,)
@@ -147,7 +150,7 @@ class PrefixedJson(Engine):
         self._opener = opener
         self._call_id = call_id
         self._arguments = arguments
-        self._marks = Markers((call_id, arguments, "{"))
+        self._marks = Markers((call_id, arguments, opener, "{"))
         self._array = JsonCalls(opener)
 
     def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
@@ -157,7 +160,7 @@ class PrefixedJson(Engine):
                 yield from self._array.calls(reader)
                 return
             raise Malformed("a call has no name")
-        name, mark = yield from source.upto(self._marks)
+        name, mark = yield from source.upto(self._marks, or_end=True)
         if mark == "{" and name.rstrip().endswith("["):
             # Something stands before the array: what counts is the array.
             source.give_back("[{")
@@ -166,12 +169,17 @@ class PrefixedJson(Engine):
         name = reader.name(name)
         call_id = ""
         if mark == self._call_id:
-            written, mark = yield from source.upto(self._marks)
+            written, mark = yield from source.upto(self._marks, or_end=True)
             call_id = written.strip()
+            if _ID.fullmatch(call_id) is None:
+                raise Malformed("a call has an id that is none")
         reader.start(name, call_id)
-        if mark == "{":
-            source.give_back("{")
-        if not (yield from json_arguments(reader)):
+        if mark != self._arguments:
+            source.give_back(mark)
+        if mark in ("", self._opener):
+            if reader.declared.needs_arguments(name):
+                raise Cut("a call has no arguments")
+        elif not (yield from json_arguments(reader)):
             raise Malformed("the arguments are no JSON")
         reader.end()
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Generator
 from typing import Literal
 
-from ..json_scan import value
 from ..json_strings import PYTHON, quoted
 from ..reader import Reader
 from ..scan import Cut, Malformed, Markers, Wait
@@ -96,7 +95,7 @@ class PythonCalls(Engine):
         if not _NAME.fullmatch(written.strip()):
             raise Malformed(f"{written[:40]!r} is no name")
         name = reader.name(written.strip())
-        reader.start(name, hold=self.weak)
+        reader.start(name, hold=True)
         names = list(reader.declared.properties(name))
         count = 0
         while not (yield from source.spaced((")",))):
@@ -112,7 +111,7 @@ class PythonCalls(Engine):
             reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
             if (yield from source.spaces()) in (",", ")"):
                 raise Malformed("an argument has no value")
-            yield from value(source, reader.arguments, PYTHON)
+            yield from reader.value(PYTHON)
             count += 1
             if (yield from source.spaces()) in (",", ")"):
                 reader.commit()
@@ -141,6 +140,8 @@ class PythonCalls(Engine):
 
 _DOTTED = re.compile(r"\w+\.call\(")
 _DOTTED_BEGINS = re.compile(r"\w{0,64}(?:\.(?:c(?:a(?:l(?:l)?)?)?)?)?")
+_KEY_END = Markers(("=",))
+_CALL_MARK = Markers((".call(",))
 _MESSAGE_END = Markers(("<|eom_id|>", "<|eot_id|>"))
 
 
@@ -161,16 +162,16 @@ class DottedCalls(Engine):
         if interpreter and not (yield from self._is_dotted(reader)):
             yield from raw_arguments(reader, interpreter, _MESSAGE_END)
             return
-        written, _ = yield from source.upto(Markers((".call(",)))
+        written, _ = yield from source.upto(_CALL_MARK)
         name = reader.name(written)
-        reader.start(name)
+        reader.start(name, hold=True)
         count = 0
         while not (yield from source.spaced((")",))):
             if count and not (yield from source.spaced((",",))):
                 raise Malformed("arguments without a comma")
-            key, _ = yield from source.upto(Markers(("=",)))
+            key, _ = yield from source.upto(_KEY_END)
             reader.arguments(("{" if not count else ", ") + quoted(key.strip()) + ": ")
-            yield from value(source, reader.arguments, PYTHON)
+            yield from reader.value(PYTHON)
             count += 1
         if count:
             reader.arguments("}")

@@ -4,13 +4,13 @@ and parameters as tags that nest, each behind a token that prose never holds."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from ..declared import Declared, Schema, follow, schema_types
 from ..json_strings import quoted
 from ..reader import Reader
 from ..scan import Cut, Malformed, Markers, Wait, markers_of
-from ..values import ValueWriter, typed
+from ..values import ValueWriter, feeding, typed
 from .engine import Call, Engine, dumped
 from .xml_calls import head_of
 
@@ -43,24 +43,28 @@ class ToolTags(Engine):
                 raise Malformed(f"{key[:40]!r} is no parameter")
             reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
             writer = ValueWriter(reader.arguments, reader.declared.types(name, key), "string", False)
-            close = f"</{key}>"
-            markers = markers_of((close, end))
-            while True:
-                mark = yield from source.stream(markers, writer.feed)
-                if mark == close:
-                    if (yield from source.ahead(("<",))):
-                        break
-                elif not mark:
-                    raise Cut("the text ended inside a value")
-                elif not (yield from source.ahead((close, "<"))) or not reader.started:
-                    raise Malformed("a parameter is not closed")
-                writer.feed(mark)
-            writer.close()
+            yield from feeding(writer, self._value(reader, writer, f"</{key}>", end))
             count += 1
             reader.commit()
         if count:
             reader.arguments("}")
         reader.end()
+
+    def _value(self, reader: Reader, writer: ValueWriter, close: str, end: str) -> Generator[None, None, bool]:
+        """A closing tag counts only where a tag follows it: a value may hold markup."""
+        source = reader.source
+        markers = markers_of((close, end))
+        while True:
+            mark = yield from source.stream(markers, writer.feed)
+            if mark == close:
+                if (yield from source.ahead(("<",))):
+                    return True
+            elif not mark:
+                raise Cut("the text ended inside a value")
+            elif not (yield from source.ahead((close, "<"))) or not reader.started:
+                source.give_back(mark)
+                raise Malformed("a parameter is not closed")
+            writer.feed(mark)
 
     def write(self, calls: list[Call]) -> str:
         written = []
@@ -130,17 +134,7 @@ class NestedTags(Engine):
         close = f"{self._token}</{tag}>"
         if only_text:
             writer = ValueWriter(reader.arguments, types, "string", False)
-            while True:
-                mark = yield from source.stream(markers_of((close, self._invoke_end)), writer.feed)
-                if not mark:
-                    raise Cut("the text ended inside a value")
-                if mark == close:
-                    if (yield from source.ahead(self._mark.words)):
-                        break
-                elif (yield from source.ahead((self._close, self._invoke))):
-                    raise Malformed("a parameter is not closed")
-                writer.feed(mark)
-            writer.close()
+            yield from feeding(writer, self._text(reader, writer, close))
             return
         if (yield from source.spaced((f"{self._token}<",))):
             source.give_back(f"{self._token}<")
@@ -150,12 +144,32 @@ class NestedTags(Engine):
             reader.arguments("[]" if types == {"array"} else "{}" if "object" in types else typed("", types))
             return
         writer = ValueWriter(reader.arguments, types, "json", False)
+        yield from feeding(writer, self._words(reader, writer, close))
+
+    def _text(self, reader: Reader, writer: ValueWriter, close: str) -> Generator[None, None, bool]:
+        """A value that can only be text, and may hold tags."""
+        source = reader.source
+        while True:
+            mark = yield from source.stream(markers_of((close, self._invoke_end)), writer.feed)
+            if not mark:
+                raise Cut("the text ended inside a value")
+            if mark == close:
+                if (yield from source.ahead(self._mark.words)):
+                    return True
+            elif (yield from source.ahead((self._close, self._invoke))):
+                source.give_back(mark)
+                raise Malformed("a parameter is not closed")
+            writer.feed(mark)
+
+    def _words(self, reader: Reader, writer: ValueWriter, close: str) -> Generator[None, None, bool]:
+        """A value of any type, up to the next tag."""
+        source = reader.source
         if not (yield from source.stream(self._mark, writer.feed)):
             raise Cut("the text ended inside a value")
         source.give_back(f"{self._token}<")
         if not (yield from source.literal((close,))):
             raise Malformed("a parameter is closed by another tag")
-        writer.close()
+        return True
 
     def _children(self, reader: Reader, close: str, schema: Schema, root: Schema, depth: int) -> Wait:
         source = reader.source

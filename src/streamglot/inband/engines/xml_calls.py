@@ -1,30 +1,39 @@
 """Calls written as tags with one tag for each parameter: the values are raw text, typed by the declared schema.
 
-Models forget closing tags and write closing tags into values. A closing tag counts only where something follows that
-may follow it; a value without its closing tag ends at the next parameter on a line of its own, or at the end of the
-call. A call that misses its own end tag ends with its section.
+The grammar, with the slips that models make::
+
+    section   = [section_open] {call} [section_close]
+    call      = call_open name ">" {parameter} [call_close]
+    parameter = parameter_open name ">" value [parameter_close]
+    pairs     = call_open name {key_open name key_close value_open value value_close} [call_close]
+
+A closing tag counts only where something follows that may follow it, because values hold closing tags too. A value
+without its closing tag ends at the next parameter, if that stands on a line of its own or names a declared parameter that
+was not given yet, or at the end of the call. A call without its end tag ends with its section.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Generator
 from typing import Literal
 
-from ..json_scan import value
+from ..declared import Schema
 from ..json_strings import JSON, PYTHON, quoted, string
 from ..reader import Reader
 from ..scan import Cut, Malformed, Markers, Wait, markers_of
-from ..values import ValueWriter, parsed, typed
+from ..values import QUOTED, ValueWriter, feeding, parsed, typed
 from .engine import Call, Engine, dumped
 from .json_calls import JsonCalls
 
 _HEAD = re.compile(r"""\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'>]+))(?P<rest>.*)""", re.S)
+_ATTRIBUTES = re.compile(r"""(?:\s+[\w:.-]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"']+))?)*\s*/?\s*""")
 _STRING_ATTRIBUTE = re.compile(r"""\bstring\s*=\s*["']?(true|false)""", re.I)
 _WORD = re.compile(r"[^\W\d][\w.-]*")
-_WRAPPERS = frozenset(("arguments", "input", "parameters"))
+_WRAPPERS = frozenset(("arguments", "input", "parameters", "properties"))
+"""Parameters that no tool declares and that models write all arguments into."""
 _Feed = Callable[[str], None]
-_TAG_END = Markers((">",))
 _KEY_END = Markers(("=",))
 _SPACES = (" ", "\n", "\t")
 _NAME_TAG_END = Markers((">", "<"))
@@ -37,15 +46,16 @@ _CDATA_END = Markers(("]]>",))
 def head_of(header: str) -> tuple[str, str]:
     """``"f" string="true"``: the name, quoted or bare, and what stands behind it."""
     found = _HEAD.fullmatch(header)
-    if found is None:
+    if found is None or _ATTRIBUTES.fullmatch(found["rest"]) is None:
         raise Malformed(f"{header[:80]!r} is no name")
     return next(part for part in (found["double"], found["single"], found["bare"]) if part is not None), found["rest"]
 
 
 class XmlCalls(Engine):
     """``call`` and ``parameter`` are the beginnings of tags that go on with a name. ``pairs``: the parameter comes as
-    a key tag and a value tag, and the name of the call is bare text behind its opener. ``json``: a JSON call may stand
-    in a section too. ``before``: tokens that may stand in front of a call, and mean nothing. ``cdata``: a value with
+    a key tag and a value tag, and the name of the call is bare text behind its opener. ``json_calls``: a JSON call may stand
+    in a section too. ``string_attribute``: each tag of a parameter tells
+    whether its value is a string. ``before``: tokens that may stand in front of a call, and mean nothing. ``cdata``: a value with
     markup in it stands in a CDATA section."""
 
     def __init__(
@@ -61,10 +71,10 @@ class XmlCalls(Engine):
         name_end: tuple[str, ...] = (),
         trim: bool = False,
         untyped: Literal["string", "json"] = "string",
-        json: bool = False,
+        json_calls: bool = False,
         before: tuple[str, ...] = (),
         only_declared: bool = False,
-        unwrap: bool = False,
+        string_attribute: bool = False,
         cdata: bool = False,
         loose: bool = True,
         in_reasoning: Literal["no", "call", "marker"] = "no",
@@ -83,16 +93,16 @@ class XmlCalls(Engine):
         self._untyped = untyped
         self._before = before
         self._only_declared = only_declared
-        self._unwrap = unwrap
+        self._string_attribute = string_attribute
         self._cdata = cdata
         self._parameter_end = parameter_end
-        self._json = JsonCalls() if json else None
+        self._json = JsonCalls() if json_calls else None
         self._name_end = Markers((*name_end, *parameter, *call_end, "{", "=")) if pairs else _NAME_TAG_END
         self._word_end = Markers((*_SPACES, *call_end))
         self._value_end = Markers((parameter_end, *parameter, *call_end, *section_end))
         self._after_value = (*parameter, *call_end, *section_end, *call, *section)
         self._behind_value = (*self._after_value, "\\n") if pairs else self._after_value
-        self._after_call = (*section_end, *call, *section)
+        self._after_call = (*section_end, *call, *section, *before)
 
     def read(self, reader: Reader, opener: str) -> Wait:
         source = reader.source
@@ -135,7 +145,8 @@ class XmlCalls(Engine):
         if mark == "=":
             written, _, key = written.partition(" ")
         name = reader.name(written)
-        reader.start(name, hold=self._pairs is not None)
+        reader.start(name, hold=self._pairs is not None or self._only_declared)
+        given: set[str] = set()
         if self._pairs and mark not in self._call_end and (yield from self._bare_arguments(reader, name, mark, key.strip())):
             return
         ended = mark in self._call_end
@@ -147,7 +158,7 @@ class XmlCalls(Engine):
                 yield from source.spaced(("\\n",))
             mark = yield from source.spaced(self._after_value)
             if mark in self._parameter:
-                gained = yield from self._parameter_of(reader, name, count)
+                gained = yield from self._parameter_of(reader, name, count, given)
                 count = WHOLE if gained == WHOLE else count + gained
             elif mark in self._call_end:
                 ended = True
@@ -164,6 +175,8 @@ class XmlCalls(Engine):
                 raise Malformed("text between parameters")
         if count > 0:
             reader.arguments("}")
+        elif not count and given and self._only_declared:
+            raise Malformed("no parameter of the tool was given")
         reader.end()
 
     def _bare_arguments(self, reader: Reader, name: str, mark: str, key: str) -> Generator[None, None, bool]:
@@ -174,7 +187,7 @@ class XmlCalls(Engine):
         if mark == "=":
             yield from self._words(reader, name, key)
         elif mark not in self._parameter and (yield from source.spaces()) == "{":
-            yield from value(source, reader.arguments, JSON)
+            yield from reader.value(JSON)
         else:
             return False
         if not (yield from source.spaced(self._call_end)):
@@ -202,48 +215,71 @@ class XmlCalls(Engine):
             yield from source.spaces()
             key, _ = yield from source.upto(_KEY_END)
 
-    def _parameter_of(self, reader: Reader, name: str, count: int) -> Generator[None, None, int]:
-        """One parameter. How many members the arguments gained: 0 where the value is missing."""
+    def _parameter_of(self, reader: Reader, name: str, count: int, given: set[str]) -> Generator[None, None, int]:
+        """One parameter. How many members the arguments gained: 0 where the value is missing, or the tool does not have the
+        parameter. ``given`` collects the names."""
         source = reader.source
         untyped = self._untyped
         if self._pairs:
             key, _ = yield from source.upto(markers_of((self._pairs[0],)))
+            if "<" in key:
+                raise Malformed("a tag inside a tag")
             reader.commit()
             yield from source.spaced(("\\n",))
             if not (yield from source.spaced((self._pairs[1],))):
                 return 0
         else:
-            header, _ = yield from source.upto(_TAG_END)
+            header, mark = yield from source.upto(_NAME_TAG_END)
+            if mark == "<":
+                raise Malformed("a tag inside a tag")
             key, rest = head_of(header)
             found = _STRING_ATTRIBUTE.search(rest)
             if found is not None:
                 untyped = "string" if found[1].lower() == "true" else "json"
         key = key.strip()
+        if self._only_declared and key in given:
+            raise Malformed(f"{key[:40]!r} is given twice")
+        given.add(key)
         properties = reader.declared.properties(name)
-        if self._unwrap and not count and key in _WRAPPERS and properties and key not in properties:
-            return (yield from self._wrapped(reader, key, untyped))
+        others = set(properties) - given
+        if not count and key in _WRAPPERS and properties and key not in properties:
+            return (yield from self._wrapped(reader, key, untyped, properties))
         if count == WHOLE or (self._only_declared and properties and key not in properties):
-            yield from self._value(reader, _nowhere)
+            yield from self._value(reader, _nowhere, others)
             return WHOLE if count == WHOLE else 0
         reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
-        writer = ValueWriter(reader.arguments, reader.declared.types(name, key), untyped, self._trim)
-        yield from self._value(reader, writer.feed)
-        writer.close()
+        types = reader.declared.types(name, key)
+        if untyped == "json" and reader.declared.is_loose(name, key):
+            types |= {QUOTED}
+        writer = ValueWriter(reader.arguments, types, untyped, self._trim)
+        yield from feeding(writer, self._value(reader, writer.feed, others))
         return 1
 
-    def _wrapped(self, reader: Reader, key: str, untyped: str) -> Generator[None, None, int]:
+    def _tags_of(self, keys: set[str]) -> tuple[str, ...]:
+        """How a parameter of one of these names goes on behind the beginning of its tag."""
+        if self._pairs:
+            return tuple(f"{key}{self._pairs[0]}" for key in keys)
+        return tuple(f"{quote}{key}{quote}{end}" for key in keys for quote in ("", '"', "'") for end in (">", " "))
+
+    def _wrapped(self, reader: Reader, key: str, untyped: str, properties: Schema) -> Generator[None, None, int]:
         """All arguments as JSON in one parameter that the tool does not have: they are the arguments."""
         parts: list[str] = []
-        yield from self._value(reader, parts.append)
+        yield from self._value(reader, parts.append, set())
         text = "".join(parts)
         written = parsed(text)
         if written is not None and written.startswith("{"):
-            reader.arguments(written)
-            return WHOLE
+            members = json.loads(written)
+            known = {name: item for name, item in members.items() if name in properties}
+            if known:
+                reader.arguments(dumped(known) if self._only_declared and len(known) < len(members) else written)
+                return WHOLE
+        if self._only_declared:
+            return 0
         reader.arguments("{" + quoted(key) + ": " + typed(text, frozenset(), untyped))
         return 1
 
-    def _value(self, reader: Reader, sink: _Feed) -> Wait:
+    def _value(self, reader: Reader, sink: _Feed, others: set[str]) -> Generator[None, None, bool]:
+        """A value up to its end. ``others``: parameters that may follow without its closing tag. Tells whether it had one."""
         source = reader.source
         last = ""
 
@@ -256,7 +292,7 @@ class XmlCalls(Engine):
             while (yield from source.stream(_CDATA_END, sink)):
                 if not (yield from source.literal((_CDATA,))):
                     yield from source.spaced((self._parameter_end,))
-                    return
+                    return True
             raise Cut("the text ended inside a value")
         while True:
             mark = yield from source.stream(self._value_end, note)
@@ -264,14 +300,14 @@ class XmlCalls(Engine):
                 raise Cut("the text ended inside a value")
             if mark == self._parameter_end:
                 if (yield from source.ahead(self._behind_value)):
-                    return
+                    return True
             elif mark in self._parameter:
-                if last == "\n":
+                if last == "\n" or (others and (yield from source.follows(self._tags_of(others)))):
                     source.give_back(mark)
-                    return
+                    return False
             elif (yield from source.ahead(self._after_call)):
                 source.give_back(mark)
-                return
+                return False
             note(mark)
 
     def write(self, calls: list[Call]) -> str:
@@ -289,7 +325,7 @@ class XmlCalls(Engine):
                 text = f"\n{text}\n"
             elif self._cdata and "<" in text:
                 text = _CDATA + text.replace("]]>", f"]]]]>{_CDATA}>") + "]]>"
-            typed_as = f' string="{"true" if isinstance(item, str) else "false"}"' if self._unwrap else ""
+            typed_as = f' string="{"true" if isinstance(item, str) else "false"}"' if self._string_attribute else ""
             lines.append(f"{self._parameter[0]}{_named(self._parameter[0], key)}{typed_as}>{text}{self._parameter_end}")
         if self._pairs:
             return "\n".join([self._call[0] + call.name + self._separator, *lines, self._call_end[0]])
