@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import PROGRAM, Shell, chunk, said
+from cli.shell import PROGRAM, Shell, chunk, heed_interrupts, said
 from waiting import PATIENCE
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -35,7 +35,7 @@ COMMANDS = [
     ["logs", "show", "--json"],
     ["logs", "export"],
     ["sessions", "list"],
-    ["keys", "add", "somebody"],
+    ["keys", "list"],
 ]
 
 
@@ -52,18 +52,19 @@ def run(shell: Shell, arguments: list[str], redirections: str) -> subprocess.Com
     )
 
 
-@pytest.fixture
-def kept(shell: Shell) -> Shell:
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """One store for all: what its commands list is there, and nobody counts it."""
+    shell = Shell(tmp_path_factory.mktemp("home"))
     shell.keeps().run("query", "-m", "replay", "first")
+    shell.run("keys", "add", "somebody")
     return shell
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_an_output_that_cannot_be_written_is_an_error(kept: Shell, arguments: list[str]) -> None:
     for redirection, reason in ((">/dev/full", b"No space left on device"), (">&-", b"Bad file descriptor")):
-        done = run(
-            kept, [*arguments[:2], f"{arguments[2]}{redirection[1]}"] if arguments[:1] == ["keys"] else arguments, redirection
-        )
+        done = run(kept, arguments, redirection)
         assert done.returncode == 1
         *_, last = done.stderr.splitlines()
         assert last == b"streamglot: standard output: " + reason
@@ -98,12 +99,13 @@ def test_streams_that_are_not_needed_may_be_closed(kept: Shell, redirections: st
     assert run(kept, ["nosuch"], redirections).returncode == 2
 
 
-def test_a_file_does_not_become_standard_output(kept: Shell) -> None:
+def test_a_file_does_not_become_standard_output(shell: Shell) -> None:
     """The database would be the first file that is opened, and have the number of the stream that is closed."""
+    shell.keeps()
     for redirections in (">&-", ">&- 2>&-", ">&- 2>&- <&-"):
-        assert run(kept, ["query", "-m", "replay", "hi"], redirections).returncode == 1
-    done = kept.run("logs", "list", "--json")
-    assert (done.returncode, done.stdout.count(b"\n"), done.stderr) == (0, 4, b"")
+        assert run(shell, ["query", "-m", "replay", "hi"], redirections).returncode == 1
+    done = shell.run("logs", "list", "--json")
+    assert (done.returncode, done.stdout.count(b"\n"), done.stderr) == (0, 3, b"")
 
 
 def test_a_status_is_kept_when_the_output_cannot_be_flushed(shell: Shell) -> None:
@@ -124,6 +126,25 @@ def test_a_status_is_kept_when_the_output_cannot_be_flushed(shell: Shell) -> Non
         )
     )
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (129, b"")
+
+
+def test_signals_that_come_while_the_program_ends_change_nothing() -> None:
+    script = "\n".join(
+        (
+            "import os, signal, sys",
+            "from streamglot.cli.guard import exit_status, stoppable",
+            "def command():",
+            "    try:",
+            "        with stoppable():",
+            "            os.kill(os.getpid(), signal.SIGHUP)",
+            "    finally:",
+            "        os.kill(os.getpid(), signal.SIGHUP)",
+            "        os.kill(os.getpid(), signal.SIGTERM)",
+            "sys.exit(exit_status(command))",
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, preexec_fn=heed_interrupts)
     assert (done.returncode, done.stderr) == (129, b"")
 
 

@@ -1,4 +1,4 @@
-"""One answer on its way to whoever reads the command line: printed as it comes, kept if it is stopped."""
+"""Asks a model once: prints the answer as it comes, and records it, whole or in part."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Answered(Struct):
 
 
 def answer(client: Client, request: Request, look: Look, recorder: BackgroundRecorder) -> Answered:
-    """Asks, shows the answer as it comes, writes it down, and says what went wrong on standard error."""
+    """Sends the request, prints the answer, records it, and reports errors on standard error."""
     model = client.pool.routes.named(request.model)
     stream = client.stream(request, recorder=recorder.recorder(request, model))
     box = Collect()
@@ -81,7 +81,7 @@ def answer(client: Client, request: Request, look: Look, recorder: BackgroundRec
         model = response.model or request.model
         print(neutral(usage_line(response.usage, model, stream.upstream)), file=sys.stderr, flush=True)
     if stream.dropped:
-        complain(f"upstream {stream.upstream!r} has no word for: {', '.join(stream.dropped)}")
+        complain(f"upstream {stream.upstream!r} cannot express: {', '.join(stream.dropped)}")
     return Answered(response, status, stream.upstream)
 
 

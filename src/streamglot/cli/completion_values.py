@@ -1,4 +1,4 @@
-"""What a shell offers where an id or a name is wanted. A store that cannot be read offers nothing."""
+"""Completions for ids and names. If the store cannot be read, there are none."""
 
 from __future__ import annotations
 

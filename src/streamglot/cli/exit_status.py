@@ -65,8 +65,9 @@ def stoppable() -> Iterator[None]:
         discard(sys.stdout)
         raise Ended(status) from None
     finally:
-        for number in heeded:
-            signal.signal(number, signal.SIG_DFL)
+        if not status:  # a program that is ending ignores further signals until it has ended
+            for number in heeded:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def exit_status(command: Callable[[], int]) -> int:

@@ -26,7 +26,7 @@ EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 class Question(Struct, kw_only=True):
-    """What the options said, before anything was read."""
+    """The options of a question, before any file is read."""
 
     model: str = ""
     system: str = ""
@@ -38,7 +38,7 @@ class Question(Struct, kw_only=True):
     effort: str = ""
 
     def request(self, messages: list[Message]) -> Request:
-        """The request with these messages behind what the options say."""
+        """The request for these messages, with what the options say."""
         if self.effort and self.effort not in EFFORTS:
             raise ConfigError(f"there is no effort {self.effort!r}; there are: {', '.join(EFFORTS)}")
         system = [Message("system", [TextPart(self.system)])] if self.system else []
@@ -60,7 +60,7 @@ class Question(Struct, kw_only=True):
         return request
 
     def message(self, text: str) -> Message:
-        """What the user says: the attachments, then the words."""
+        """The message of the user: the attachments, then the text."""
         return Message("user", [*(attached(name) for name in self.attachments), *([TextPart(text)] if text else [])])
 
 

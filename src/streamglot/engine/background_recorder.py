@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from ..config import NOTHING, LoadedConfig
 from ..errors import ConfigError, StreamglotError
 from ..events import Extra
+from ..extras import missing_package
 from ..loop_thread import LoopThread
 from ..messages import Message, Request
 
@@ -114,7 +115,7 @@ class BackgroundRecorder:
         try:
             from ..store import Store, StoreSettings, default_url
         except ModuleNotFoundError as error:
-            raise ConfigError(f"the package {error.name!r} is missing: pip install 'streamglot[store]'") from None
+            raise missing_package(error) or error from None
         settings = self._settings
         url = settings.url or default_url(os.environ)
         return await Store.open(StoreSettings(url=url, content=settings.content is not False, raw=settings.raw))

@@ -47,7 +47,7 @@ def _write(client: str, made: Recipe) -> int:
     except (UnicodeDecodeError, NotMerged) as error:
         why = "it is not in UTF-8" if isinstance(error, UnicodeDecodeError) else error
         raise ConfigError(
-            f"{path} is not changed: {why}; add by hand what `streamglot setup {client}` shows, or mend the file"
+            f"{path} is not changed: {why}; add by hand what `streamglot setup {client}` shows, or repair the file"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
@@ -60,7 +60,7 @@ def _write(client: str, made: Recipe) -> int:
 
 
 def _replaced(path: Path, text: str) -> Path | None:
-    """Writes the file, whole or not at all, through links and with its old permissions. What it was is kept beside it."""
+    """Replaces the file as a whole, through links and with its old permissions. A copy of the old file stays beside it."""
     place = path.resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
     backup = _backup(place) if place.exists() else None
@@ -86,7 +86,7 @@ def _backup(place: Path) -> Path:
 
 
 def _shown(change: Change) -> str:
-    """One setting, its secrets as dots: neither the old key nor the new one belongs on a terminal."""
+    """One changed setting. Secrets are shown as dots: neither the old key nor the new one belongs on a terminal."""
     secret = is_secret(change.name.rpartition(".")[2])
     old, new = (neutral("••••" if secret and value else value) for value in (change.old, change.new))
     return f"{change.name}: {old} → {new}" if change.old else f"{change.name}: {new}"

@@ -20,6 +20,7 @@ from ... import __version__
 from ...authentication import Authentication, authentication
 from ...config import NOTHING, LoadedConfig, load
 from ...errors import ConfigError, StreamglotError
+from ...extras import EXTRAS
 from ...upstream import Upstream, weights
 from ...upstream.discovery import Found, discover
 from ...upstream.local import LIBRARY, PINNED
@@ -79,7 +80,7 @@ def _versions() -> Iterator[Finding]:
         try:
             found = version(package)
         except PackageNotFoundError:
-            extra = "local" if package == LIBRARY else "server"
+            extra = EXTRAS.get(package.replace("-", "_"), "cli")
             yield Finding("note", package, "not installed", f"pip install 'streamglot[{extra}]', if it is wanted")
             continue
         if package == LIBRARY and found != PINNED:

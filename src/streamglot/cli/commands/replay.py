@@ -22,6 +22,8 @@ TIMES_BYTES: Final = 2**26
 """The list of times: a million lines and more."""
 LONGEST_SECONDS: Final = 7 * 86_400.0
 """A recording may last a week."""
+LARGEST_PIECE_BYTES: Final = 2**26
+"""One read of a recording: no connection delivers more at once."""
 
 
 def run(file: Path, source: str, target: str, speed: str) -> int:
@@ -73,16 +75,16 @@ def _times(path: Path) -> list[tuple[float, int]]:
     try:
         for line in read_file(path, TIMES_BYTES, "the list of times").decode().splitlines():
             when, size = line.split()
-            found.append((_finite(float(when)), max(0, int(size))))
+            found.append((_within(float(when), LONGEST_SECONDS), int(_within(int(size), LARGEST_PIECE_BYTES))))
     except ValueError:
         raise ConfigError(f"{shown(path)} is not a list of `SECONDS BYTES` lines") from None
     return found
 
 
-def _finite(seconds: float) -> float:
-    if not 0 <= seconds < LONGEST_SECONDS:
-        raise ValueError(f"{seconds} is no time of a recording")
-    return seconds
+def _within(value: float, limit: float) -> float:
+    if not 0 <= value <= limit:
+        raise ValueError(f"{value} is out of range")
+    return value
 
 
 def _paced(given: Iterable[tuple[float, bytes]], pace: float) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""``streamglot reply``: goes on with a conversation that was kept, whoever had it."""
+"""``streamglot reply``: continues a stored conversation, of the command line or of a client of the gateway."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def continued(turn: TurnDetail, question: Question, text: str) -> Request:
 
 
 def with_results(messages: list[Message]) -> list[Message]:
-    """The conversation with a result for each call, without which providers refuse it. Calls are shown here and not run: what
-    is said after a single one is its result, and several were not run."""
+    """The conversation with a result for each tool call, because providers refuse a call without one. The command line shows
+    calls and does not run them: the message after a single call is its result, and several calls get "not run"."""
     whole: list[Message] = []
     calls: dict[str, ToolCallPart] = {}
     for message in messages:

@@ -53,7 +53,7 @@ class _WholeResponse:
 
 
 class _PlainText:
-    """Text that is no stream of a dialect: its end is the end of the answer."""
+    """Reads plain text as one answer: the end of the input is its end."""
 
     def __init__(self) -> None:
         self._text = Utf8()

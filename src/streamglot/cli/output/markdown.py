@@ -1,7 +1,7 @@
 """An answer as rendered markdown on a terminal, live.
 
-Paragraphs and fenced blocks that are whole are printed once and for all; only the last, unfinished one is drawn again, a few
-times a second. So the cost is that of the text, not of its square, and an answer may be longer than the screen.
+Complete paragraphs and fenced blocks are printed once. Only the last, unfinished block is drawn again, a few times a second. So
+the cost grows with the length of the text, and an answer may be longer than the screen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MarkdownPrinter(PlainPrinter):
         self._keyboard = QuietKeyboard(out)
         self._wait()
 
-    # --- what the base asks for
+    # --- overridden
 
     def text(self, text: str) -> None:
         self.thought()
@@ -68,7 +68,7 @@ class MarkdownPrinter(PlainPrinter):
     # --- drawing
 
     def _wait(self) -> None:
-        """Something moves until the first word comes."""
+        """Shows a spinner until the first word comes."""
         self._live = Live(Spinner("dots"), console=self._console, refresh_per_second=FRAMES, transient=True)
         self._live.start()
 
@@ -82,7 +82,7 @@ class MarkdownPrinter(PlainPrinter):
         self._live.update(self._rendered(_tail(source, self._console.height - 3)), refresh=True)
 
     def _settle(self) -> None:
-        """Whatever is unfinished is printed as it is."""
+        """Prints the unfinished block as it is."""
         self._stop_drawing()
         source, self._pending = "".join(self._pending), []
         if source.strip():

@@ -24,7 +24,7 @@ from .terminal import CYAN, DIM, RESET, coloured, is_terminal, neutral
 
 
 class PlainPrinter:
-    """``exact``: text goes to a file or a pipe as it came; a terminal never gets it unchecked."""
+    """Prints events as they come. ``exact``: a file or a pipe gets the text as it came; a terminal still gets no control characters."""
 
     def __init__(self, out: TextIO, err: TextIO, *, reasoning: bool = True, exact: bool = False) -> None:
         self.out, self.err = out, err
@@ -70,7 +70,7 @@ class PlainPrinter:
                 pass  # only one answer is asked for
 
     def close(self) -> None:
-        """What was said last ends its line."""
+        """Ends the last line."""
         self.thought()
         self.line_start()
 
@@ -79,7 +79,7 @@ class PlainPrinter:
     def write(self, text: str) -> None:
         if text:
             self.thought()
-            self._at_start = text.endswith("\n")  # first: an interrupt may come at any point
+            self._at_start = text.endswith("\n")  # first: set before the write, because an interrupt may come at any point
             self.out.write(text)
             self.out.flush()
 
@@ -87,7 +87,7 @@ class PlainPrinter:
         self.write(text if self._exact else neutral(text))
 
     def end_of_text(self) -> None:
-        """More may follow in a block of its own."""
+        """Called at the end of a text block. More blocks may follow."""
 
     def line_start(self) -> None:
         if not self._at_start:
