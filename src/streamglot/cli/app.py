@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import conversation, house, kept, streams
+from . import conversation, house, kept, streams, tool_commands
 
 app = typer.Typer(
     name="streamglot",
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: it is twice as quick
 )
-for part in (conversation.app, streams.app, kept.app, house.app):
+for part in (conversation.app, streams.app, kept.app, house.app, tool_commands.app):
     app.add_typer(part)
 
 

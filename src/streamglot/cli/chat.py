@@ -145,7 +145,7 @@ class Chat:
 @stoppable()
 def run(question: Question, look: Look, keeps: bool) -> int:
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
-    client = Client()
+    client = question.tools.client()
     with turn_recorder(client.pool.loaded, enabled=keeps) as recorder, client:
         chat = Chat(client, recorder, structs.replace(question), look)
         for text in _typed() if at_terminal else _given():

@@ -41,6 +41,18 @@ Attach = Annotated[
     list[str] | None, typer.Option("--attach", "-a", help="A file or address to send along; may be repeated.", show_default=False)
 ]
 ToolsFile = Annotated[Path | None, typer.Option(help="A JSON list of tools that the model may call; calls are shown, not run.")]
+Tools = Annotated[
+    list[str] | None,
+    typer.Option("--tools", "-T", help="Tools that are run for the model: a name or glob; may be repeated.", show_default=False),
+]
+Mcp = Annotated[
+    list[str] | None,
+    typer.Option(help="Tools of an MCP server: its name, address or command; may be repeated.", show_default=False),
+]
+Approve = Annotated[
+    list[str] | None,
+    typer.Option(help="Run tools `always`, `ask` (unless they only read) or `never`; GLOB=MODE for some.", show_default=False),
+]
 MaxTokens = Annotated[int | None, typer.Option(min=1, help="The longest answer, in tokens.")]
 Temperature = Annotated[float | None, typer.Option("--temperature", "-t", help="How freely it chooses its words.")]
 Effort = Annotated[str, typer.Option(help="How much to think: none, low, medium, high …", show_default=False)]
@@ -61,6 +73,9 @@ def query(
     schema: Schema = "",
     attach: Attach = None,
     tools_file: ToolsFile = None,
+    tools: Tools = None,
+    mcp: Mcp = None,
+    approve: Approve = None,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     effort: Effort = "",
@@ -77,6 +92,7 @@ def query(
     with guarded():
         from .query import run
         from .question import Question
+        from .tool_options import ToolOptions
 
         question = Question(
             model=model,
@@ -84,6 +100,7 @@ def query(
             schema=schema,
             attachments=attach or [],
             tools_file=tools_file,
+            tools=ToolOptions(patterns=tools or [], mcp=mcp or [], approve=approve or []),
             max_tokens=max_tokens,
             temperature=temperature,
             effort=effort,
@@ -97,6 +114,9 @@ def chat(
     system: System = "",
     attach: Attach = None,
     tools_file: ToolsFile = None,
+    tools: Tools = None,
+    mcp: Mcp = None,
+    approve: Approve = None,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     effort: Effort = "",
@@ -111,12 +131,14 @@ def chat(
     with guarded():
         from .chat import run
         from .question import Question
+        from .tool_options import ToolOptions
 
         question = Question(
             model=model,
             system=system,
             attachments=attach or [],
             tools_file=tools_file,
+            tools=ToolOptions(patterns=tools or [], mcp=mcp or [], approve=approve or []),
             max_tokens=max_tokens,
             temperature=temperature,
             effort=effort,
@@ -137,6 +159,9 @@ def reply(
     schema: Schema = "",
     attach: Attach = None,
     tools_file: ToolsFile = None,
+    tools: Tools = None,
+    mcp: Mcp = None,
+    approve: Approve = None,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     effort: Effort = "",
@@ -153,6 +178,7 @@ def reply(
     with guarded():
         from .question import Question
         from .reply import run
+        from .tool_options import ToolOptions
 
         question = Question(
             model=model,
@@ -160,6 +186,7 @@ def reply(
             schema=schema,
             attachments=attach or [],
             tools_file=tools_file,
+            tools=ToolOptions(patterns=tools or [], mcp=mcp or [], approve=approve or []),
             max_tokens=max_tokens,
             temperature=temperature,
             effort=effort,

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from ..dialects import dialect
 from ..errors import ConfigError, RequestError
 from ..messages import MediaPart, Message, OutputFormat, Part, Reasoning, Request, TextPart
+from .tool_options import ToolOptions
 from .translate import declared_tools
 
 ATTACHMENT_BYTES: Final = 20 * 2**20
@@ -30,6 +31,7 @@ class Question(Struct, kw_only=True):
     schema: str = ""
     attachments: list[str] = field(default_factory=list)
     tools_file: Path | None = None
+    tools: ToolOptions = field(default_factory=ToolOptions)
     max_tokens: int | None = None
     temperature: float | None = None
     effort: str = ""

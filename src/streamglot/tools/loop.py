@@ -206,7 +206,9 @@ class ToolLoop(Stage):
             self._settle(call, refusal(f"{call.name!r} {words}"), out)
             return None
         left = self._began + self._limits.total_seconds - self._executor.clock()
-        return RunTool(self._executor, tool, call, arguments, max(0.0, min(self._limits.seconds, left)))
+        return RunTool(
+            self._executor, tool, call, arguments, max(0.0, min(self._limits.seconds, left)) + self._executor.approval_seconds
+        )
 
     def _repeated(self, name: str, arguments: Mapping[str, Any]) -> str:
         same = name, msgspec.json.encode(arguments, order="deterministic")
