@@ -47,3 +47,25 @@ def run(
         from .tool_list import run_tool
 
         raise typer.Exit(run_tool(name, arguments or []))
+
+
+Port = Annotated[int | None, typer.Option(help="Serve over HTTP at this port; over standard input and output if left out.")]
+Host = Annotated[str, typer.Option(help="The address to listen on.")]
+
+
+@tools.command()
+def serve(port: Port = None, host: Host = "127.0.0.1") -> None:
+    """Offers the enabled tools as an MCP server."""
+    with guarded():
+        from .mcp_serve import run
+
+        raise typer.Exit(run(port, host, queries=False))
+
+
+@app.command()
+def mcp(port: Port = None, host: Host = "127.0.0.1") -> None:
+    """Offers the enabled tools, and `query` over any model, as an MCP server."""
+    with guarded():
+        from .mcp_serve import run
+
+        raise typer.Exit(run(port, host, queries=True))
