@@ -16,6 +16,7 @@ from ..dialects import dialect, faults
 from ..dialects.lenient import loads
 from ..errors import StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
+from ..tools.own_calls import with_own_calls
 from ..upstream import Answer
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
@@ -50,7 +51,7 @@ class UpstreamRequest:
         passthrough: Passthrough,
     ) -> None:
         self._pool = pool
-        self._request = request
+        self._request = with_own_calls(request)
         self._record = record
         self._conversation = conversation
         self._passthrough = passthrough
