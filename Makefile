@@ -57,6 +57,7 @@ bench: $(READY) ## time per chunk, growth, ratios to the official clients and to
 	$(BIN)/python -m bench.core
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.inband
+	$(BIN)/python -m bench.tools
 
 bench-store: $(READY) ## finished turns a second in the store
 	$(BIN)/python -m bench.store

@@ -246,3 +246,22 @@ def test_stop_reasons_of_steps_are_those_of_the_stream() -> None:
     reasons: list[StopReason] = ["tool_calls", "pause"]
     events: list[Event] = [StreamStart(), *(StepEnd(number, reason) for number, reason in enumerate(reasons)), StreamEnd()]
     assert [step.reason for step in collect(events).choices[0].steps] == reasons
+
+
+def test_the_result_of_a_call_that_is_left_out_is_left_out_too() -> None:
+    events = [
+        StreamStart(),
+        *call("a", complete=False),
+        *call("b"),
+        ToolResult("a", "not run"),
+        ToolResult("b", "yes"),
+        StreamEnd(),
+    ]
+    history = messages_of(collect(events))
+    assert [part.call_id for message in history for part in message.parts if isinstance(part, ToolResultPart)] == ["b"]
+
+
+def test_results_stand_in_the_order_of_their_calls() -> None:
+    events = [StreamStart(), *call("a"), *call("b"), ToolResult("b", "2"), ToolResult("a", "1"), StepEnd(1), StreamEnd()]
+    history = messages_of(collect(events))
+    assert [part.text for message in history for part in message.parts if isinstance(part, ToolResultPart)] == ["1", "2"]

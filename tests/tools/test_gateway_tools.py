@@ -156,6 +156,23 @@ def test_clients_of_messages_see_blocks_of_a_server(model: ChatModel, tmp_path: 
         ]
 
 
+def test_a_history_with_our_calls_is_understood_without_tools(model: ChatModel, tmp_path: Path) -> None:
+    said = [{"type": "text", "text": "sunny"}]
+    content = [
+        {"type": "mcp_tool_use", "id": "a", "name": "weather__now", "server_name": "streamglot", "input": {"city": "Paris"}},
+        {"type": "mcp_tool_result", "tool_use_id": "a", "is_error": False, "content": said},
+        {"type": "text", "text": "It is sunny."},
+    ]
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": content}, {"role": "user", "content": "y"}]
+    with gateway_of(model, tmp_path) as gateway:
+        gateway.ask("/v1/messages", {"model": "m", "max_tokens": 9, "messages": messages})
+        assert [message["role"] for message in model.bodies[-1]["messages"]] == ["user", "assistant", "user"]
+        assert model.bodies[-1]["messages"][1]["content"] == "It is sunny."
+        asked = {"model": "m", "max_tokens": 9, "messages": messages, **ASKED}
+        gateway.ask("/v1/messages", asked)
+        assert [message["role"] for message in model.bodies[-1]["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
+
+
 def test_agents_see_calls_and_results(model: ChatModel, tmp_path: Path) -> None:
     with gateway_of(model, tmp_path) as gateway:
         run = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from . import completion
-from .commands import admin, ask, history, policies, streams
+from .commands import admin, ask, history, policies, streams, tools
 from .help import SETTINGS, Group
 
 
@@ -26,9 +26,9 @@ def app() -> None:
     """Ask models, run the gateway, and work with their streams. Every LLM stream, one language."""
 
 
-for command in (*ask.COMMANDS, *admin.COMMANDS, *streams.COMMANDS):
+for command in (*ask.COMMANDS, *admin.COMMANDS, *streams.COMMANDS, *tools.COMMANDS):
     app.add_command(command)
-for name, commands in {**history.GROUPS, **admin.GROUPS, **policies.GROUPS}.items():
+for name, commands in {**history.GROUPS, **admin.GROUPS, **policies.GROUPS, **tools.GROUPS}.items():
     app.add_command(commands, name)
 
 

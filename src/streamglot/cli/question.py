@@ -17,6 +17,7 @@ from .commands.translate import declared_tools
 from .files import SETTINGS_BYTES, read_file, read_json, shown
 from .output.terminal import well_formed
 from .output.units import shown_size
+from .tool_options import ToolOptions
 
 ATTACHMENT_BYTES: Final = 20 * 2**20
 """One file: more than the providers take in one request."""
@@ -33,6 +34,7 @@ class Question(Struct, kw_only=True):
     schema: str = ""
     attachments: list[str] = field(default_factory=list)
     tools_file: Path | None = None
+    tools: ToolOptions = field(default_factory=ToolOptions)
     max_tokens: int | None = None
     temperature: float | None = None
     effort: str = ""

@@ -18,6 +18,7 @@ from ..dialects import dialect, faults
 from ..dialects.lenient import loads
 from ..errors import RequestError, StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
+from ..tools.own_calls import with_own_calls
 from ..upstream import UpstreamResponse
 from ..upstream.providers import abilities_of
 from ..upstream.replay import SCHEME, open_replay
@@ -62,7 +63,7 @@ class UpstreamRequest:
         passthrough: Passthrough,
     ) -> None:
         self._pool = pool
-        self._request = request
+        self._request = with_own_calls(request)
         self._record = record
         self._conversation = conversation
         self._passthrough = passthrough

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -14,6 +15,9 @@ from .tool import Tool, ToolError, ToolOutput
 
 KEPT_CHARS: Final = 4 * 2**20
 """The longest result that is kept whole in the store."""
+
+APPROVAL_SECONDS: Final = 600.0
+"""A person may be away for a while; then the call is refused."""
 
 Approve = Callable[[Tool, Mapping[str, Any]], Awaitable[bool]]
 
@@ -29,6 +33,11 @@ class ToolExecutor:
         self.approve = approve
         self.mixed = MixedTurns()
 
+    @property
+    def approval_seconds(self) -> float:
+        """How long a person may take to approve a call, which does not count as the time of the call."""
+        return APPROVAL_SECONDS if self.approve is not None else 0.0
+
     async def offer(self, patterns: Sequence[str]) -> Offer:
         hosted = self.registry.config.hosted
         tools, faults = await self.registry.select(patterns)
@@ -37,7 +46,13 @@ class ToolExecutor:
     async def run(self, tool: Tool, arguments: dict[str, Any]) -> ToolOutput:
         if self.approve is not None and not await self.approve(tool, arguments):
             raise ToolError(f"The user does not allow this call of {tool.name!r}. Go on without it.")
-        output = await tool.run(arguments)
+        try:
+            async with asyncio.timeout(self.limits.seconds if self.approve is not None else None):
+                output = await tool.run(arguments)
+        except TimeoutError:
+            if self.approve is None:
+                raise
+            raise ToolError(f"The tool {tool.name!r} did not finish within {self.limits.seconds:g} s and was stopped.") from None
         if len(output.text) > KEPT_CHARS:
             output.text = f"{output.text[:KEPT_CHARS]}\n[cut here: the result has {len(output.text)} characters]"
         return output

@@ -31,7 +31,7 @@ from ..events import (
     ToolResult,
     Usage,
 )
-from ..messages import MediaPart, Message, Request, Response, ResponseChoice, TextPart, ToolCallPart, ToolChoice, ToolResultPart
+from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart
 from ..stages import Collect, messages_of
 from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage
 from .questions import Call, Executor, ListTools, Offer, RunTool, output_of_reply, refusal
@@ -99,7 +99,7 @@ class ToolLoop(Stage):
         self._request = structs.replace(
             request,
             tools=[*declared, *specs],
-            messages=self._executor.mixed.restore(self._context.key, with_own_calls(request.messages)),
+            messages=self._executor.mixed.restore(self._context.key, request.messages),
         )
         return self._request
 
@@ -206,7 +206,9 @@ class ToolLoop(Stage):
             self._settle(call, refusal(f"{call.name!r} {words}"), out)
             return None
         left = self._began + self._limits.total_seconds - self._executor.clock()
-        return RunTool(self._executor, tool, call, arguments, max(0.0, min(self._limits.seconds, left)))
+        return RunTool(
+            self._executor, tool, call, arguments, max(0.0, min(self._limits.seconds, left)) + self._executor.approval_seconds
+        )
 
     def _repeated(self, name: str, arguments: Mapping[str, Any]) -> str:
         same = name, msgspec.json.encode(arguments, order="deterministic")
@@ -340,21 +342,6 @@ class ToolLoop(Stage):
             if isinstance(part, ToolCallPart) and part.call_id in ours
         ]
         self._executor.mixed.remember(self._context.key, self._client_calls, calls, self._results())
-
-
-def with_own_calls(messages: list[Message]) -> list[Message]:
-    """The history of a client that shows server calls, as its providers know it: calls that a loop ran become calls of functions
-    with their results behind them."""
-    changed: list[Message] = []
-    for message in messages:
-        calls = (
-            part for part in message.parts if isinstance(part, ToolCallPart) and part.kind == "server" and part.native is None
-        )
-        if message.role == "assistant" and any(calls):
-            changed += messages_of(Response(choices=[ResponseChoice(0, message.parts)]))
-        else:
-            changed.append(message)
-    return changed
 
 
 _RULES: Final[dict[type, Callable[[ToolLoop, Any, list[Output]], None]]] = {

@@ -33,6 +33,18 @@ QUESTION = together(
     SYSTEM,
     click.option("-a", "--attach", multiple=True, help="A file or an address to send along. May be repeated."),
     TOOLS_FILE,
+    click.option(
+        "-T", "--tools", multiple=True, type=text, help="Tools that are run for the model: a name or glob. May be repeated."
+    ),
+    click.option(
+        "--mcp", multiple=True, type=text, help="Tools of an MCP server: its name, address or command. May be repeated."
+    ),
+    click.option(
+        "--approve",
+        multiple=True,
+        type=text,
+        help="Run tools `always`, `ask` first (unless they only read), or `never`. GLOB=MODE for some tools.",
+    ),
     MAX_TOKENS,
     click.option("-t", "--temperature", type=float, help="The sampling temperature."),
     click.option("--effort", type=text, default="", help="How much the model thinks: none, low, medium, high …"),
@@ -151,6 +163,7 @@ def reply(words: tuple[str, ...], session: str, here: bool, **given: Any) -> int
 
 def _question(given: dict[str, Any]) -> Question:
     from ..question import Question
+    from ..tool_options import ToolOptions
 
     return Question(
         model=given["model"],
@@ -158,6 +171,7 @@ def _question(given: dict[str, Any]) -> Question:
         schema=given.get("schema", ""),
         attachments=list(given["attach"]),
         tools_file=given["tools_file"],
+        tools=ToolOptions(patterns=list(given["tools"]), mcp=list(given["mcp"]), approve=list(given["approve"])),
         max_tokens=given["max_tokens"],
         temperature=given["temperature"],
         effort=given["effort"],

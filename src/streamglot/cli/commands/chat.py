@@ -218,7 +218,7 @@ def help_text(columns: int) -> str:
 def run(question: Question, look: Look, keeps: bool, resume: str | None, here: bool) -> int:
     """``resume`` is the beginning of a session's id, empty for the last one, None for a new conversation."""
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
-    client = Client()
+    client = question.tools.client()
     with turn_recorder(client.pool.loaded, enabled=keeps) as recorder:
         past = None
         if resume is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...client import Client
 from ...errors import ConfigError
 from ..answer import Look, answer
 from ..exit_status import stoppable
@@ -16,6 +15,6 @@ def run(words: list[str], question: Question, look: Look, keeps: bool) -> int:
     if not text and not question.attachments:
         raise ConfigError("nothing was asked: give words, standard input or an attachment")
     request = question.request([question.message(text)])
-    client = Client()
+    client = question.tools.client()
     with turn_recorder(client.pool.loaded, enabled=keeps) as recorder, client:
         return answer(client, request, look, recorder).status

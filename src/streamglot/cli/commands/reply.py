@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...callers import ANONYMOUS
-from ...client import Client
 from ...errors import ConfigError, RequestError
 from ...messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
 from .. import own_turns
@@ -27,7 +26,7 @@ def run(words: list[str], question: Question, look: Look, session: str, here: bo
     text = spoken(words)
     if not text and not question.attachments:
         raise ConfigError("nothing was said: give words, standard input or an attachment")
-    client = Client()
+    client = question.tools.client()
     with turn_recorder(client.pool.loaded, enabled=keeps) as recorder:
         turn, found, answers = recorder.ask(lambda store: last_turn(store, session, here))
         recorder.resume(found, turn.upstream, answers)

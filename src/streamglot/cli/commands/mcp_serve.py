@@ -1,0 +1,127 @@
+"""``streamglot mcp``: an MCP server that offers our tools, and ``query`` over any model. ``tools serve`` offers the tools alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from ...client import Client
+from ...config import load
+from ...errors import ConfigError, StreamglotError
+from ...stages import collect
+from ...tools import FunctionTool, Tool, ToolError, ToolExecutor, ToolOutput
+from ...tools.registry import by_model_name
+from ...tools.schema import ArgumentsError
+from ..output.terminal import complain
+
+NAME: Final = "streamglot"
+
+
+def run(port: int | None, host: str, *, queries: bool) -> int:
+    """Serves over standard input and output, or over HTTP where a port is given."""
+    try:
+        import mcp  # noqa: F401  # only to say in plain words that it is missing
+    except ModuleNotFoundError:
+        raise ConfigError("an MCP server needs the package mcp: pip install 'streamglot[mcp]'") from None
+    asyncio.run(_serve(port, host, queries))
+    return 0
+
+
+async def _serve(port: int | None, host: str, queries: bool) -> None:
+    async with Client(config=load()) as client:
+        offered = OfferedTools(client, queries)
+        server = offered.server()
+        if port is None:
+            from mcp.server.stdio import stdio_server
+
+            async with stdio_server() as (reading, writing):
+                await server.run(reading, writing, server.create_initialization_options())
+            return
+        import uvicorn
+
+        complain(f"serving MCP at http://{host}:{port}/mcp")
+        await uvicorn.Server(
+            uvicorn.Config(server.streamable_http_app(host=host), host=host, port=port, log_level="warning")
+        ).serve()
+
+
+class OfferedTools:
+    """The enabled tools, and ``query`` where models are offered too."""
+
+    def __init__(self, client: Client, queries: bool) -> None:
+        self._client = client
+        self._own: list[Tool] = [FunctionTool(self.query, read_only=True)] if queries else []
+
+    @property
+    def _executor(self) -> ToolExecutor:
+        return self._client.pool.tools
+
+    async def query(self, prompt: str, model: str = "", system: str = "") -> str:
+        """Asks a language model and returns its answer.
+
+        Args:
+            prompt: What to ask.
+            model: The model, or upstream/model; the default model if left out.
+            system: The system message.
+        """
+        try:
+            events = [event async for event in self._client.stream(model=model, messages=prompt, system=system)]
+        except StreamglotError as error:
+            raise ToolError(error.message) from None
+        response = collect(events)
+        if response.error is not None:
+            raise ToolError(response.error.message)
+        return response.choices[0].text
+
+    async def tools(self) -> dict[str, Tool]:
+        found, faults = await self._executor.registry.select(["*"])
+        for fault in faults:
+            complain(fault)
+        return by_model_name([*self._own, *found])
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> ToolOutput:
+        tool = (await self.tools()).get(name)
+        if tool is None:
+            return ToolOutput(f"There is no tool {name!r}.", is_error=True)
+        seconds = None if tool in self._own else self._executor.limits.seconds  # a model has time limits of its own
+        try:
+            tool.check(arguments)
+            async with asyncio.timeout(seconds):
+                return await self._executor.run(tool, arguments)
+        except (ToolError, ArgumentsError) as error:
+            return ToolOutput(str(error), is_error=True)
+        except TimeoutError:
+            return ToolOutput(f"The tool {name!r} did not finish within {seconds:g} s and was stopped.", is_error=True)
+        except Exception as error:  # a tool is somebody else's code
+            return ToolOutput(f"The tool {name!r} failed: {type(error).__name__}: {error}", is_error=True)
+
+    def server(self) -> Any:
+        """The server object of the SDK."""
+        import mcp_types as types
+        from mcp.server.lowlevel import Server
+
+        from ... import __version__
+
+        async def on_list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+            listed = [
+                types.Tool(
+                    name=name,
+                    description=tool.description,
+                    input_schema=tool.parameters,
+                    annotations=None if tool.read_only is None else types.ToolAnnotations(read_only_hint=tool.read_only),
+                )
+                for name, tool in (await self.tools()).items()
+            ]
+            return types.ListToolsResult(tools=listed)
+
+        async def on_call_tool(_context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+            output = await self.call(params.name, params.arguments or {})
+            content: list[Any] = [types.TextContent(type="text", text=output.text)] if output.text else []
+            for medium in output.media:
+                if medium.mime.startswith("audio/"):
+                    content.append(types.AudioContent(type="audio", data=medium.data, mime_type=medium.mime))
+                else:
+                    content.append(types.ImageContent(type="image", data=medium.data, mime_type=medium.mime))
+            return types.CallToolResult(content=content, is_error=output.is_error)
+
+        return Server(NAME, version=__version__, on_list_tools=on_list_tools, on_call_tool=on_call_tool)

@@ -1,0 +1,116 @@
+"""``streamglot tools``: what tools there are, what one takes, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from ...config import LoadedConfig, load
+from ...errors import ConfigError
+from ...tools import Tool, ToolError, ToolExecutor, ToolRegistry
+from ...tools.schema import ArgumentsError
+from ..output.terminal import complain, neutral
+
+
+def list_tools(pattern: str, json: bool, every: bool) -> int:
+    """Lists the enabled tools; with ``every``, those that could be enabled too."""
+
+    async def work(executor: ToolExecutor, loaded: LoadedConfig) -> int:
+        tools, faults = await executor.registry.select([pattern])
+        enabled = ToolRegistry(loaded.config.tools).enabled
+        if json:
+            rows = [{"name": tool.name, "description": tool.description, "enabled": enabled(tool.name)} for tool in tools]
+            print(msgspec.json.encode(rows).decode())
+        else:
+            for tool in tools:
+                mark = "" if enabled(tool.name) else "  (not enabled)"
+                summary = tool.description.partition("\n")[0]
+                print(neutral(f"{tool.name:<24} {summary}{mark}".rstrip()))
+        for fault in faults:
+            complain(fault)
+        return 1 if faults else 0
+
+    return _with_tools(work, every=every)
+
+
+def show_tool(name: str) -> int:
+    async def work(executor: ToolExecutor, _loaded: LoadedConfig) -> int:
+        tool = await _find(executor, name)
+        print(neutral(tool.name))
+        if tool.description:
+            print(neutral(tool.description))
+        print(neutral(msgspec.json.format(msgspec.json.encode(tool.parameters), indent=2).decode()))
+        return 0
+
+    return _with_tools(work, every=True)
+
+
+def run_tool(name: str, pairs: list[str]) -> int:
+    """Runs a tool once. Each pair is ``key=value``; a value is JSON where the tool wants no text."""
+
+    async def work(executor: ToolExecutor, _loaded: LoadedConfig) -> int:
+        tool = await _find(executor, name)
+        arguments = {key: _value(tool, key, value) for key, value in map(_pair, pairs)}
+        try:
+            tool.check(arguments)
+            async with asyncio.timeout(executor.limits.seconds):
+                output = await executor.run(tool, arguments)
+        except ArgumentsError as error:
+            raise ConfigError(f"{tool.name}: {error}") from None
+        except ToolError as error:
+            complain(f"{tool.name}: {error}")
+            return 1
+        except TimeoutError:
+            complain(f"{tool.name} did not finish within {executor.limits.seconds:g} s (tools.limits.seconds)")
+            return 1
+        print(neutral(output.text), file=sys.stderr if output.is_error else sys.stdout)
+        for medium in output.media:
+            complain(f"{tool.name} also gave {medium.mime}, {len(medium.data) * 3 // 4} bytes")
+        return int(output.is_error)
+
+    return _with_tools(work, every=True)
+
+
+def _with_tools(work: Callable[[ToolExecutor, LoadedConfig], Awaitable[int]], *, every: bool) -> int:
+    """``every``: whoever types a tool's name at the terminal may use it, whether models may or not."""
+
+    async def run() -> int:
+        loaded = load()
+        tools = msgspec.structs.replace(loaded.config.tools, enabled=["*"], disabled=[]) if every else loaded.config.tools
+        executor = ToolExecutor(ToolRegistry(tools))
+        try:
+            return await work(executor, loaded)
+        finally:
+            await executor.registry.close()
+
+    return asyncio.run(run())
+
+
+async def _find(executor: ToolExecutor, name: str) -> Tool:
+    tools, faults = await executor.registry.select([name])
+    if len(tools) != 1:
+        for fault in faults:
+            complain(fault)
+        raise ConfigError(f"there is no tool {name!r}; `streamglot tools list --all` lists them")
+    return tools[0]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ConfigError(f"{text!r} is no argument: write key=value")
+    return key, value
+
+
+def _value(tool: Tool, key: str, text: str) -> object:
+    """The value as the schema wants it: text stays text, anything else is read as JSON where it is JSON."""
+    schema = tool.parameters.get("properties", {}).get(key, {})
+    if isinstance(schema, dict) and schema.get("type") == "string":
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

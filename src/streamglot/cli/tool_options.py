@@ -1,0 +1,107 @@
+"""The options of the command line that give a model tools: which ones, from which MCP servers, and who approves a call."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from ..client import Client
+from ..config import LoadedConfig, load
+from ..errors import ConfigError
+from ..tools import Tool
+from ..tools.settings import McpServer
+from .output.terminal import neutral
+
+MODES: Final = ("always", "ask", "never")
+SHOWN_CHARS: Final = 2000
+"""Characters of the arguments that are shown for approval; the rest is counted."""
+
+
+class ToolOptions(Struct, kw_only=True):
+    """``patterns``: globs of tools; naming them here enables them. ``mcp``: names of configured servers, addresses, or commands.
+    ``approve``: ``always``, ``ask`` or ``never``, or ``GLOB=MODE`` for some tools."""
+
+    patterns: list[str] = field(default_factory=list)
+    mcp: list[str] = field(default_factory=list)
+    approve: list[str] = field(default_factory=list)
+
+    def client(self) -> Client:
+        """A client whose models may use these tools."""
+        if not self.patterns and not self.mcp:
+            return Client()
+        loaded = load()
+        patterns = [*self.patterns, *(f"{add_server(loaded, server)}.*" for server in self.mcp)]
+        loaded.config.tools.enabled = [*loaded.config.tools.enabled, *patterns]
+        client = Client(config=loaded, tools=patterns)
+        client.pool.tools.approve = Approval(self.approve)
+        return client
+
+
+def add_server(loaded: LoadedConfig, server: str) -> str:
+    """The name of a configured server, or of one that is added: by its address, or by the command that starts it."""
+    servers = loaded.config.tools.mcp
+    if server in servers:
+        return server
+    if server.startswith(("http://", "https://")):
+        settings, name = McpServer(url=server), "mcp"
+    else:
+        command = shlex.split(server)
+        if not command:
+            raise ConfigError("--mcp needs the name of a server, its address, or the command that starts it")
+        settings, name = McpServer(command=command), Path(command[-1]).stem or "mcp"
+    name = "".join(letter if letter.isalnum() else "_" for letter in name)
+    while name in servers:
+        name += "_"
+    servers[name] = settings
+    return name
+
+
+class Approval:
+    """Asks at the terminal before a tool runs, unless the options or the tool itself (``read_only``) say that it may run."""
+
+    def __init__(self, rules: list[str]) -> None:
+        self._default = "ask"
+        self._rules: list[tuple[str, str]] = []
+        for rule in rules:
+            pattern, _, mode = rule.rpartition("=")
+            if mode not in MODES:
+                raise ConfigError(f"--approve is {', '.join(MODES)}, or a glob with one of them (weather*=always), not {rule!r}")
+            if pattern:
+                self._rules.append((pattern, mode))
+            else:
+                self._default = mode
+        self._asking = asyncio.Lock()
+
+    async def __call__(self, tool: Tool, arguments: Mapping[str, Any]) -> bool:
+        mode = next((mode for pattern, mode in self._rules if fnmatchcase(tool.name, pattern)), self._default)
+        if mode == "ask" and tool.read_only:
+            return True
+        if mode != "ask":
+            return mode == "always"
+        async with self._asking:
+            return await asyncio.to_thread(_ask, question_about(tool, arguments))
+
+
+def question_about(tool: Tool, arguments: Mapping[str, Any]) -> str:
+    """The question, without anything in it that a terminal would obey."""
+    given = msgspec.json.encode(arguments).decode()
+    shown = given if len(given) <= SHOWN_CHARS else f"{given[:SHOWN_CHARS]} … ({len(given)} characters)"
+    return f"Run {neutral(tool.name)}({neutral(shown)})? [y/N] "
+
+
+def _ask(question: str) -> bool:
+    """Asks whoever sits at the terminal. Without a terminal nobody can allow it."""
+    try:
+        with open("/dev/tty", "w") as shown, open("/dev/tty") as typed:  # standard input may be the question to the model
+            shown.write(question)
+            shown.flush()
+            return typed.readline().strip().lower() in ("y", "yes")
+    except OSError:
+        return False

@@ -1,0 +1,32 @@
+"""Calls that our loop ran, in the history that a client brings back."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from ..messages import Message, Part, Request, Response, ResponseChoice, ToolCallPart, ToolResultPart
+from ..stages import messages_of
+
+
+def with_own_calls(request: Request) -> Request:
+    """The request as a provider knows its conversation: calls that a loop ran are calls of functions, with their results behind
+    them. A request that declares no tools loses them, because some providers refuse calls without declared tools."""
+    if not any(_of_loop(part) for message in request.messages for part in message.parts):
+        return request
+    messages: list[Message] = []
+    for message in request.messages:
+        ours = {part.call_id for part in message.parts if isinstance(part, ToolCallPart) and _of_loop(part)}
+        if not ours:
+            messages.append(message)
+        elif request.tools:
+            messages += messages_of(Response(choices=[ResponseChoice(0, message.parts)]))
+        else:
+            rest = [
+                part for part in message.parts if not (isinstance(part, (ToolCallPart, ToolResultPart)) and part.call_id in ours)
+            ]
+            messages += [structs.replace(message, parts=rest)] if rest else []
+    return structs.replace(request, messages=messages)
+
+
+def _of_loop(part: Part) -> bool:
+    return isinstance(part, ToolCallPart) and part.kind == "server" and part.native is None

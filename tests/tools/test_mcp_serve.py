@@ -1,0 +1,73 @@
+"""Our own MCP server, seen by the official client."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from cli.shell import PROGRAM, Shell, said
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path)
+    shell.tape("talk", said("hello ", "world"))
+    config = tmp_path / "streamglot.toml"
+    config.write_text(f'[tools]\nenabled = ["calculator"]\n{config.read_text()}')
+    return shell
+
+
+async def _talk(client: Any) -> None:
+    listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert set(listed) == {"calculator", "query"}
+    assert listed["calculator"].annotations.read_only_hint
+    assert (await client.call_tool("calculator", {"expression": "6 * 7"})).content[0].text == "42"
+    assert (await client.call_tool("query", {"prompt": "hi", "model": "talk"})).content[0].text == "hello world"
+    for name, arguments in (
+        ("calculator", {"expression": "1 / 0"}),
+        ("calculator", {"formula": "1"}),
+        ("nothing", {}),
+        ("query", {"prompt": "hi", "model": "unknown/model"}),
+    ):
+        assert (await client.call_tool(name, arguments)).is_error
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_official_client_over_standard_input_and_output(shell: Shell, mode: Any) -> None:
+    server = StdioServerParameters(command=PROGRAM, args=["mcp"], env=shell.environment, cwd=shell.home)
+    async with Client(server, mode=mode, read_timeout_seconds=60) as client:
+        await _talk(client)
+
+
+async def test_the_official_client_over_http(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [PROGRAM, "mcp", "--port", str(port)], env=shell.environment, cwd=shell.home, stderr=subprocess.DEVNULL
+    )
+    try:
+        until(lambda: _listens(port), lambda: "the MCP server did not start")
+        async with Client(f"http://127.0.0.1:{port}/mcp", read_timeout_seconds=60) as client:
+            await _talk(client)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def test_tools_serve_offers_the_tools_alone(shell: Shell) -> None:
+    server = StdioServerParameters(command=PROGRAM, args=["tools", "serve"], env=shell.environment, cwd=shell.home)
+    async with Client(server, read_timeout_seconds=60) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["calculator"]
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,114 @@
+"""Tools at the command line: query and chat with tools, approval, and the tools command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.shell import Shell
+from streamglot.cli.tool_options import Approval, add_server, question_about
+from streamglot.config import Config, LoadedConfig
+from streamglot.errors import ConfigError
+from streamglot.tools import Tool
+from tools.chat_model import ChatModel
+
+TOOLS = """
+import streamglot
+
+@streamglot.tool(read_only=True)
+def weather(city: str) -> str:
+    "The weather in a city."
+    return "sunny in " + city
+
+@streamglot.tool
+def delete(city: str) -> str:
+    return "deleted " + city
+"""
+ANSWER = b"sunny in Paris and sunny in Rome"
+SERVER = str(Path(__file__).with_name("mcp_test_server.py"))
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    model = ChatModel()
+    shell = Shell(tmp_path)
+    (tmp_path / "mytools.py").write_text(TOOLS)
+    config = tmp_path / "streamglot.toml"
+    config.write_text(
+        f'[tools]\npython = ["{tmp_path / "mytools.py"}"]\n{config.read_text()}'
+        f'[upstreams.scripted]\nbase_url = "{model.url}"\nmodels = ["m"]\n'
+    )
+    yield shell
+    model.close()
+
+
+def test_query_runs_the_tools_that_it_names(shell: Shell) -> None:
+    done = shell.run("query", "-m", "m", "-T", "wea*", "What is the weather?")
+    assert (done.returncode, ANSWER in done.stdout) == (0, True), done.stderr
+    assert b"sunny in Rome" in done.stderr
+
+
+def test_a_tool_that_changes_something_needs_approval(shell: Shell) -> None:
+    refused = shell.run("query", "-m", "m", "-T", "delete", "go")
+    assert b"does not allow this call" in refused.stdout, refused
+    allowed = shell.run("query", "-m", "m", "-T", "delete", "--approve", "delete=always", "go")
+    assert b"deleted Paris and deleted Rome" in allowed.stdout, allowed
+    never = shell.run("query", "-m", "m", "-T", "weather", "--approve", "never", "go")
+    assert b"does not allow this call" in never.stdout, never
+
+
+def test_approval_is_asked_for_at_the_terminal(shell: Shell) -> None:
+    with shell.terminal("query", "-m", "m", "-T", "delete", "go") as terminal:
+        terminal.until(b'Run delete({"city":"Paris"})? [y/N]')
+        terminal.type("y\n")
+        terminal.until(b'Run delete({"city":"Rome"})? [y/N]')
+        terminal.type("n\n")
+        terminal.until(b"deleted Paris and")
+
+
+def test_chat_runs_tools_too(shell: Shell) -> None:
+    done = shell.run("chat", "-m", "m", "--tools", "weather", stdin=b"weather?\n")
+    assert ANSWER in done.stdout, done.stderr
+
+
+def test_tools_are_listed_shown_and_run(shell: Shell) -> None:
+    listed = shell.run("tools", "list", "--all", "--json")
+    names = {row["name"]: row["enabled"] for row in msgspec.json.decode(listed.stdout)}
+    assert names == {"calculator": False, "delete": False, "time": False, "weather": False}
+    assert shell.run("tools", "list").stdout == b""
+    assert b'"city"' in shell.run("tools", "show", "weather").stdout
+    assert shell.run("tools", "run", "weather", "city=5").stdout == b"sunny in 5\n"
+    for arguments in (["nothing"], ["weather"], ["weather", "city"]):
+        assert shell.run("tools", "run", *arguments).returncode != 0
+    failed = shell.run("tools", "run", "calculator", "expression=1/0")
+    assert (failed.returncode, b"cannot be calculated" in failed.stderr) == (1, True)
+
+
+def test_tools_of_an_mcp_server_are_run(shell: Shell) -> None:
+    config = shell.home / "streamglot.toml"
+    config.write_text(f'{config.read_text()}[tools.mcp.docs]\ncommand = ["{sys.executable}", "{SERVER}"]\n')
+    done = shell.run("tools", "run", "docs.echo", "text=hello")
+    assert (done.returncode, done.stdout) == (0, b"hello\n"), done.stderr
+
+
+def test_what_is_shown_for_approval_holds_nothing_that_a_terminal_obeys() -> None:
+    shown = question_about(Tool("rm"), {"path": "\x1b[2J\u202e" + "x" * 5000})
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "characters)" in shown
+
+
+def test_servers_are_named_added_by_address_or_by_command() -> None:
+    loaded = LoadedConfig(Config())
+    assert add_server(loaded, "https://example.com/mcp") == "mcp"
+    assert add_server(loaded, "python docs-server.py") == "docs_server"
+    assert add_server(loaded, "python docs-server.py") == "docs_server_"
+    assert add_server(loaded, "mcp") == "mcp"
+    with pytest.raises(ConfigError, match="--mcp needs"):
+        add_server(loaded, "")
+    with pytest.raises(ConfigError, match="--approve is"):
+        Approval(["sometimes"])

@@ -1,0 +1,40 @@
+"""The examples of docs/tools.md work as they stand."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from streamglot.tools import ToolsConfig
+from tools.chat_model import ChatModel
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCUMENT, re.S)
+
+
+def test_the_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    model = ChatModel()
+    [program] = blocks("python")
+    try:
+        exec(compile(program, "docs/tools.md", "exec"), {"upstream": model.upstream(), "__name__": "example"})
+    finally:
+        model.close()
+    assert capsys.readouterr().out == "20 degrees celsius in Paris and 20 degrees celsius in Rome\n"
+
+
+def test_the_configuration_is_valid() -> None:
+    [text] = blocks("toml")
+    config = msgspec.convert(tomllib.loads(text)["tools"], ToolsConfig)
+    assert config.hosted == {"web_search": "docs.search"}
+
+
+def test_the_request_is_json() -> None:
+    [text] = blocks("json")
+    assert msgspec.json.decode(text)["streamglot"] == {"tools": ["weather.*"]}
