@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ..dialects import dialect
-from ..errors import RequestError
+from ..errors import RequestError, UpstreamError
 from ..events import Event, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart, Usage
 from .settings import Upstream
 
@@ -53,7 +54,11 @@ def open_replay(upstream: Upstream, model: str, said: str) -> ReplayResponse:
     path = _recording(upstream, model)
     if path is None:
         return ReplayResponse(_scripted(upstream, model, said), dialect(upstream.dialect).media_type, speed)
-    return ReplayResponse(_recorded(path), dialect(upstream.dialect).media_type, speed)
+    try:
+        pieces = _recorded(path)
+    except (OSError, ValueError) as error:
+        raise UpstreamError(f"the recording {path.name!r} cannot be read: {error}; record it again", retryable=False) from None
+    return ReplayResponse(pieces, dialect(upstream.dialect).media_type, speed)
 
 
 def recordings(upstream: Upstream) -> list[str]:
@@ -75,8 +80,9 @@ def _recording(upstream: Upstream, model: str) -> Path | None:
     if "/" in model or "\\" in model or model.startswith("."):
         raise RequestError(f"a recording is named by its file name alone, not {model!r}")
     exact = folder / model
-    if exact.is_file():
-        return exact
+    with suppress(OSError):  # a name that is too long for a file
+        if exact.is_file():
+            return exact
     return next((path for path in sorted(folder.glob("*")) if path.stem == model and path.suffix != ".times"), None)
 
 

@@ -1,0 +1,479 @@
+"""Numbers, names and codes that an upstream or a client makes up: every request is answered, and the gateway goes on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from streamglot.gateway.keys import digest_of
+from streamglot.gateway.log import Log
+from streamglot.gateway.opening import LONGEST_RETRY, check_headers, retry_after_of, retry_seconds
+from streamglot.gateway.record import ID_CHARS, Record, clean_id
+
+from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of, understood
+from gateway.conftest import PATIENT, upstreams_at
+from gateway.running import Running, running
+from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.upstream import Hang, HostileUpstream, Script, Seen, head, sse, streamed, whole
+from streamglot.errors import RequestError, StreamglotError, UpstreamRefused
+from streamglot.events import StreamError
+from streamglot.gateway import log as logs
+from streamglot.upstream.routes import MODEL_CHARS, Route, Routes, Target
+from streamglot.upstream.settings import Upstream
+from waiting import until
+
+CHAT = "/v1/chat/completions"
+
+
+# --- usage below zero, and the clock
+
+
+def used(prompt: Any, completion: Any) -> dict[str, Script]:
+    """The same answer of an upstream of each dialect, with this usage."""
+    text = {"type": "output_text", "text": "Hello", "annotations": []}
+    message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
+    response = {
+        "id": "r",
+        "object": "response",
+        "status": "completed",
+        "output": [message],
+        "usage": {"input_tokens": prompt, "output_tokens": completion, "total_tokens": -7},
+    }
+    return {
+        "openai_chat": streamed(
+            sse(said("Hello"), END, {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}}, DONE)
+        ),
+        "openai_completions": streamed(
+            sse(
+                {"choices": [{"index": 0, "text": "Hello", "finish_reason": "stop"}]},
+                {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}},
+                DONE,
+            )
+        ),
+        "openai_responses": streamed(sse({"type": "response.completed", "response": response})),
+        "anthropic": streamed(
+            sse(
+                {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": prompt, "output_tokens": 1}}},
+                {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hello"}},
+                {"type": "content_block_stop", "index": 0},
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": completion}},
+                {"type": "message_stop"},
+            )
+        ),
+        "gemini": streamed(
+            sse(
+                {
+                    "candidates": [{"content": {"parts": [{"text": "Hello"}]}, "finishReason": "STOP"}],
+                    "usageMetadata": {"promptTokenCount": prompt, "candidatesTokenCount": completion},
+                }
+            )
+        ),
+        "ollama": streamed(
+            msgspec.json.encode({"message": {"content": "Hello"}, "done": False})
+            + b"\n"
+            + msgspec.json.encode(
+                {"message": {"content": ""}, "done": True, "prompt_eval_count": prompt, "eval_count": completion}
+            )
+            + b"\n",
+            media_type="application/x-ndjson",
+        ),
+    }
+
+
+@pytest.mark.parametrize("dialect", list(used(1, 1)))
+def test_usage_below_zero_does_not_stop_the_clock(upstream: HostileUpstream, dialect: str) -> None:
+    """Timeouts, keep-alives and metrics go on: all of them hang on one periodic task."""
+    upstream.scripts["below"] = used(-5, -(10**30))[dialect]
+    upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
+    upstreams = upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.6})
+    with running({"server": {"keep_alive_seconds": 0.1}, "upstreams": upstreams}) as gateway:
+        for client in CLIENT_DIALECTS:
+            found = asked(gateway, client, f"{dialect}/below", x_request_id="below")
+            assert found.text == "Hello"
+            assert found.usage is None or all(count is None or count >= 0 for count in found.usage)
+        page = gateway.ask("/metrics").body.decode()
+        assert not [line for line in page.splitlines() if line.startswith("streamglot") and " -" in line]
+        assert (gateway.line("below")["input_tokens"] or 0) >= 0
+        silent = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/silent"))
+        assert b"\n:" in b"\n" + silent.body, "no sign of life"
+        assert b"timeouts.idle" in silent.body
+        assert not [line for line in gateway.lines if line.get("event") in ("task_failed", "fault")]
+
+
+def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
+    upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
+    with running({"upstreams": upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.4})}) as gateway:
+        core = gateway.gateway
+
+        def broken(*_: object) -> None:
+            raise ValueError("a fault of the clock")
+
+        monkeypatch.setattr(core._deadlines, "tick", broken)
+        monkeypatch.setattr(core._memory, "tick", broken)
+        monkeypatch.setattr(core.metrics, "publish", broken)
+        found = asked(gateway, "openai_chat", "openai_chat/silent")
+        assert found.error is not None
+        assert "timeouts.idle" in found.error
+        failed = {line["task"] for line in gateway.lines if line.get("event") == "task_failed"}
+        assert failed == {"deadlines", "memory", "metrics"}
+        monkeypatch.undo()
+
+
+def test_one_exchange_whose_look_at_the_time_fails_is_no_harm_to_others(
+    upstream: HostileUpstream,
+) -> None:
+    upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
+    with running({"upstreams": upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.4})}) as gateway:
+        core = gateway.gateway
+
+        class Broken:
+            def tick(self, _: float) -> None:
+                raise ValueError("a fault of one exchange")
+
+            def interrupt(self, _: object) -> None:
+                """The gateway stops."""
+
+        core._live.update(Broken() for _ in range(20))  # type: ignore[misc]  # stands for an exchange
+        assert asked(gateway, "openai_chat", "openai_chat/silent").error is not None
+        core._live.clear()
+
+
+def test_what_watches_an_exchange_cannot_harm_it(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    upstream.scripts["watched"] = streamed(PLAIN)
+    with running({"server": {"log_content": True}, "upstreams": upstreams_at(upstream.url)}) as gateway:
+        core = gateway.gateway
+
+        def broken(*_: object) -> None:
+            raise ValueError("a fault of who watches")
+
+        monkeypatch.setattr(core.metrics, "note", broken)
+        monkeypatch.setattr(core.content_log, "line", broken)
+        for stream in (True, False):
+            assert asked(gateway, "openai_chat", "openai_chat/watched", stream, x_request_id=f"w{stream}").error is None
+            gateway.line(f"w{stream}")
+        assert {line["task"] for line in gateway.lines if line.get("event") == "task_failed"} == {"metrics", "content log"}
+        assert all(turns.taken == 0 for turns in core._upstream_turns.values())
+
+
+# --- Retry-After, statuses
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": " 0.5 "}, 0.5),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
+        ({"retry-after": "999999999999"}, LONGEST_RETRY),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 -0000"}, 0.0),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, LONGEST_RETRY),
+        *(
+            ({"retry-after": text}, None)
+            for text in (
+                "",
+                "inf",
+                "-inf",
+                "nan",
+                "1e400",
+                "1e5",
+                "-5",
+                "0x10",
+                "1_000",
+                "٣",
+                "9" * 400,
+                "tomorrow",
+                "\0",
+                ",",
+                "7;8",
+            )
+        ),
+        *(
+            ({"retry-after": text}, None)
+            for text in ("Mon, 01 Jan 99999 00:00:00 GMT", "Mon, 99 Jan 2026 99:99:99 GMT", "Mon, 01 Jan 2026 00:00:00 +9999")
+        ),
+        ({}, None),
+    ],
+)
+def test_retry_after_in_headers(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_seconds(headers) == seconds
+
+
+@pytest.mark.parametrize(
+    ("said_by_upstream", "seconds"),
+    [
+        (5, 5.0),
+        (float("inf"), LONGEST_RETRY),
+        (10**400, LONGEST_RETRY),
+        (float("nan"), None),
+        (-1, None),
+        (True, None),
+        ("7", None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_retry_after_in_an_error_object(said_by_upstream: Any, seconds: float | None) -> None:
+    assert retry_after_of(UpstreamRefused("x", detail={"retry_after": said_by_upstream})) == seconds
+    assert retry_after_of(UpstreamRefused("x", retry_after=said_by_upstream)) == seconds
+    assert retry_after_of(StreamglotError("x")) is None
+
+
+RETRIES = ("inf", "1e400", "-5", "nan", "9" * 300, "Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 01 Jan 0001 00:00:00 +2359")
+
+
+@pytest.mark.parametrize("client", CLIENT_DIALECTS)
+def test_every_odd_refusal_is_an_answer(gateway: Running, upstream: HostileUpstream, client: str) -> None:
+    for place, after in enumerate(RETRIES):
+        for status in (429, 503):
+            upstream.scripts[f"odd-{place}-{status}"] = whole({"error": {"message": "wait"}}, status, retry_after=after)
+            model = f"openai_chat/odd-{place}-{status}"
+            answer = gateway.ask(path_of(client, model), body_of(client, model))
+            assert answer.status == status
+            assert int(answer.headers.get("retry-after", "1")) <= LONGEST_RETRY
+    for status in (300, 304, 399, 418, 451, 599, 600, 700, 999):
+        upstream.scripts[f"status-{status}"] = whole({"error": {"message": "odd"}}, status)
+        model = f"openai_chat/status-{status}"
+        answer = gateway.ask(path_of(client, model), body_of(client, model))
+        assert 400 <= answer.status < 600
+        assert (answer.status == status) == (400 <= status < 600)
+        assert understood(client, answer).error
+    for body in (
+        b'{"error": {"message": "x", "retry_after": 1e999, "code": 999}}',
+        b'{"error": {"message": "x", "retry_after": ' + b"9" * 400 + b"}}",
+        '{"error": {"message": "x", "code": "²", "status": "²²²"}}'.encode(),
+        b'{"error": {"message": "\\ud800", "code": "\\ud800"}}',
+        b'{"error": [[[]]]}',
+        b"[" * 5000,
+        b"\xff\xfe\x00",
+    ):
+        for script in (
+            whole(body, 429),
+            streamed(b"data: " + body + b"\n\n"),
+            streamed(sse(said("Hello")), b"data: " + body + b"\n\n"),
+        ):
+            upstream.scripts["odd-body"] = script
+            answer = gateway.ask(path_of(client, "openai_chat/odd-body"), body_of(client, "openai_chat/odd-body"))
+            assert understood(client, answer).error
+
+
+def test_a_fault_of_ours_is_an_answer(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even a fault in telling of a fault."""
+    upstream.scripts["refusing"] = whole({"error": {"message": "no"}}, 400)
+    with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
+        from streamglot.gateway import exchange
+
+        def broken(_: object) -> float:
+            raise OverflowError("cannot convert float infinity to integer")
+
+        monkeypatch.setattr(exchange, "retry_after_of", broken)
+        for client in CLIENT_DIALECTS:
+            answer = gateway.ask(path_of(client, "openai_chat/refusing"), body_of(client, "openai_chat/refusing"))
+            assert answer.status == 500
+            assert b"a fault of the gateway itself" in answer.body
+        assert [line for line in gateway.lines if line.get("event") == "fault"]
+
+
+# --- names of models in addresses
+
+ESCAPES = ("..", ".", "../secret", "a/../../secret", "a/./b", "a//b", "/a", "a/", "models/../secret", "models/models/../x")
+
+
+@pytest.fixture(scope="module")
+def addressed(upstream: HostileUpstream) -> Iterator[Running]:
+    """Upstreams whose addresses name the model, and a key that may use some models."""
+    upstreams = {
+        name: {"dialect": name, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": PATIENT}
+        for name in ("gemini", "bedrock_converse", "bedrock_invoke", "qwen_web")
+    }
+    keys = [{"name": "some", "hash": digest_of("some"), "models": ["gemini/flash*", "flash*", "m*"]}]
+    with running({"server": {"keys": keys}, "upstreams": upstreams}) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("dialect", ["gemini", "bedrock_converse", "bedrock_invoke"])
+@pytest.mark.parametrize("name", ESCAPES)
+def test_a_model_cannot_mean_another_address(upstream: HostileUpstream, dialect: str, name: str) -> None:
+    upstreams = {dialect: {"dialect": dialect, "base_url": f"{upstream.url}/base", "attempts": 1, "timeouts": PATIENT}}
+    with running({"upstreams": upstreams}) as gateway:
+        before = len(upstream.seen)
+        answer = gateway.ask(CHAT, body_of("openai_chat", f"{dialect}/{name}"))
+        for seen in upstream.seen[before:]:
+            segments = seen.path.partition("?")[0].split("/")
+            assert segments[1] == "base"
+            assert not {"..", ".", ""} & set(segments[1:])
+        if len(upstream.seen) == before:
+            assert answer.status == 400
+            assert b"cannot stand in the address" in answer.body
+
+
+@pytest.mark.parametrize(
+    "name", ["flash/../../secret", "flash/../ultra", "models/ultra", "models/models/ultra", "gemini/flash/../../secret"]
+)
+def test_a_key_may_use_what_its_patterns_say_and_no_more(addressed: Running, upstream: HostileUpstream, name: str) -> None:
+    """``m*`` allows models that begin so, and not every model because of a folder that the upstream's address has anyway."""
+    before = len(upstream.seen)
+    answer = addressed.ask(CHAT, body_of("openai_chat", name), {"authorization": "Bearer some"})
+    assert answer.status in (400, 403)
+    assert upstream.seen[before:] == []
+
+
+def test_a_name_is_the_same_for_the_key_and_for_the_address(addressed: Running, upstream: HostileUpstream) -> None:
+    for name in ("flash 2.5?x#y", "models/flash 2.5?x#y", "gemini/models/flash 2.5?x#y"):
+        before = len(upstream.seen)
+        addressed.ask(CHAT, body_of("openai_chat", name, stream=False), {"authorization": "Bearer some"})
+        assert upstream.seen[before].path == "/base/models/flash%202.5%3Fx%23y:generateContent"
+
+
+def test_names_of_models_have_an_end_and_no_control_characters(gateway: Running) -> None:
+    for name in ("x" * (MODEL_CHARS + 1), "a\nb", "a\0b", "a\r\nx: y", "\u202egpt"):
+        for client in ("openai_chat", "anthropic", "openai_responses", "ollama"):
+            answer = gateway.ask(path_of(client, "m"), body_of(client, f"openai_chat/{name}"))
+            assert answer.status == 400
+            assert b"name of the model" in answer.body
+            assert len(answer.body) < 2000
+        for path in ("/v1/embeddings", "/v1/messages/count_tokens"):
+            body = {"model": name, "input": "x", "messages": [{"role": "user", "content": "x"}]}
+            assert gateway.ask(path, body).status == 400
+
+
+def test_the_name_of_a_recording_that_no_file_system_takes(tmp_path: Any) -> None:
+    (tmp_path / "one.sse").write_bytes(b"data: [DONE]\n\n")
+    with running({"upstreams": {"tape": {"base_url": f"file:{tmp_path}"}}}) as gateway:
+        for name in ("x" * 1000, "..", "../one", "/etc/passwd"):
+            answer = gateway.ask(CHAT, body_of("openai_chat", f"tape/{name}"))
+            assert answer.status in (200, 400), answer.body
+            assert not [line for line in gateway.lines if line.get("event") == "fault"]
+        (tmp_path / "one.sse.times").write_text("soon 5\n")
+        answer = gateway.ask(CHAT, body_of("openai_chat", "tape/one"))
+        assert answer.status == 502
+        assert b"cannot be read" in answer.body
+
+
+def test_routes_know_one_name_for_a_model() -> None:
+    upstreams = [
+        Upstream(name="g", dialect="gemini", base_url="http://a", models=["flash*"]),
+        Upstream(name="local", base_url="http://b", models=["models/7B/x.gguf"]),
+    ]
+    routes = Routes(upstreams, [], "flash-1")
+    assert routes.named("") == "flash-1"
+    assert routes.named("models/7B/x.gguf") == "models/7B/x.gguf", "that is its name there"
+    assert routes.named("g/models/flash") == "g/flash"
+    assert routes.named("unknown") == "unknown"
+    mixed = Routes(
+        [Upstream(name="g", dialect="gemini", base_url="http://a"), Upstream(name="o", base_url="http://b")],
+        [Route(["models/*"], [Target("o")], [Target("g")])],
+    )
+    assert mixed.named("models/models/x") == "x"
+    with pytest.raises(RequestError):
+        routes.find("x" * 5000, lambda: 0.0)
+
+
+# --- headers that are passed on
+
+
+def test_headers_that_no_header_can_be_are_refused() -> None:
+    check_headers({"anthropic-beta": "a, b\tc é"})
+    for value in ("a\r\nb: c", "a\0", "a\x7f", "€"):
+        with pytest.raises(RequestError, match="anthropic-beta"):
+            check_headers({"anthropic-beta": value})
+
+
+def test_the_id_of_a_request_can_stand_in_a_header(gateway: Running, upstream: HostileUpstream) -> None:
+    assert clean_id("a b\r\nc: d\0é") == "abc:d"
+    assert len(clean_id("x" * 10**6)) == ID_CHARS
+    upstream.scripts["ids"] = whole({"data": []})
+    gateway.ask("/v1/embeddings", {"model": "openai_chat/ids", "input": "x"}, {"x-request-id": "a\tb c"})
+    assert upstream.requests("ids")[-1].headers["x-request-id"] == "abc"
+
+
+# --- metrics
+
+
+def test_error_codes_of_upstreams_are_no_labels(gateway: Running, upstream: HostileUpstream) -> None:
+    def refuse(seen: Seen) -> Script:
+        number = len(upstream.requests(seen.body["model"]))
+        error = {"message": "x", "code": f"made_up_{number}", "type": f"Made.Up-{number}"}
+        return whole({"error": error}, (400, 429, 500)[number % 3])
+
+    upstream.scripts["inventive"] = refuse
+    before = {line.partition(" ")[0] for line in gateway.ask("/metrics").body.decode().splitlines()}
+    for _ in range(30):
+        answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/inventive"))
+        assert b"made_up_" in answer.body, "the client is told"
+    after = {line.partition(" ")[0] for line in gateway.ask("/metrics").body.decode().splitlines()}
+    assert not [line for line in after if "made_up" in line.lower()]
+    assert len(after - before) < 10
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "origin", "kind"),
+    [
+        ("rate_limit_exceeded", 429, "upstream", "rate_limit_exceeded"),
+        ("ThrottlingException", 429, "upstream", "throttlingexception"),
+        ("upstream_truncated", 502, "upstream", "upstream_truncated"),
+        ("made_up", 429, "upstream", "rate_limit"),
+        ("made_up", 418, "upstream", "upstream_error"),
+        ("model_not_allowed", 403, "client", "model_not_allowed"),
+        ("limit_line_bytes", 413, "gateway", "limit_line_bytes"),
+    ],
+)
+def test_kinds_of_errors(code: str, status: int, origin: Any, kind: str) -> None:
+    record = Record("id", "openai_chat", 0.0)
+    record.failed(StreamError(code, "message", origin, status=status))
+    assert (record.error, record.error_kind) == (code, kind)
+
+
+# --- the log
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        fails = True
+        text = ""
+
+        def write(self, text: str) -> None:
+            if self.fails:
+                raise BrokenPipeError
+            self.text += text
+
+        def flush(self) -> None: ...
+
+    broken = Broken()
+    monkeypatch.setattr(sys, "stderr", broken)
+    log = Log()
+    log({"event": "one"})
+    log({"event": "two"})
+    broken.fails = False
+    log({"event": "three", "odd": "\ud800"})
+    lines = [msgspec.json.decode(line) for line in broken.text.splitlines()]
+    assert lines[0] == {"event": "log_lost", "lines": 2}
+    assert lines[1]["event"] == "log_fault"
+    assert len(logs._encoded({"odd": object(), "long": "x" * 10**6})) < 2 * logs.REPR_CHARS
+
+
+def test_a_background_task_of_the_gateway_that_fails_is_told_without_secrets(upstream: HostileUpstream) -> None:
+    key = "zq-9f8e7d6c5b4a-0123456789"
+    with running({"upstreams": upstreams_at(upstream.url, key=key)}) as gateway:
+        done = threading.Event()
+
+        async def failing() -> None:
+            try:
+                raise OSError(f"no route for {key}")
+            finally:
+                done.set()
+
+        assert gateway.gateway._ticker is not None
+        loop = gateway.gateway._ticker.get_loop()
+        loop.call_soon_threadsafe(lambda: gateway.gateway.spawn("example", failing()))
+        until(done.is_set)
+        line = gateway.said(lambda line: line.get("event") == "task_failed")
+    assert line["task"] == "example"
+    assert key not in str(line)
