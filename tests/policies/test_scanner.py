@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterable
 
 import pytest
+from bench.pattern_oracle import expected_matches, least_hold
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.pattern_oracle import expected_matches, least_hold
 from streamglot.errors import ConfigError
 from streamglot.policies.patterns import Found, Overflow, Pattern, PatternSet, Scanner, Segment
 from streamglot.policies.patterns.scanner import HOLD_CHARS, RESCAN_CHARS, joined
@@ -179,6 +179,13 @@ class Counting:
     def find(self, buffer: bytes, start: int) -> tuple[int, int] | None:
         self.bytes += len(buffer) - start
         return self._search.find(buffer, start)  # type: ignore[attr-defined,no-any-return]  # a Search
+
+    def end_at(self, buffer: bytes, start: int) -> int | None:
+        self.bytes += len(buffer) - start
+        return self._search.end_at(buffer, start)  # type: ignore[attr-defined,no-any-return]  # a Search
+
+    def starts(self) -> frozenset[int]:
+        return self._search.starts()  # type: ignore[attr-defined,no-any-return]  # a Search
 
     def hold(self, buffer: bytes, start: int) -> int:
         self.bytes += len(buffer) - start

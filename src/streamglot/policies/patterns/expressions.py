@@ -51,12 +51,13 @@ def _compiled(expression: str, *, groups: bool = False) -> Any:
 class Search:
     """One pattern, or several at once, over UTF-8 bytes. ``width`` characters before a match must be kept for its lookbehind."""
 
-    __slots__ = ("_group", "_hold", "_match", "width")
+    __slots__ = ("_group", "_hold", "_match", "_starts", "width")
 
     def __init__(self, expressions: Sequence[Expression]) -> None:
         first = expressions[0]
         self.width = first.width
         self._group = 0
+        self._starts: frozenset[int] | None = None
         found = "|".join(f"(?:{write(expression.body)})" for expression in expressions)
         held = "|".join(f"(?:{prefixes(expression.body)})" for expression in expressions)
         if first.before is not None:  # such a pattern has a search of its own
@@ -75,6 +76,27 @@ class Search:
         """The leftmost-longest match at or after ``start``."""
         found = self._match.search(buffer, self._begin(buffer, start))
         return None if found is None else found.span(self._group)
+
+    def end_at(self, buffer: bytes, start: int) -> int | None:
+        """The end of the longest match that begins at ``start`` exactly."""
+        if self.width:
+            found = self.find(buffer, start)
+            return found[1] if found is not None and found[0] == start else None
+        found = self._match.match(buffer, start)
+        return None if found is None else found.end()
+
+    def starts(self) -> frozenset[int]:
+        """The ASCII characters with which a match can begin, whatever stands before it."""
+        if self._starts is None:
+            self._starts = frozenset(range(128)) if self.width else frozenset(filter(self._may_start_with, range(128)))
+        return self._starts
+
+    def _may_start_with(self, code: int) -> bool:
+        for before in (b"", b"a", b" ", b"\n"):
+            buffer = before + bytes([code])
+            if self.hold(buffer, len(before)) == len(before) or self.find(buffer, len(before)) is not None:
+                return True
+        return False
 
     def hold(self, buffer: bytes, start: int) -> int:
         """The leftmost place at or after ``start`` from which the rest of the buffer can still grow into a match."""

@@ -88,6 +88,8 @@ class _Machine(Protocol):
     @property
     def width(self) -> int: ...
     def find(self, buffer: bytes, start: int) -> tuple[int, int] | None: ...
+    def end_at(self, buffer: bytes, start: int) -> int | None: ...
+    def starts(self) -> frozenset[int]: ...
     def hold(self, buffer: bytes, start: int) -> int: ...
 
 
@@ -110,10 +112,22 @@ class PatternSet:
         union = compiled_union(tuple(pattern.expression for pattern in patterns))
         alone: list[_Machine] = [search for search in expressions if search.width]
         self.quick: tuple[_Machine, ...] = (*([] if union is None else [union]), *alone, *word_lists)
+        """One search for all plain patterns, and one for each lookbehind and word list: they answer most questions."""
         self.context_chars = max(CONTEXT_CHARS, *(machine.width for machine in self.each))
 
     def scanner(self) -> Scanner:
         return Scanner(self)
+
+    def matches_at(self, buffer: bytes, start: int) -> list[tuple[int, Pattern]]:
+        """The ends of the matches that begin here with their patterns: the longest first, of equal ones the first in the list."""
+        code = buffer[start]
+        ends: list[tuple[int, Pattern]] = []
+        for machine, pattern in zip(self.each, self.patterns, strict=True):
+            if code >= 128 or code in machine.starts():
+                end = machine.end_at(buffer, start)
+                if end is not None:
+                    ends.append((end, pattern))
+        return sorted(ends, key=lambda pair: -pair[0])
 
     def segments(self, text: str) -> list[Segment]:
         """The segments of a text that is there as a whole."""
@@ -213,36 +227,30 @@ class Scanner:
 
     def _resolve(self, buffer: bytes, start: int, hold: int | None, given: list[Segment]) -> tuple[int, int]:
         """Takes the final matches in order: leftmost, then longest, then first in the list. With ``hold`` None all are final."""
-        machines, patterns = self._set.each, self._set.patterns
-        nexts = [machine.find(buffer, start) for machine in machines]
+        quick = self._set.quick
+        at = start  # no match begins before it
         while True:
-            best = -1
-            for index, span in enumerate(nexts):
-                if span is None:
-                    continue
-                if span[0] < start:
-                    span = nexts[index] = machines[index].find(buffer, start)
-                    if span is None:
-                        continue
-                if best < 0 or (span[0], -span[1]) < (nexts[best][0], -nexts[best][1]):  # type: ignore[index]  # best has a span
-                    best = index
-            chosen = nexts[best] if best >= 0 else None
-            if chosen is None or (hold is not None and chosen[0] >= hold):
+            begins = [span[0] for machine in quick if (span := machine.find(buffer, at)) is not None]
+            begin = min(begins, default=len(buffer))
+            if begin >= (len(buffer) if hold is None else hold):
                 return start, len(buffer) if hold is None else hold
-            begin, end = chosen
-            pattern = patterns[best]
-            text = buffer[begin:end].decode("utf-8", SURROGATES)
-            if not pattern.accepts(text):
-                # The next match of this pattern may begin one character later, inside of this one.
-                step = len(text[0].encode("utf-8", SURROGATES))
-                nexts[best] = machines[best].find(buffer, begin + step)
-                continue
-            if begin > start:
-                given.append(buffer[start:begin].decode("utf-8", SURROGATES))
-            given.append(Found(text, pattern.name, pattern.label, text))
-            start = end
-            if hold is not None and hold < start:
-                hold = min(machine.hold(buffer, start) for machine in self._set.quick)
+            for end, pattern in self._set.matches_at(buffer, begin):
+                text = buffer[begin:end].decode("utf-8", SURROGATES)
+                if pattern.accepts(text):
+                    if begin > start:
+                        given.append(buffer[start:begin].decode("utf-8", SURROGATES))
+                    given.append(Found(text, pattern.name, pattern.label, text))
+                    at = start = end
+                    if hold is not None and hold < start:
+                        hold = min(machine.hold(buffer, start) for machine in quick)
+                    break
+            else:  # no check accepts what begins here
+                at = begin + _width(buffer[begin])
+
+
+def _width(first: int) -> int:
+    """The number of bytes of a character, by its first byte."""
+    return 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
 
 
 def joined(segments: list[Segment]) -> list[Segment]:

@@ -43,6 +43,7 @@ class Words:
         if not self._longest:
             raise ConfigError("a word list has no words")
         self._automaton.make_automaton()
+        self._starts = frozenset(code for code in range(128) if self._automaton.match(fold(chr(code))))
 
     def find(self, buffer: bytes, start: int) -> tuple[int, int] | None:
         text, before = self._text(buffer, start)
@@ -59,6 +60,13 @@ class Words:
             return None
         offset = start + len(text[: best[0]].encode("utf-8", "surrogatepass"))
         return offset, offset + len(text[best[0] : best[1]].encode("utf-8", "surrogatepass"))
+
+    def end_at(self, buffer: bytes, start: int) -> int | None:
+        found = self.find(buffer, start)
+        return found[1] if found is not None and found[0] == start else None
+
+    def starts(self) -> frozenset[int]:
+        return self._starts
 
     def hold(self, buffer: bytes, start: int) -> int:
         text, before = self._text(buffer, start)

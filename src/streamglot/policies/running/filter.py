@@ -94,18 +94,19 @@ class BlockFilter:
 
     def _start(self, event: Start) -> None:
         kind = KIND_OF[type(event)]
-        piece = Piece(kind)
+        need = self._needs.get(kind)
+        unit = "block" if need is None else need.unit
+        piece = Piece(kind, "", unit)
         if isinstance(event, ToolCallStart):
             self._names[event.call_id] = event.name
-            piece = Piece(kind, name=event.name, call_id=event.call_id, call_kind=event.kind)
-        need = self._needs.get(kind)
+            piece = Piece(kind, "", unit, name=event.name, call_id=event.call_id, call_kind=event.kind)
         if need is None or not self._judging.member.sees(piece):
             self._block = None
             self.release.events([event])
             return
         if isinstance(event, ToolCallStart) and event.native is not None and need.patterns is not None:
             event = event if self._clean(need.patterns, event.native.data, piece) else structs.replace(event, native=None)
-        block = self._block = Block(kind, event, _segmenter(need, piece), structs.replace(piece, unit=need.unit))
+        block = self._block = Block(kind, event, _segmenter(need, piece), piece)
         if kind == "tool_call" and need.unit == "delta":
             self._segments(block, [_NOTHING])  # the call can be judged by its name, before it is begun
 

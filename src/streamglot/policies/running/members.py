@@ -34,7 +34,7 @@ class Member(Struct, frozen=True):
         return all(when.allows_exchange(context) and when.allows_direction(direction) for when in self.conditions)
 
     def sees(self, piece: Piece) -> bool:
-        return all(when.allows_piece(piece) for when in self.conditions)
+        return not self.conditions or all(when.allows_piece(piece) for when in self.conditions)
 
     @property
     def sees_answers(self) -> bool:

@@ -26,10 +26,12 @@ _ENDS = (StreamEnd, StreamError)
 def policy_stage(policies: Iterable[Policy], *, clock: Callable[[], float] = time.monotonic) -> StageFactory:
     """Builds the stage of these policies for each exchange; none where no policy applies. The policies are prepared once, here."""
     members = prepare(policies)
+    for_answers = [each for each in members if each.sees_answers]
+    for_requests = [each for each in members if each.sees_requests]
 
     def build(context: ExchangeContext) -> Stage | None:
-        on_answer = tuple(each for each in members if each.sees_answers and each.applies(context, "answer"))
-        on_request = tuple(each for each in members if each.sees_requests and each.applies(context, "request"))
+        on_answer = tuple([each for each in for_answers if not each.conditions or each.applies(context, "answer")])
+        on_request = tuple([each for each in for_requests if not each.conditions or each.applies(context, "request")])
         return PolicyStage(on_request, on_answer, context, clock) if on_answer or on_request else None
 
     return build
