@@ -119,7 +119,7 @@ async def test_a_server_that_cannot_be_started_is_told_with_its_reason() -> None
 async def test_every_turn_ends_properly() -> None:
     config = ToolsConfig(enabled=["docs.*"], mcp={"docs": McpServer(command=[sys.executable, SERVER])})
     registry = ToolRegistry(config)
-    executor = ToolExecutor(registry, ToolLimits(seconds=5.0))
+    executor = ToolExecutor(registry, ToolLimits(seconds=15.0))
     blocks = [call("a", "docs__echo", '{"text":"hi"}'), call("b", "docs__hang"), call("c", "docs__echo", '{"word":"hi"}')]
     model = Model([calls(*blocks), calls(call("d", "docs__die")), text("ok")])
     try:
