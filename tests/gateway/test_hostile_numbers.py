@@ -9,19 +9,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from streamglot.gateway.keys import digest_of
-from streamglot.gateway.log import Log
-from streamglot.gateway.opening import LONGEST_RETRY, check_headers, retry_after_of, retry_seconds
-from streamglot.gateway.record import ID_CHARS, Record, clean_id
 
 from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.conftest import PATIENT, upstreams_at
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, Script, Seen, head, sse, streamed, whole
+from streamglot.engine.content_log import ContentLog
+from streamglot.engine.record import ID_CHARS, ExchangeRecord, clean_id
+from streamglot.engine.upstream_request import LONGEST_RETRY, check_headers, retry_after_of, retry_seconds
 from streamglot.errors import RequestError, StreamglotError, UpstreamRefused
 from streamglot.events import StreamError
-from streamglot.gateway import log as logs
+from streamglot.gateway.auth.authenticator import digest_of
+from streamglot.gateway.observe import log as logs
+from streamglot.gateway.observe.log import Log
 from streamglot.upstream.routes import MODEL_CHARS, Route, Routes, Target
 from streamglot.upstream.settings import Upstream
 from waiting import until
@@ -114,7 +115,7 @@ def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
         def broken(*_: object) -> None:
             raise ValueError("a fault of the clock")
 
-        monkeypatch.setattr(core._deadlines, "tick", broken)
+        monkeypatch.setattr(core.pool._deadlines, "tick", broken)
         monkeypatch.setattr(core._memory, "tick", broken)
         monkeypatch.setattr(core.metrics, "publish", broken)
         found = asked(gateway, "openai_chat", "openai_chat/silent")
@@ -153,12 +154,12 @@ def test_what_watches_an_exchange_cannot_harm_it(upstream: HostileUpstream, monk
             raise ValueError("a fault of who watches")
 
         monkeypatch.setattr(core.metrics, "note", broken)
-        monkeypatch.setattr(core.content_log, "line", broken)
+        monkeypatch.setattr(ContentLog, "line", broken)
         for stream in (True, False):
             assert asked(gateway, "openai_chat", "openai_chat/watched", stream, x_request_id=f"w{stream}").error is None
             gateway.line(f"w{stream}")
-        assert {line["task"] for line in gateway.lines if line.get("event") == "task_failed"} == {"metrics", "content log"}
-        assert all(turns.taken == 0 for turns in core._upstream_turns.values())
+        assert len([line for line in gateway.lines if line.get("event") == "observer_failed"]) == 4
+        assert all(limit.taken == 0 for limit in core.pool._limits.values())
 
 
 # --- Retry-After, statuses
@@ -268,12 +269,12 @@ def test_a_fault_of_ours_is_an_answer(upstream: HostileUpstream, monkeypatch: py
     """Even a fault in telling of a fault."""
     upstream.scripts["refusing"] = whole({"error": {"message": "no"}}, 400)
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
-        from streamglot.gateway import exchange
+        from streamglot.gateway import handler
 
         def broken(_: object) -> float:
             raise OverflowError("cannot convert float infinity to integer")
 
-        monkeypatch.setattr(exchange, "retry_after_of", broken)
+        monkeypatch.setattr(handler, "retry_after_of", broken)
         for client in CLIENT_DIALECTS:
             answer = gateway.ask(path_of(client, "openai_chat/refusing"), body_of(client, "openai_chat/refusing"))
             assert answer.status == 500
@@ -426,7 +427,7 @@ def test_error_codes_of_upstreams_are_no_labels(gateway: Running, upstream: Host
     ],
 )
 def test_kinds_of_errors(code: str, status: int, origin: Any, kind: str) -> None:
-    record = Record("id", "openai_chat", 0.0)
+    record = ExchangeRecord("id", "openai_chat", 0.0)
     record.failed(StreamError(code, "message", origin, status=status))
     assert (record.error, record.error_kind) == (code, kind)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from streamglot.gateway.metrics import SECONDS, Metrics
-from streamglot.gateway.metrics_files import DEAD, LIVING, MetricsFiles
-from streamglot.gateway.record import Record
 
-from streamglot.gateway import metrics
+from streamglot.engine.record import ExchangeRecord
+from streamglot.gateway.observe import metrics
+from streamglot.gateway.observe.metrics import SECONDS, Metrics
+from streamglot.gateway.observe.metrics_files import DEAD, LIVING, MetricsFiles
 from streamglot.messages import TokenCounts
 from streamglot.store import Report
 
@@ -27,8 +27,8 @@ def shared(tmp_path: Path) -> Iterator[Path]:
         metrics._folder = None
 
 
-def record(upstream: str = "up", **more: object) -> Record:
-    return Record("id", "openai_chat", 1.0, upstream=upstream, ending="end", **more)  # type: ignore[arg-type]  # fields of it
+def record(upstream: str = "up", **more: object) -> ExchangeRecord:
+    return ExchangeRecord("id", "openai_chat", 1.0, upstream=upstream, ending="end", **more)  # type: ignore[arg-type]  # fields of it
 
 
 def report(written: int, behind: float = 0.0, failing: bool = False) -> Report:

@@ -11,7 +11,7 @@ import pytest
 
 from local.model import needed
 from local.serving import PATIENCE, awaited, serving
-from local.test_keeper import children, named
+from local.test_supervisor import children, named
 from streamglot.upstream.local import LocalServer
 from streamglot.upstream.weights import chosen
 
@@ -51,11 +51,13 @@ def test_the_model_is_served_beside_other_upstreams_and_loaded_when_it_is_asked(
     needed()
     other = {"STREAMGLOT_UPSTREAMS__OTHER__BASE_URL": "http://127.0.0.1:9/v1"}
     with serving(tmp_path, **other) as gateway:
-        keeper = awaited(lambda: named(children(gateway.process.pid), "streamglot.upstream.supervisor"), "nothing was started")[0]
-        assert children(keeper) == []
+        supervisor = awaited(
+            lambda: named(children(gateway.process.pid), "streamglot.upstream.supervisor"), "nothing was started"
+        )[0]
+        assert children(supervisor) == []
         status, body = awaited(lambda: (answer := gateway.ask(model="local"))[0] and answer, "it never answered")
         assert (status, json.loads(body)["model"]) == (200, "local"), body
-        assert len(children(keeper)) == 1
+        assert len(children(supervisor)) == 1
         said = gateway.said()
     assert "  local        on demand" in said
 

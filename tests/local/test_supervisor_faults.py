@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from streamglot.upstream.keeper import Keeper
 
-from streamglot.upstream import keeper as keepers
+from streamglot.upstream import supervisor as keepers
 from streamglot.upstream.llama import Order
+from streamglot.upstream.supervisor import Supervisor
 
 
 def test_keeping_survives_its_own_faults(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(keepers, "FIRST_PAUSE", 0.0)
-    keeper = Keeper(Order("weights", "key", 1, 1))
-    keeper._process = object()  # type: ignore[assignment]  # stands for a process
+    supervisor = Supervisor(Order("weights", "key", 1, 1))
+    supervisor._process = object()  # type: ignore[assignment]  # stands for a process
     looked = 0
 
     def replace(_: object) -> None:
@@ -20,9 +20,9 @@ def test_keeping_survives_its_own_faults(monkeypatch: pytest.MonkeyPatch, capsys
         looked += 1
         if looked == 1:
             raise RuntimeError("can't start new thread")
-        keeper._process = None
+        supervisor._process = None
 
-    monkeypatch.setattr(keeper, "_replace", replace)
-    keeper.keep()
+    monkeypatch.setattr(supervisor, "_replace", replace)
+    supervisor.keep()
     assert looked == 2
     assert '"event":"task_failed","task":"local model"' in capsys.readouterr().err

@@ -78,7 +78,7 @@ def test_a_keeper_that_died_is_replaced_at_the_same_address(server: LocalServer)
     assert server.process is not None
     [model] = children(server.process)
     os.kill(server.process, signal.SIGKILL)
-    awaited(lambda: not server.running and not alive(model), "the model outlived its keeper")
+    awaited(lambda: not server.running and not alive(model), "the model outlived its supervisor")
     assert server.start() == before
 
 
@@ -90,10 +90,10 @@ def test_nothing_outlives_a_process_that_was_killed() -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
-        keeper = int(parent.stdout.readline())
-        [model] = children(keeper)
+        supervisor = int(parent.stdout.readline())
+        [model] = children(supervisor)
         parent.send_signal(signal.SIGKILL)
-    awaited(lambda: not alive(keeper) and not alive(model), "the model is still there")
+    awaited(lambda: not alive(supervisor) and not alive(model), "the model is still there")
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -101,17 +101,17 @@ def test_the_gateway_gets_its_model_back(tmp_path: Path, workers: str) -> None:
     needed()
     with serving(tmp_path, "--workers", workers, STREAMGLOT_LOCAL="on") as gateway:
         mine = gateway.process.pid
-        [keeper] = named(children(mine), "streamglot.upstream.supervisor")
+        [supervisor] = named(children(mine), "streamglot.upstream.supervisor")
         awaited(lambda: gateway.ask()[0] == 200, "it never answered")
-        [model] = children(keeper)
+        [model] = children(supervisor)
         os.kill(model, signal.SIGKILL)
         awaited(lambda: gateway.ask()[0] == 200, "it did not come back")
         events = awaited(lambda: len(found := _events(gateway.said())) > 1 and found, "it did not say so")
         assert events == ["local_model_ended", "local_model_back"]
-        assert len(children(keeper)) == 1
+        assert len(children(supervisor)) == 1
         assert len(children(mine)) == (1 if workers == "1" else 3)
-        [model] = children(keeper)
-    awaited(lambda: not alive(keeper) and not alive(model), "something was left behind")
+        [model] = children(supervisor)
+    awaited(lambda: not alive(supervisor) and not alive(model), "something was left behind")
 
 
 def _events(said: str) -> list[str]:
