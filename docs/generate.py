@@ -9,11 +9,13 @@ from pathlib import Path
 from conformance.page import conformance_page
 
 from streamglot import DIALECTS, grammar
+from streamglot.dialects.abilities import PLAIN
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.events import EVENT_TYPES
 from streamglot.inband import FORMATS
 from streamglot.inband.grammars import GRAMMARS
 from streamglot.inband.profiles import PROFILES
+from streamglot.upstream.providers import PROVIDERS
 
 NOTE = "<!-- made by `make docs`; change the code, not this page -->\n"
 
@@ -164,6 +166,65 @@ def _grammars() -> list[str]:
     return lines
 
 
+ABILITIES = {
+    "custom_tools": "Tools that take free text. Otherwise functions emulate them, and their calls come back as custom calls.",
+    "namespaces": "Tools in namespaces, and a client's search for tools. Otherwise they are functions with flat names.",
+    "developer_role": "Messages of the role `developer`. Otherwise they become system messages.",
+    "inner_system": "System messages anywhere. Otherwise one stands at the beginning, and later ones become the user's.",
+    "cache_control": "Marks up to where a prompt is cached. Otherwise they are left out.",
+    "user_chars": "The longest `user`, in characters. A longer one is replaced by a digest; with 0 none is sent.",
+    "call_id_chars": "The longest id of a call, in characters. A longer one is replaced by a digest.",
+    "call_id_fixed": "Ids of calls have exactly `call_id_chars` letters and digits.",
+    "refused": "[Parameters](parameters.md) that the server refuses although its dialect has them.",
+}
+
+
+def abilities_page() -> str:
+    lines = [
+        "# Abilities",
+        "",
+        NOTE,
+        "What an upstream takes of what its dialect can say. A request is brought into that form before it is sent; what is",
+        "left out or said in another way is named in the header `x-streamglot-dropped`. An upstream at the address of a known",
+        "provider has that provider's abilities. The configuration changes single ones:",
+        "",
+        "```toml",
+        "[upstreams.mine.abilities]",
+        "custom_tools = true",
+        'refused = ["store", "seed"]',
+        "```",
+        "",
+        "| ability | meaning |",
+        "|---|---|",
+        *(f"| `{name}` | {meaning} |" for name, meaning in ABILITIES.items()),
+        "",
+        "## By dialect",
+        "",
+        f"| dialect | {' | '.join(f'`{name}`' for name in ABILITIES)} |",
+        f"|---|{'---|' * len(ABILITIES)}",
+    ]
+    for entry in DIALECTS.values():
+        if entry.request and entry.reader_class:
+            known = getattr(import_module(f"streamglot.dialects.{entry.name}.request"), "ABILITIES", PLAIN)
+            cells = ["as its family"] * len(ABILITIES) if known is None else [_said(getattr(known, name)) for name in ABILITIES]
+            lines.append(f"| `{entry.name}` | {' | '.join(cells)} |")
+    lines += ["", "## By provider, where they are others", "", "| provider | abilities |", "|---|---|"]
+    for provider in PROVIDERS:
+        told = [(name, getattr(provider.abilities, name)) for name in ABILITIES]
+        said = [f"`{name}`: {_said(value)}" for name, value in told if value is not None]
+        if said:
+            lines.append(f"| {provider.title} | {'; '.join(said)} |")
+    return "\n".join([*lines, ""])
+
+
+def _said(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"`{name}`" for name in value) or "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "–" if value is None else str(value)
+
+
 def _cell(text: str) -> str:
     """Text as code in one cell of a table."""
     shown = text.replace("\n", "⏎").replace("|", "\\|")
@@ -174,6 +235,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "grammar.md": grammar_page,
     "dialects.md": dialects_page,
     "parameters.md": parameters_page,
+    "abilities.md": abilities_page,
     "conformance.md": conformance_page,
     "formats.md": formats_page,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from docs.generate import ABILITIES
 
 from streamglot import ConfigError, Message, Request, Upstream
 from streamglot.config import load
@@ -44,6 +45,10 @@ def test_what_chat_servers_get(name: str, user: int, custom: bool, roles: list[s
     assert "user" in built.dropped
     assert built.body["tools"][0]["type"] == ("custom" if custom else "function")
     assert [message["role"] for message in built.body["messages"]] == roles
+
+
+def test_every_ability_is_documented() -> None:
+    assert tuple(ABILITIES) == Abilities.__struct_fields__
 
 
 def test_an_upstream_that_nobody_knows_gets_what_all_take() -> None:

@@ -1,0 +1,62 @@
+"""What a scripted model says in one turn, and what it is asked: the same for every dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct, field
+
+from streamglot.messages import Request, ToolResultPart, ToolSpec
+
+
+class Call(Struct):
+    """A call of a tool. ``arguments`` is an object, or the text of a custom tool."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | str
+    namespace: str = ""
+
+
+class Turn(Struct):
+    """``signature`` is the opaque state of the reasoning, which the upstream wants back."""
+
+    text: str = ""
+    reasoning: str = ""
+    signature: str = ""
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        """The same for the same turn, and another for another one."""
+        return self.calls[0].id if self.calls else "last"
+
+
+class Asked(Struct):
+    """A request as the script sees it. ``results`` are all results of tools in the conversation, oldest first."""
+
+    dialect: str
+    model: str
+    stream: bool
+    tools: dict[str, ToolSpec]
+    results: list[str]
+    signatures: list[str]
+    last_text: str
+    wants_json: bool
+    body: dict[str, Any]
+
+
+def asked(dialect: str, request: Request, body: dict[str, Any]) -> Asked:
+    parts = [part for message in request.messages for part in message.parts]
+    echoes = [getattr(part, "echo", None) for part in parts]
+    return Asked(
+        dialect,
+        request.model,
+        request.stream,
+        {tool.name: tool for tool in request.tools if tool.kind != "server"},
+        [part.text for part in parts if isinstance(part, ToolResultPart)],
+        [str(echo.data) for echo in echoes if echo is not None],
+        next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), ""),
+        request.output is not None and request.output.kind != "text",
+        body,
+    )
