@@ -146,6 +146,8 @@ async def outcome(port: int, pieces: list[bytes]) -> list[int] | None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             for piece in pieces:
+                if writer.transport.is_closing():
+                    break  # it was refused before it was whole
                 writer.write(piece)
                 if len(pieces) > 1:
                     await asyncio.sleep(0.001)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any, Final
 
 from .call import ClientGone, Deadline, check_length, query_value, too_large, too_slow
@@ -145,10 +146,11 @@ async def run_asgi(application: Application, call: HTTPCall) -> None:
         if call.complete and received:
             await call.closed()
         elif not call.disconnected and not call.ended:
-            data = await call.read()
-            if call.complete:
-                received.append(True)
-            return {"type": "http.request", "body": data, "more_body": not call.complete}
+            with suppress(ClientGone):
+                data = await call.read()
+                if call.complete:
+                    received.append(True)
+                return {"type": "http.request", "body": data, "more_body": not call.complete}
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:

@@ -130,6 +130,10 @@ class RequestParser:
         elif self._chunked:
             self._count_framing(size)
 
+    def close(self) -> None:
+        """Nothing comes any more. Parser, llhttp and receiver hold each other; this lets go of them without a collection."""
+        del self._parser, self._receiver
+
     def _count_framing(self, size: int) -> None:
         """Adds what this read had beside content; reads that were content all through pay nothing back."""
         self._excess = max(0, self._excess + size - self._body_bytes - CHUNK_BYTES * self._chunks)

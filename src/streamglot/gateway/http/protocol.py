@@ -134,6 +134,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._call = self._receiving = None
         self._queue.clear()
         self._held.clear()
+        self._parser.close()
         for call in calls:
             call.lose()
 
