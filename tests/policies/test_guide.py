@@ -91,4 +91,4 @@ def test_the_numbers_of_the_guide_are_those_of_the_code() -> None:
     for number in (HOLD_CHARS, MAX_PROGRAM, MAX_RECORDS, MAX_RECORDED_CHARS):
         assert f"{number:,}" in GUIDE
     assert f"{MAX_PENDING + 1}th" in GUIDE
-    assert f"{RESCAN_CHARS:,}" in (DOCS / "decisions" / "0013-patterns-in-streams.md").read_text()
+    assert f"{RESCAN_CHARS:,}" in (DOCS / "decisions" / "0015-patterns-in-streams.md").read_text()
