@@ -41,7 +41,7 @@ check: $(READY) ## ruff, mypy --strict, import contracts
 	$(BIN)/lint-imports
 
 coverage: $(READY) ## branch coverage of the pure half
-	$(BIN)/coverage run -m pytest -q -p no:xdist tests/dialects tests/framing tests/inband tests/stages tests/test_*.py
+	$(BIN)/coverage run -m pytest -q -p no:xdist tests/dialects tests/framing tests/inband tests/policies tests/stages tests/test_*.py
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
 	    --include='src/streamglot/*.py,src/streamglot/framing/*,src/streamglot/dialects/*,src/streamglot/inband/*,src/streamglot/stages/*'
 
@@ -58,6 +58,7 @@ bench: $(READY) ## time per chunk, growth, ratios to the official clients and to
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.inband
 	$(BIN)/python -m bench.tools
+	$(BIN)/python -m bench.policies
 
 bench-store: $(READY) ## finished turns a second in the store
 	$(BIN)/python -m bench.store

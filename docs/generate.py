@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -15,8 +16,13 @@ from streamglot.events import EVENT_TYPES
 from streamglot.inband import FORMATS
 from streamglot.inband.grammars import GRAMMARS
 from streamglot.inband.profiles import PROFILES
+from streamglot.policies import Policy, find_policy
+from streamglot.policies.builtin import BUILT_IN
+from streamglot.policies.describe import options_of
+from streamglot.policies.patterns import detectors
 from streamglot.upstream.providers import PROVIDERS
 
+COMMON_OPTIONS = options_of(Policy)
 NOTE = "<!-- made by `make docs`; change the code, not this page -->\n"
 
 
@@ -231,6 +237,46 @@ def _cell(text: str) -> str:
     return f"`` {shown} ``" if shown else "–"
 
 
+def policies_page() -> str:
+    lines = [
+        "# Policies: reference",
+        "",
+        NOTE,
+        "Each policy with its options. [policies.md](policies.md) is the guide.",
+        "",
+        "## Options of every policy",
+        "",
+        *_options(COMMON_OPTIONS),
+    ]
+    for name in BUILT_IN:
+        kind = find_policy(name)
+        own = [row for row in options_of(kind) if row not in COMMON_OPTIONS]
+        lines += [
+            "",
+            f"## {name}",
+            "",
+            kind.title,
+            "",
+            inspect.cleandoc(kind.__doc__ or "").replace("``", "`"),
+            "",
+            *_options(own),
+        ]
+    lines += ["", "## Detectors", "", "| name | finds | patterns |", "|---|---|---|"]
+    lines += [f"| `{name}` | {each.title} | {', '.join(each.patterns)} |" for name, each in detectors().items()]
+    return "\n".join([*lines, ""])
+
+
+def _options(rows: list[tuple[str, str, str]]) -> list[str]:
+    return [
+        "| option | type | default |",
+        "|---|---|---|",
+        *(
+            f"| `{name}` | {kind.replace('|', 'or')} | {f'`{default}`' if default else 'required'} |"
+            for name, kind, default in rows
+        ),
+    ]
+
+
 DOCUMENTS: dict[str, Callable[[], str]] = {
     "grammar.md": grammar_page,
     "dialects.md": dialects_page,
@@ -238,6 +284,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "abilities.md": abilities_page,
     "conformance.md": conformance_page,
     "formats.md": formats_page,
+    "policy-reference.md": policies_page,
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from streamglot.gateway.exchange import Exchange
 
 from gateway.asking import body_of
 from gateway.conftest import upstreams_at
@@ -20,7 +21,6 @@ from gateway.scenarios import DONE, END, said
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
 from hostile.responses import Malformed, Response, parse_responses
 from hostile.targets import ASGI, DIRECT, HEALTH, HOST, Attacker, Target, statuses
-from streamglot.gateway.exchange import Exchange
 from streamglot.gateway.http.http_call import HTTPCall
 from streamglot.gateway.http.protocol import DISCARD_BYTES, PIPELINED, PIPELINED_BYTES, HTTPProtocol
 from streamglot.gateway.http.server import Server

@@ -319,7 +319,8 @@ def test_a_text_that_repeats_itself_is_ended() -> None:
     assert after[-1] == StreamEnd("length")
     assert 400 <= len(text_of(after)) <= 600
     varied = "".join(f"{number}: a new line\n" for number in range(200))
-    for harmless in (varied, "-" * 300, "Let me think. " * 20 + varied, "x" * 350 + varied):
+    unique = "".join(chr(0x4E00 + number) for number in range(2000))
+    for harmless in (unique, varied, "-" * 300, "Let me think. " * 20 + varied, "x" * 350 + varied):
         assert text_of(run(stream(text(harmless)), guard)) == harmless
 
 
@@ -381,6 +382,25 @@ def test_structured_output_is_checked_while_it_streams(written: str, released: s
         last = after[-1]
         assert (last.message if isinstance(last, StreamError) else "").count(fault) or not fault
         assert isinstance(last, StreamError) == bool(fault)
+
+
+@pytest.mark.parametrize(
+    ("written", "released", "fault"),
+    [
+        ('[1, [2, {"a": "b"}], {"c": {"d": 1}}]', '[1, [2, {"a": "b"}], {"c": {"d": 1}}]', ""),
+        ('[1, "a", 2]', '[1, "a', "$[1] is 'a'"),
+        ("[" * 600, "[" * 512, "nested more than 512 times"),
+        ("[1 2]", "[1 ", "a comma or the end"),
+        ("[,1]", "[", "a value must stand"),
+        ("[1}", "[1", "a comma or the end"),
+    ],
+)
+def test_arrays_are_checked_while_they_stream(written: str, released: str, fault: str) -> None:
+    check = policy("json_schema", schema={"type": "array", "items": {"not": {"type": "string"}}})
+    for events in (stream(text(written)), split(stream(text(written)), in_characters)):
+        after = run(events, check)
+        assert text_of(after) == released
+        assert fault in (after[-1].message if isinstance(after[-1], StreamError) else "")
 
 
 def test_the_schema_of_the_request_is_used() -> None:

@@ -99,3 +99,6 @@ def test_the_hold_limit_holds_in_json_too() -> None:
     assert scanner.feed('{"a": "sk-' + "a" * 3000) == ['{"a": "', Overflow(2048)]
     assert scanner.feed('!"}') == []
     assert scanner.close() == []
+    for number in ("1" * 5000, "1" * 5000 + "x"):
+        assert scan([number], patterns) == scan(list(number), patterns) == [Overflow(2048)]
+    assert scan(["1" * 2000 + "x"], patterns) == scan(list("1" * 2000 + "x"), patterns) == ["1" * 2000 + "x"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from policies.async_driver import Driver
+from policies.policy_streams import run, stream, text
 from streamglot.errors import PolicyRefused
 from streamglot.events import Citation, Echo
 from streamglot.messages import (
@@ -44,6 +45,7 @@ from streamglot.policies import (
 )
 from streamglot.policies.builtin.dry_run import DryRun
 from streamglot.policies.needs import IN_REQUESTS
+from streamglot.policies.running.records import header_value
 from streamglot.stages.stage import ExchangeContext
 
 ECHO = Echo("p", {"signature": "s"})
@@ -220,6 +222,30 @@ def test_conditions_hold_for_requests() -> None:
         assert apply_to_request(CONVERSATION, [policy]) is CONVERSATION
     with pytest.raises(PolicyRefused):
         apply_to_request(CONVERSATION, [Judge(by=by, when=When(directions=["request"], tools=["re*"], models=["m"]))])
+
+
+def test_a_dry_run_of_a_judge_does_not_delay_a_request() -> None:
+    async def scenario() -> None:
+        driver = Driver(DryRun(policy=Slow()))
+        assert driver.stage.request(CONVERSATION) is CONVERSATION
+        events = stream(text("a"))
+        driver.feed(events)
+        assert driver.out == events
+        await driver.until(lambda: len(driver.context.annotations.get("policies", [])) == 2)
+        for task in driver.tasks:
+            task.cancel()
+        assert header_value(driver.context) == "test_requests:Slow=forward;dry_run, test_requests:Slow=rewrite;dry_run".replace(
+            "test_requests", __name__
+        )
+
+    asyncio.run(scenario())
+
+
+def test_verdicts_in_one_line_for_a_header() -> None:
+    context = ExchangeContext()
+    assert header_value(context) == ""
+    run(stream(text("a@b.org c@d.org")), *load_policies([{"use": "redact", "detectors": ["email"]}]), context=context)
+    assert header_value(context) == "redact=rewrite;count=2"
 
 
 def test_a_dry_run_changes_no_request() -> None:

@@ -8,10 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import fuzz_policies
 from policies.every_policy import REQUEST, every_policy, random_stream
 from policies.policy_streams import at_random, in_characters, in_reads, normal, run_reads, split
 
 POLICIES = every_policy()
+
+
+def test_random_splits_of_random_texts_give_the_same_result() -> None:
+    assert fuzz_policies.run(800, seed=3) >= 800
 
 
 @pytest.mark.parametrize("name", POLICIES)

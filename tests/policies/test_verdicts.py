@@ -444,6 +444,11 @@ def test_nothing_comes_behind_the_end() -> None:
     assert stage.close() == []
 
 
+def test_what_a_policy_lets_through_of_a_call_is_not_said_as_text() -> None:
+    after = run(TWO_CALLS, Judge(by=named("two", end(text="lost", stop="end"))))
+    assert (text_of(after), after[-1]) == ("I call.", StreamEnd("end"))
+
+
 def test_an_empty_block_passes_as_it_came() -> None:
     events = stream(text(), reasoning(), call("f"), reason="tool_calls")
     for unit in ("delta", "sentence", "block"):

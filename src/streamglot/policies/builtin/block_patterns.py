@@ -10,7 +10,7 @@ from ..patterns import HOLD_CHARS, PatternSet
 from ..pieces import Piece
 from ..policy import JudgeContext, Policy
 from ..running.matches import judge_matches
-from ..verdicts import FORWARD, Defer, End, Refuse, Verdict
+from ..verdicts import Defer, End, Refuse, Verdict
 from .redact import pattern_set
 from .targets import Target, answer_kinds, check_targets, request_kinds
 
@@ -53,8 +53,6 @@ class BlockPatterns(Policy, frozen=True):
     def judge(self, piece: Piece, context: JudgeContext) -> Verdict | Defer:
         if piece.kind == "tool_call" and piece.unit == "block" and piece.direction == "answer":
             return judge_matches(lambda match: self.judge(match, context), context.compiled, piece, lambda match, verdict: None)
-        if not piece.pattern:
-            return FORWARD
         message = self.message.replace("{name}", piece.pattern)
         if self.action == "end":
             return End(message=message, reason=piece.pattern)

@@ -26,7 +26,7 @@ _VALUE, _KEY, _COLON, _NEXT = "a value", "a property name", "a colon", "a comma 
 class JsonStream:
     """``feed`` gives the place of a fault in its text, and None if there is none; ``fault`` says what it is."""
 
-    def __init__(self, schema: Schema | None) -> None:
+    def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._stack: list[str] = []
         self._expects = _VALUE
@@ -106,7 +106,7 @@ class JsonStream:
         name = self._decoded(['"', *self._key, '"'])
         if not self.fault:
             self._name = name
-            if self._schema is not None and self._schema.member(name) is False:
+            if self._schema.member(name) is False:
                 self.fault = f"the property {name!r} is not allowed"
 
     def _end_word(self) -> None:
@@ -163,8 +163,6 @@ class JsonStream:
     def _begin_value(self, kind: str) -> None:
         self._may_close = False
         schema = self._schema
-        if schema is None:
-            return
         if not self._stack and not (schema.allows_type(kind) or (kind == "number" and schema.allows_type("integer"))):
             self.fault = f"the value is of type {kind}, which the schema does not allow"
         elif len(self._stack) == 1:
@@ -177,7 +175,7 @@ class JsonStream:
 
     def _end_value(self) -> None:
         self._expects = _NEXT
-        if len(self._stack) == 1 and self._member is not None and self._schema is not None:
+        if len(self._stack) == 1 and self._member is not None:
             value = self._decoded(self._member)
             if not self.fault:
                 at = f"$[{self._name}]" if isinstance(self._name, int) else f"$.{self._name}"
@@ -186,7 +184,7 @@ class JsonStream:
         elif not self._stack:
             self._done = True
             value = self._decoded(self._text)
-            if not self.fault and self._schema is not None:
+            if not self.fault:
                 self.fault = self._schema.fault(value)
 
     def _decoded(self, pieces: list[str]) -> Any:

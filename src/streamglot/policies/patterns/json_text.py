@@ -92,7 +92,7 @@ class JsonScanner:
         word = _WORD.match(text, at)
         if word is not None:
             self._word += word[0]
-            if _BEGUN.fullmatch(self._word) is None:
+            if _BEGUN.fullmatch(self._word[: self._patterns.hold_chars]) is None:
                 self._is_json = False
                 begun, self._word = self._word, ""
                 self._scan(begun, begun, given)

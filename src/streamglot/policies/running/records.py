@@ -72,6 +72,16 @@ class Recorder:
         self._context.annotate(SUBJECT, fact)
 
 
+def header_value(context: ExchangeContext) -> str:
+    """The verdicts on an exchange so far in one line, for a response header: ``deny_tools=refuse, redact=rewrite;count=3``."""
+    counts: dict[str, int] = {}
+    for fact in context.annotations.get(SUBJECT, []):
+        name = f"{fact['policy']}={fact['verdict']}" + (";dry_run" if fact.get("dry_run") else "")
+        counts[name] = counts.get(name, 0) + fact.get("count", 1)
+    written = ", ".join(name if count == 1 else f"{name};count={count}" for name, count in counts.items())
+    return "".join(char if " " <= char <= "~" else "?" for char in written)
+
+
 def _changed(verdict: Verdict) -> str:
     match verdict:
         case Rewrite():

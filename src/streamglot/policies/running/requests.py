@@ -35,9 +35,14 @@ Place: TypeAlias = tuple[int, int, int]
 
 
 def checked(
-    request: Request, members: tuple[Member, ...], context: ExchangeContext, recorder: Recorder
+    request: Request,
+    members: tuple[Member, ...],
+    context: ExchangeContext,
+    recorder: Recorder,
+    later: dict[Question, Judging],
 ) -> Generator[Question, Any, Request]:
-    """The request after all policies. Raises PolicyRefused for a request that one of them refuses."""
+    """The request after all policies. Raises PolicyRefused for a request that one of them refuses. What a policy asks that only watches
+    is put into ``later``: the request does not wait for it."""
     for member in members:
         asked: list[Question] = []
         judge_context = member.context(context, request)
@@ -52,6 +57,9 @@ def checked(
             else:
                 verdict = judge_matches(judging.verdict, member.needs.request_patterns, unit.piece, judging.note)
                 judging.accept(unit, verdict, recorded=True)
+        if member.shadow:
+            later.update(dict.fromkeys(asked, judging))
+            asked.clear()
         while asked:
             together = Together([question for question in asked if isinstance(question, (Judgement, Approval))])
             asked.clear()

@@ -16,6 +16,7 @@ from ...messages import Message, Request, TextPart
 from ...stages.stage import ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
 from ..policy import Policy
 from .chain import Chain
+from .judging import Judging
 from .members import Member, prepare
 from .records import Recorder
 from .requests import checked
@@ -55,16 +56,18 @@ class PolicyStage(Stage):
         self._chains: dict[int, Chain] = {}
         self._asked: dict[Question, tuple[Chain, int]] = {}
         self._questions: list[Question] = []
+        self._later: dict[Question, Judging] = {}  # of policies that only watch, about the request
         self._start: StreamStart | None = None
         self._end: StreamEnd | StreamError | None = None  # of the stream, while other choices are not done
         self._ended: set[int] = set()
         self._retried = False
+        self._asked_later = False
         self._done = not on_answer
 
     # --- the stage
 
     def request(self, request: Request) -> Request | Generator[Question, Any, Request]:
-        steps = checked(request, self._on_request, self._context, self._recorder)
+        steps = checked(request, self._on_request, self._context, self._recorder, self._later)
         try:
             question = next(steps)
         except StopIteration as finished:
@@ -90,8 +93,11 @@ class PolicyStage(Stage):
             return changed
 
     def feed(self, events: list[Event]) -> list[Output]:
+        if self._later and not self._asked_later:
+            self._asked_later = True
+            self._questions += self._later
         if not self._on_answer:
-            return list(events)
+            return self._with_questions(events)
         chain = self._chains.get(0) or self._chain(0)
         kinds = set(map(type, events))
         if StreamStart in kinds:
@@ -114,6 +120,9 @@ class PolicyStage(Stage):
             return self._not_retried()
         chain, place = self._asked.pop(question, (None, 0))
         if chain is None:
+            watching = self._later.pop(question, None)
+            if watching is not None:
+                watching.settle(question, reply)
             return []
         released = chain.answer(place, question, reply)
         if chain.retry is not None and not self._retried:
