@@ -133,7 +133,7 @@ def test_signals_that_come_while_the_program_ends_change_nothing() -> None:
     script = "\n".join(
         (
             "import os, signal, sys",
-            "from streamglot.cli.guard import exit_status, stoppable",
+            "from streamglot.cli.exit_status import exit_status, stoppable",
             "def command():",
             "    try:",
             "        with stoppable():",

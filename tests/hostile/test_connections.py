@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from streamglot.gateway.exchange import Exchange
 
 from gateway.asking import body_of
 from gateway.conftest import upstreams_at
@@ -21,6 +20,7 @@ from gateway.scenarios import DONE, END, said
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
 from hostile.responses import Malformed, Response, parse_responses
 from hostile.targets import ASGI, DIRECT, HEALTH, HOST, Attacker, Target, statuses
+from streamglot.gateway.handler import RequestHandler
 from streamglot.gateway.http.http_call import HTTPCall
 from streamglot.gateway.http.protocol import DISCARD_BYTES, PIPELINED, PIPELINED_BYTES, HTTPProtocol
 from streamglot.gateway.http.server import Server
@@ -424,7 +424,7 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_calls_and_connections_are_freed_without_a_collection(gateway: Running, upstream: HostileUpstream) -> None:
     """Reference cycles would cost a tenth of the processor time of every request."""
     upstream.scripts["freed"] = streamed(sse(said("Hello"), END, DONE))
-    kinds = (HTTPCall, HTTPProtocol, Exchange)
+    kinds = (HTTPCall, HTTPProtocol, RequestHandler)
     before: list[object] = []
 
     def left() -> list[object]:

@@ -307,7 +307,10 @@ class Exchange:
         if ending:
             self.record.ending = ending
         response = self.response() if self._collect is not None or self._response is not None else None
-        self._estimate_usage(response)
+        try:
+            self._estimate_usage(response)
+        except Exception as error:  # a turn that has begun always ends
+            self._log_fault(error)
         model = self.turn.model if self.turn is not None else ""
         seconds = self._pool.clock() - self.record.began
         result = ExchangeResult(self.context, self.record, self.request, response, self._error, model, seconds)
