@@ -77,7 +77,7 @@ _EXPORTS = {
         "StoredKey",
         "StoredKeys",
     ),
-    "place": (
+    "paths": (
         "data_directory",
         "default_url",
     ),
