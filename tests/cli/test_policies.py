@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
+from cli.shell import PROGRAM
 from store.turns import answer, ask, take, user
-from streamglot.cli.app import app
 from streamglot.events import encode
 from streamglot.policies.builtin import BUILT_IN
 from streamglot.store import Store, StoreSettings
@@ -34,9 +35,11 @@ def file(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str | Path, status: int = 0) -> str:
-    done = CliRunner().invoke(app, ["policies", *map(str, arguments)])
-    assert done.exit_code == status, done.output
-    return done.output
+    command = [PROGRAM, "policies", *map(str, arguments)]
+    environment = {**os.environ, "COLUMNS": "160"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == status, done.stdout
+    return done.stdout
 
 
 def test_all_policies_are_listed_and_shown() -> None:
@@ -67,7 +70,7 @@ def test_a_configuration_is_checked(file: Path, tmp_path: Path, monkeypatch: pyt
 
 def test_a_recording_is_shown_before_and_after(file: Path, tmp_path: Path) -> None:
     shown = run("try", EXAMPLE, "-p", file)
-    assert "text 'Lisbon.'" in shown
+    assert "text 'Let me look at the sky over Lisbon.'" in shown
     assert "redact: rewrite text word" in shown
     assert "deny_tools: refuse tool_call weather" in shown
     written = run("try", EXAMPLE, "-p", file, "--as", "openai_chat")
