@@ -193,6 +193,8 @@ def gemini_client(url: str) -> Reading:
                     continue
                 if candidate.finish_reason:
                     reading.finish = candidate.finish_reason.value
+                if reading.finish == "MALFORMED_FUNCTION_CALL":  # how this dialect reports a call that cannot be read
+                    reading.error = f"{reading.finish}: {candidate.finish_message}"
                 for part in (candidate.content and candidate.content.parts) or []:
                     if part.function_call:
                         reading.calls.append((part.function_call.name, part.function_call.args or {}))

@@ -44,7 +44,7 @@ class Origin(Struct, frozen=True):
 
 def flat_name(namespace: str, name: str) -> str:
     """The name of a tool where there are no namespaces: the same every time."""
-    if namespace in ("", TOP_LEVEL):
+    if namespace in ("", TOP_LEVEL, name):  # a namespace of one tool has the name of its tool
         return name
     said = f"{namespace}__{name}"
     plain = _NO_NAME.sub("_", said)
