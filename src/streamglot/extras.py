@@ -17,7 +17,6 @@ EXTRAS: Final = {
     "rich": "cli",
     "prometheus_client": "server",
     "starlette": "server",
-    "uvicorn": "server",
     "uvloop": "server",
     "xllamacpp": "local",
     "asyncpg": "postgres",

@@ -115,7 +115,7 @@ def test_no_string_of_a_client_is_a_fault(large: HostileUpstream, url: str, name
             answered = gateway.ask(RESPONSES, {"model": model, "input": "q", **field})
             assert answered.status == 200, (field, answered)
         unknown = gateway.ask(RESPONSES, {"model": name, "input": "q"})
-        assert unknown.status == 404
+        assert unknown.status in (400, 404)
         if len(name) < 1_000:
             place = quote(name, safe="")
             paths = ("/v1/responses/{}", "/v1/responses/{}/input_items", "/v1/streams/{}", "/turns/{}", "/turns/{}/raw")

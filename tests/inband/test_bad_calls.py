@@ -47,7 +47,7 @@ def test_half_a_call_ends_the_stream_with_an_error() -> None:
     assert (found["text"], found["complete"], found["end"]) == ("Ok.", [False], PARSE_ERROR)
     last = parse_text(HALF, "hermes", [WEATHER])[-1]
     assert isinstance(last, StreamError)
-    assert (last.code, last.status, last.origin, last.retryable) == (ToolCallParseError.code, 502, "upstream", False)
+    assert (last.code, last.status, last.origin, last.retryable) == (ToolCallParseError.code, 502, "upstream", True)
     assert "Tool call parsing failed: the text ended inside a string" in last.message
     assert "in the call of 'get_weather'" in last.message
 

@@ -328,6 +328,7 @@ class Exchange:
             self._runner.close()
         if self.turn is not None:
             self.turn.close()
+        self._next = _nothing_left  # a bound method of ours would keep the exchange until the garbage collector finds it
 
     def close(self) -> None:
         """Releases the upstream. An exchange that was not read to its end is finished as abandoned by its client."""
@@ -361,3 +362,8 @@ class Exchange:
     def _log_fault(self, error: Exception) -> None:
         trace = "".join(traceback.format_exception(error))
         self._pool.log({"event": "observer_failed", "request_id": self.record.request_id, "trace": trace})
+
+
+async def _nothing_left() -> list[Event] | None:
+    """The read of an exchange that was released."""
+    return None

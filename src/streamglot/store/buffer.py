@@ -1,8 +1,7 @@
 """Streams that can be resumed: what was written to a client, by number, for as long as it may come back for it.
 
-The producer opens a stream, appends chunks of events that are numbered from 1, and ends it; none of that waits. A reader, in
-this process or another, gets every chunk with an event after a number, live until the end. One that cannot be given whole is
-refused in words, never cut short in silence: the chunks were dropped or trimmed, or the producer died.
+The producer opens a stream, appends chunks of numbered events, and ends it; none of that waits. A reader, in any process, gets every
+chunk after a number, live until the end. A stream that cannot be given whole is refused with the reason.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ WATCH_SECONDS: Final = 0.4
 """How soon a stop from another process is seen."""
 BEAT_SECONDS: Final = 5.0
 LOST_SECONDS: Final = 20.0
-"""A producer that is silent for so long, without even a heartbeat, is dead, unless its process is known to live. A database may
-be away for so long."""
+"""Seconds without a heartbeat after which a producer is dead, unless its process is known to live."""
 POLL_SECONDS: Final = 0.05
 IDLE_SECONDS: Final = 0.5
 """Who waits for another process asks less and less often, but at least so often."""
@@ -213,8 +211,15 @@ class DatabaseBuffer:
 
     def _tell(self, stream_id: str, last: int | None = None) -> None:
         live = self._live[stream_id]
-        row = {"id": stream_id, "caller": live.caller, "started": live.started, "seen": time.time(), "last": last}
-        row |= {"stopped": False, "head": live.head, "wanted": 0.0}
+        row = {
+            "id": stream_id,
+            "caller": live.caller,
+            "started": live.started,
+            "seen": time.time(),
+            "last": last,
+            "stopped": False,
+        }
+        row |= {"head": live.head, "wanted": 0.0}
         self._writer.put(StreamEntry(kind="streams", row=row))
 
     async def _watching(self) -> None:
@@ -229,18 +234,18 @@ class DatabaseBuffer:
                     self._beat(beat)
                 for row in await asked_for.look() or ():
                     self._heed(row)
-            except StoreUnavailable:
-                continue
             except Exception as error:  # streams could not be stopped any more if this ended
-                self._writer.tell_fault(error)
+                if not isinstance(error, StoreUnavailable):
+                    self._writer.tell_fault(error)
 
     def _heed(self, row: Row[Any]) -> None:
         """Somebody elsewhere reads this stream, or wants it to stop."""
-        live = self._live.get(row.id)
-        if live is not None and row.wanted != live.wanted:
+        if (live := self._live.get(row.id)) is None:
+            return
+        if row.wanted != live.wanted:
             live.wanted = row.wanted
             self._tasks.attempt("stream wanted", live.want)
-        if live is not None and row.stopped:
+        if row.stopped:
             self._tasks.attempt("stream stop", live.stop)
 
     def _beat(self, now: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, overload
 import msgspec
 from msgspec import Struct, field
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StreamglotError
 from ..messages import MediaPart, TextPart, ToolSpec
 from .schema import ArgumentsError, arguments_type, check_value, convert, docstring_of, parameters_schema
 
@@ -31,7 +31,7 @@ class ToolOutput(Struct):
     whole: str | None = None
 
 
-class ToolError(Exception):
+class ToolError(StreamglotError):
     """A tool raises it to tell the model in its own words what went wrong."""
 
 

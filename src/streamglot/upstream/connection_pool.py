@@ -166,7 +166,7 @@ class ConnectionPool:
         if path not in self._trust:
             try:
                 context = ssl.create_default_context(cafile=path or None)
-            except (OSError, ssl.SSLError) as error:
+            except (OSError, OverflowError, ssl.SSLError) as error:  # an OverflowError is a port beyond 65,535
                 raise ConfigError(f"ca_file {path!r} cannot be read: {error}") from None
             context.set_alpn_protocols(["http/1.1"])
             self._trust[path] = context
