@@ -33,6 +33,6 @@ def test_another_module_is_left_to_its_own_error() -> None:
 
 def test_packages_are_asked_for_before_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     require("msgspec", "click")
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, "starlette", None)
     with pytest.raises(ConfigError, match=r"streamglot\[server\]"):
-        require("click", "uvicorn")
+        require("click", "starlette")

@@ -144,7 +144,11 @@ PROVIDERS: Final = (
 def _host(base_url: str) -> str:
     """The host and port of an address, and nothing of what may be secret in it."""
     place = urlsplit(base_url)
-    return f"{place.hostname}:{place.port}" if place.port else place.hostname or ""
+    try:
+        port = place.port
+    except ValueError:  # the port is no number up to 65,535: no provider is there
+        return ""
+    return f"{place.hostname}:{port}" if port else place.hostname or ""
 
 
 _AT: Final = {_host(provider.base_url): provider.abilities for provider in PROVIDERS if provider.key_env}
