@@ -186,7 +186,6 @@ def test_the_core_alone_says_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "command", "extra"),
     [
-        ("uvicorn", ["serve", "--port", "0"], "server"),
         ("starlette", ["serve", "--port", "0"], "server"),
         ("prometheus_client", ["serve", "--port", "0"], "server"),
         ("httptools", ["query", "-m", "replay", "hi"], "client"),
