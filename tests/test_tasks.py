@@ -138,11 +138,10 @@ def test_the_pause_grows_and_a_long_life_resets_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tasks, "FIRST_PAUSE", 1.0)
     pauses: list[float] = []
     clock = Clock()
-    sleep = asyncio.sleep
 
     async def noted(seconds: float) -> None:
         pauses.append(seconds)
-        await sleep(0)
+        await asyncio.sleep(0)
 
     lives = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, tasks.LONGEST_PAUSE + 1]
 
@@ -151,8 +150,7 @@ def test_the_pause_grows_and_a_long_life_resets_it(monkeypatch: pytest.MonkeyPat
             clock.now += lives.pop(0)
             raise ValueError
 
-    monkeypatch.setattr(asyncio, "sleep", noted)
-    asyncio.run(_until_done(TaskSupervisor(lambda line: None, clock), work))
+    asyncio.run(_until_done(TaskSupervisor(lambda line: None, clock, noted), work))
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 1.0]
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
@@ -45,9 +45,15 @@ class TaskSupervisor:
     Without ``write`` the lines go to the logger ``streamglot`` of the standard library.
     """
 
-    def __init__(self, write: WriteLine | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        write: WriteLine | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
         self._write = write or _to_logging
         self._clock = clock
+        self._sleep = sleep
         self._faults: dict[tuple[str, str], _Fault] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -131,7 +137,7 @@ class TaskSupervisor:
                 return
             if self._clock() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
-            await asyncio.sleep(pause)
+            await self._sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
 
 
