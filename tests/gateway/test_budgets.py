@@ -230,6 +230,18 @@ def test_usage_counts_before_it_is_in_the_database(upstream: HostileUpstream, tm
         assert gateway.ask(CHAT, asking(f"openai_chat/{model}", False), {"x-api-key": secret}).status == 429
 
 
+def test_negative_usage_makes_no_budget_larger(upstream: HostileUpstream, url: str) -> None:
+    wrong = {"prompt_tokens": -1_000_000, "completion_tokens": -5, "total_tokens": -1}
+    model = fresh(upstream, streamed(chunk({"content": "word " * 10}), chunk({}, "stop", usage=wrong), sse("[DONE]")))
+    secret = key(url, budget_tokens=30)
+    with keeping(upstream, url) as gateway:
+        gateway.ask(CHAT, asking(f"openai_chat/{model}"), {"x-api-key": secret})
+        caller = gateway.gateway.authenticator.admit({"x-api-key": secret})
+        assert caller is not None
+        until(lambda: caller.budget.used()[0] == caller.budget.settled()[0] >= 0)
+    assert spent(url) >= 0
+
+
 def test_embeddings_count(upstream: HostileUpstream, url: str) -> None:
     vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
     told: list[dict[str, Any]] = [{"prompt_tokens": 40, "total_tokens": 40}, {"prompt_tokens": -7}, {}]

@@ -160,8 +160,8 @@ class Reservation:
         elif kind is ToolCallDelta:
             self._bytes += _size(event.args)
         elif kind is Usage:
-            self._input = event.input_tokens or self._input
-            self._told = event.output_tokens or self._told
+            self._input = _count_of(event.input_tokens) or self._input
+            self._told = _count_of(event.output_tokens) or self._told
 
     def _hold(self, tokens: float, cost: float) -> None:
         """Holds at least this much."""
@@ -178,7 +178,7 @@ class Reservation:
         if self._settled:
             return None
         self._settled = True
-        given, taken = (usage.input_tokens or 0, usage.output_tokens or 0) if usage is not None else (0, 0)
+        given, taken = (_count_of(usage.input_tokens), _count_of(usage.output_tokens)) if usage is not None else (0, 0)
         tokens = given + taken
         self._minute.spend(tokens - self._tokens, now)
         if not self._budget.limited:
@@ -206,6 +206,11 @@ def price_of(candidate: Candidate) -> Price:
         return price(TokenCounts(input_tokens, output_tokens), candidate.model, candidate.upstream.name) or 0.0
 
     return cost
+
+
+def _count_of(tokens: int | None) -> int:
+    """Nothing that an upstream says makes a budget larger."""
+    return max(0, tokens or 0)
 
 
 def _size(text: str) -> int:
