@@ -64,13 +64,13 @@ def switches(case: dict[str, Any], plain: bool = False) -> dict[str, Any]:
     said: dict[str, Any] = {"starts_in_reasoning": starts, "thinking": thinking}
     if plain:
         return said
+    if starts is None and case["format"] in MAY_BE_OPENED and closes_first(case):
+        said["starts_in_reasoning"] = True
     if case["scope"] == "tool":
         said |= {"starts_in_reasoning": False, "reasoning": False}
     elif case["scope"] == "reasoning":
         said["calls"] = False
-        if starts is None and thinking is None and case["format"] in MAY_BE_OPENED and closes_first(case):
-            said["starts_in_reasoning"] = True
-        elif case["suite"] == "sglang" and starts is None and case["format"] in OPTIONAL_THINKING:
+        if case["suite"] == "sglang" and starts is None and case["format"] in OPTIONAL_THINKING:
             said["starts_in_reasoning"] = False
         elif thinking is None and case["format"] in DUAL:
             said["thinking"] = True

@@ -52,6 +52,9 @@ K3_CALL = (
          "Hm.Hm?", "", []),
         ("harmony", "analysis<|message|>Hm.<|end|>assistant<|channel|>final<|message|>Yes.", "Hm.", "Yes.", []),
         ("harmony", "<|start|>assistant{x<|message|>Yes.", "", "<|start|>assistant{x<|message|>Yes.", []),
+        # special tokens inside a header
+        ("harmony", "<|channel|><eos>analysis<|message|>Hm.<|end|>", "Hm.", "", []),
+        ("harmony", "<|channel|>commentary to=assistant<|channel|>analysis<|message|>Hm.<|end|>", "Hm.", "", []),
         # without special tokens
         ("harmony", "analysisHm.assistantfinalYes.", "Hm.", "Yes.", []),
         ("harmony", "analysis Hm. assistantanalysis So. assistantfinal Yes.", "Hm.  So.", " Yes.", []),

@@ -76,28 +76,28 @@ def test_a_call_starts_with_its_name_and_its_arguments_stream(format: str, up_to
 
 
 @pytest.mark.parametrize(
-    ("format", "first", "second", "rest"),
+    ("format", "text"),
     [
-        ("lfm2", '<|tool_call_start|>[get_weather(city="Paris"', ', days="to', 'day")]<|tool_call_end|>'),
-        ("pythonic", '[get_weather(city="Paris"', ', days="to', 'day")]'),
-        ("llama3_json", '{"name": "get_weather", "parameters": {"city": "Paris"', ', "days": "to', 'day"}}'),
-        ("llama3_json", '<|python_tag|>{"name": "get_weather", "parameters": {"city": "Paris"', ', "days": "to', 'day"}}'),
-        ("minicpm5", '<function name="get_weather"><param name="city">Paris</param>', '<param name="days">to',
-         "day</param></function>"),
+        ("lfm2", '<|tool_call_start|>[get_weather(city="Paris", days=2{}'),
+        ("pythonic", '[get_weather(city="Paris", days=2{}'),
+        ("llama3_json", '{{"name": "get_weather", "parameters": {{"city": "Paris", "days": 2{}'),
+        ("llama3_json", '<|python_tag|>{{"name": "get_weather", "parameters": {{"city": "Paris", "days": 2{}'),
+        ("llama3_json", '<|python_tag|>get_weather.call(city="Paris", days=2{}'),
+        ("minicpm5", '<function name="get_weather"><param name="city">Paris</param><param name="days">2{}'),
     ],
-)  # fmt: skip
-def test_a_call_that_looks_like_prose_starts_when_its_first_argument_is_whole(
-    format: str, first: str, second: str, rest: str
-) -> None:
-    tools = [{"name": "get_weather", "parameters": {"properties": {"city": {"type": "string"}, "days": {"type": "string"}}}}]
-    box = inband(format, tools, starts_in_reasoning=False, buffering=Buffering(arguments="piece"))
-    assert box.feed(TextDelta(first)) == []
-    given = box.feed(TextDelta(second))
+)
+def test_a_call_that_looks_like_prose_starts_when_it_is_whole(format: str, text: str) -> None:
+    ends = {"lfm2": ")", "pythonic": ")", "minicpm5": "</param></function>"}
+    end = ends.get(format, ")" if ".call(" in text else "}}")
+    box = inband(format, [WEATHER], starts_in_reasoning=False)
+    assert box.feed(TextDelta(text.format(""))) == []
+    given = box.feed(TextDelta(end + " ")) + box.feed(StreamEnd("end"))
     assert given[0] == ToolCallStart("call_1", "get_weather")
-    assert "".join(event.args for event in given if isinstance(event, ToolCallDelta)) == '{"city": "Paris", "days": "to'
-    given = box.feed(TextDelta(rest)) + box.feed(StreamEnd("end"))
-    assert "".join(event.args for event in given if isinstance(event, ToolCallDelta)) == 'day"}'
-    assert given[-2:] == [ToolCallEnd(), StreamEnd("tool_calls")]
+    assert "".join(event.args for event in given if isinstance(event, ToolCallDelta)) == '{"city": "Paris", "days": 2}'
+    for wrong in (" oops", "; oops"):
+        found = read_all_ways(text.format(wrong) + end, format, starts_in_reasoning=False)
+        if format != "minicpm5":
+            assert (found["text"], found["calls"]) == (text.format(wrong) + end, [])
 
 
 def test_arguments_wait_for_the_border_of_a_fragment() -> None:

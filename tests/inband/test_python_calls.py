@@ -89,9 +89,13 @@ def test_lists_behind_a_marker() -> None:
     for inside in ("no list", "[no list", "[rm_rf()]"):
         assert outcome(LFM.format(inside), "lfm2") == (LFM.format(inside), [], [])
     for inside in ("[get_weather(city='Paris' days=1)]", "[get_weather(city=1 2)]", "[get_weather(city={1, 2})]"):
-        assert outcome(LFM.format(inside), "lfm2") == (LFM.format(inside), [], []), "the first argument is not whole"
-    left, calls, whole = outcome(LFM.format("[get_weather(city='a', days={1, 2})] Well."), "lfm2")
-    assert (left, calls, whole) == ("1, 2})] Well.", [("get_weather", '{"city": "a", "days": {')], [False])
+        assert outcome(LFM.format(inside), "lfm2") == (LFM.format(inside), [], [])
+    text = LFM.format("[get_weather(city='a', days={1, 2})] Well.")
+    assert outcome(text, "lfm2") == (text, [], [])
+    long = "x" * 600
+    left, calls, whole = outcome(LFM.format(f"[get_weather(city='{long}', days={{1, 2}})] Well."), "lfm2")
+    assert (left, whole) == ("1, 2})] Well.", [False])
+    assert calls == [("get_weather", f'{{"city": "{long}", "days": {{')]
     left, calls, whole = outcome(LFM.format("[get_weather(city=1) and so on"), "lfm2")
     assert (left.split("<")[0].strip(), calls, whole) == ("and so on", [("get_weather", '{"city": 1}')], [True])
     text = LFM.format("[get_weather(city=0b12)]")

@@ -65,8 +65,8 @@ class Declared:
         return bool(follow(schema, schema).get("required"))
 
     def is_loose(self, name: str, parameter: str) -> bool:
-        """Is this a string whose schema has another word for it (``str``)? Who declares tools so loosely gets models that
-        write strings as JSON does."""
+        """Is this a string whose schema uses another word for it (``str``)? Models then tend to write the value in JSON
+        quotes."""
         schema = follow(self.properties(name).get(parameter), self.schemas.get(name) or {})
         kind = schema.get("type")
         return isinstance(kind, str) and kind != "string" and _ALIASES.get(kind.lower(), kind.lower()) == "string"

@@ -6,9 +6,10 @@ A ToolCallStart that has gone out can not be taken back, so each call has a poin
   known to be a declared tool, or, without declared tools, a well-formed name. It starts there, and its arguments
   stream. If it turns out malformed after that, it ends with ``complete=False``. What was read of it and not delivered is
   text, and so is what follows.
-- where the notation looks like ordinary text (bare JSON, Python calls, tags named after tools) the call is *held*:
-  it starts when its first argument is whole, when it ends, or when more than ``HOLD_CHARS`` of arguments wait. Until
-  then everything that was read can become text again, with nothing lost.
+- where the notation looks like ordinary text the call is *held*. Tags named after tools start a call when its first
+  argument is whole. Bare JSON and Python calls are valid or not as a whole: they start when they end. Both start when
+  more than ``HOLD_CHARS`` of arguments wait. Until then everything that was read can become text again, with nothing
+  lost.
 - with ``whole_calls`` every call is held until its end, so that none can break after its start.
 
 The same text gives the same events wherever it is cut, because only characters are counted, never pieces.
@@ -27,39 +28,11 @@ HOLD_CHARS = 512
 worth waiting for."""
 
 
-class FirstMember:
-    """Tells from the JSON text of an object, in pieces, when a second member follows: the first one is whole then."""
-
-    __slots__ = ("_depth", "_escape", "_string")
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._escape = self._string = False
-
-    def is_whole_in(self, piece: str) -> bool:
-        for char in piece:
-            if self._escape:
-                self._escape = False
-            elif char == "\\":
-                self._escape = True
-            elif char == '"':
-                self._string = not self._string
-            elif self._string:
-                continue
-            elif char in "{[":
-                self._depth += 1
-            elif char in "}]":
-                self._depth -= 1
-            elif char == "," and self._depth == 1:
-                return True
-        return False
-
-
 class Reader:
     """The calls of one text. ``started`` tells whether the call that is being read has gone out already."""
 
     __slots__ = (
-        "_emitter", "_first", "_held", "_held_size", "_pending", "at_start", "calls", "declared", "mode", "raw", "rendered", "source",
+        "_emitter", "_held", "_held_size", "_pending", "at_start", "calls", "declared", "mode", "raw", "rendered", "source",
         "started", "to_user", "whole_calls",
     )  # fmt: skip
 
@@ -83,7 +56,6 @@ class Reader:
         self._pending: tuple[str, str] | None = None
         self._held: list[str] = []
         self._held_size = 0
-        self._first = FirstMember()
 
     def name(self, written: str) -> str:
         """The declared tool of this name; Malformed where there is none, unless the format takes any name."""
@@ -101,7 +73,6 @@ class Reader:
         self._pending = (name, call_id)
         self._held.clear()
         self._held_size = 0
-        self._first = FirstMember()
         if not hold:
             self.commit()
 
@@ -130,7 +101,7 @@ class Reader:
         self._held.append(piece)
         if not self.whole_calls:
             self._held_size += len(piece)
-            if self._first.is_whole_in(piece) or self._held_size > HOLD_CHARS:
+            if self._held_size > HOLD_CHARS:
                 self._begin()
 
     def value(self, notation: Notation) -> Wait:

@@ -30,6 +30,7 @@ SPECIAL_TOKENS = (
 """Tokens that a server should have kept to itself: never part of an answer, in any format. Between two pieces of a
 notation they mean no more than white space."""
 
+_TOKENS = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
 _LONGEST_TOKEN = max(map(len, SPECIAL_TOKENS))
 _SPACE = re.compile(r"\s*")
 
@@ -275,7 +276,8 @@ class Source:
 
     def upto(self, markers: Markers, most: int = NAME_CHARS, *, or_end: bool = False) -> Generator[None, None, tuple[str, str]]:
         """The text up to the next marker, and the marker, both read. Too long, or no marker at all: Malformed. ``or_end``:
-        the end of the text is as good as a marker, unless the model was stopped; it is told as ""."""
+        the end of the text is as good as a marker, unless the model was stopped; it is told as "". Special tokens in the text
+        are left out."""
         parts: list[str] = []
         size = 0
 
@@ -289,7 +291,7 @@ class Source:
         marker = yield from self.stream(markers, note)
         if not marker and (self.cut or not or_end):
             raise Cut(f"the text ended before {markers.words[0]!r}")
-        return "".join(parts), marker
+        return _TOKENS.sub("", "".join(parts)), marker
 
     def stream(self, markers: Markers, sink: Sink) -> Generator[None, None, str]:
         """Hands on the text as it comes, up to the next marker, which is read and returned; "" at the end of the text."""

@@ -109,7 +109,9 @@ def feeding(writer: ValueWriter, steps: Generator[None, None, bool]) -> Wait:
 class ValueWriter:
     """Takes the raw text of one parameter in pieces and hands on its JSON. ``trim`` takes one line end off each side."""
 
-    __slots__ = ("_held", "_inner", "_lead", "_sink", "_size", "_source", "_tail", "_text", "_trim", "_types", "_untyped")
+    __slots__ = (
+        "_flows", "_held", "_inner", "_lead", "_sink", "_size", "_source", "_tail", "_text", "_trim", "_types", "_untyped",
+    )  # fmt: skip
 
     def __init__(self, sink: Sink, types: frozenset[str], untyped: str, trim: bool) -> None:
         self._sink = sink
@@ -121,24 +123,32 @@ class ValueWriter:
         self._held: list[str] = []
         self._size = 0
         self._text = types == {"string"} or (not types and untyped == "string")
+        self._flows = self._text and not trim
+        """A string whose pieces are handed on as they come: nothing waits, and nothing is to be trimmed."""
         self._inner: Generator[None, None, None] | None = None
         self._source = Source()
         if self._text:
             sink('"')
 
     def feed(self, piece: str) -> None:
+        if self._flows and piece[-1:] > " ":
+            self._sink(escaped(piece))  # as nearly all of a long string comes
+            return
         if self._tail:
             piece = self._tail + piece
             self._tail = ""
+            self._flows = self._text and not self._lead
         if self._lead:
             if piece == "\r":
                 self._tail = piece
                 return
             piece = piece.removeprefix("\r").removeprefix("\n")
             self._lead = False
+            self._flows = self._text
         if piece[-1:].isspace():
             kept = max(len(piece.rstrip()), len(piece) - TAIL_CHARS)
             piece, self._tail = piece[:kept], piece[kept:]
+            self._flows = False
         if piece:
             self._put(piece)
 
@@ -165,6 +175,7 @@ class ValueWriter:
 
     def _become_text(self) -> None:
         self._text = True
+        self._flows = not self._tail
         self._sink('"' + escaped("".join(self._held)))
         self._held.clear()
 

@@ -17,17 +17,24 @@ from .json_calls import INTERPRETERS, json_arguments, raw_arguments
 _RECIPIENT = re.compile(r"\bto=([\w.:/-]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _HEADER = re.compile(
-    r"(?:<\|start\|>)?\s*[\w.-]*\s*(?:to=[\w.:/-]+)?\s*(?:<\|channel\|>\s*\w*\s*(?:to=[\w.:/-]+)?)?\s*"
-    r"(?:<\|constrain\|>\s*[\w-]*|json|code)?\s*"
+    r"(?:<\|start\|>)? ?[\w.-]* ?(?:to=[\w.:/-]+)? ?(?:<\|channel\|> ?\w* ?(?:to=[\w.:/-]+)? ?)*"
+    r"(?:<\|constrain\|> ?[\w-]*|json|code)? ?"
 )
+"""A header, its white space folded to single spaces."""
 _HALF_TOKEN = re.compile(r"<[^>]*$")
 _FIRST_WORD = re.compile(r"\w+")
+
+
+def _is_header(text: str) -> bool:
+    return _HEADER.fullmatch(re.sub(r"\s+", " ", text)) is not None
 
 
 class Channels(Engine):
     """A row of messages, each with a header up to ``message`` and a body up to one of ``ends``::
 
-        message   = [start role] [" to=" recipient] ["<|channel|>" channel] [" to=" recipient] ["<|constrain|>" type] "<|message|>" body end
+        answer  = {message}
+        message = [start role] [" to=" recipient] {"<|channel|>" channel [" to=" recipient]} ["<|constrain|>" type]
+                  "<|message|>" body end
 
     ``reasoning`` and ``answer`` are the channels (or recipients) of thinking and answer. Any other recipient is a tool,
     whose body is JSON, or whatever the other engines of the row find (``json=False``). The prompt ends behind the role of
@@ -72,13 +79,13 @@ class Channels(Engine):
             found = _RECIPIENT.search(header)
             if opener in self.start_openers or (found is not None and self._is_tool(found[1])):
                 raise
-            if _HEADER.fullmatch(header) is None:
+            if not _is_header(header):
                 raise Unrelated("not a header") from None
             return
         header = opener + header
         if mark == "{":
             reader.source.give_back(mark)
-        if _HEADER.fullmatch(header) is None or (mark == "{" and "to=" not in header):
+        if not _is_header(header) or (mark == "{" and "to=" not in header):
             raise Unrelated("not a header")
         yield from self.body(reader, header)
 
@@ -106,13 +113,13 @@ class Channels(Engine):
     def _call(self, reader: Reader, recipient: str, thinks: bool) -> Wait:
         source = reader.source
         name = reader.declared.resolve(recipient.removeprefix("functions."))
-        following = yield from source.spaces()
-        if name in INTERPRETERS and name in reader.declared.schemas and following not in ("{", ""):
+        is_json = yield from source.ahead(("{",))
+        if name in INTERPRETERS and name in reader.declared.schemas and not is_json:
             yield from raw_arguments(reader, name, self._end)
             reader.mode = "text"
             reader.at_start = True
             return
-        if name is None or following not in ("{", ""):
+        if name is None or not is_json:
             reader.mode = "reasoning" if thinks else "text"
             return
         reader.start(name)
@@ -152,9 +159,9 @@ class RenderedChannels(Engine):
     def begin(self, reader: Reader, opener: str) -> Wait:
         source = reader.source
         following = yield from source.spaces()
-        if not following or (following == "<" and (yield from source.ahead(self._channels.openers))):
-            if not following:
-                raise Malformed("the whole answer is one word")
+        if not following:
+            raise Malformed("the whole answer is one word")
+        if following == "<" and (yield from source.ahead(self._channels.openers)):
             return
         if following == "<" and (yield from source.spaced((self._channels.message,))):
             yield from self._channels.body(reader, opener)

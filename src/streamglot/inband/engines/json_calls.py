@@ -34,7 +34,7 @@ class JsonCalls(Engine):
     """``name_is_key``: ``{"f": {...}}``. ``end``: markers that may close the whole. ``between``: what may stand
     between two calls. ``after``: tokens that may stand between the opener and the calls. ``bare``: the opener ends with
     the first bracket of the JSON itself. A code fence behind the opener is allowed. ``hold``: a call starts only when
-    its first argument is whole, as it does in a weak notation.
+    it is whole, as it does in a weak notation.
 
     ``keys`` and ``array`` are for writing only: the words for name, arguments and id, and all calls in one array."""
 

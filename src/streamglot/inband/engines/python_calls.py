@@ -113,8 +113,6 @@ class PythonCalls(Engine):
                 raise Malformed("an argument has no value")
             yield from reader.value(PYTHON)
             count += 1
-            if (yield from source.spaces()) in (",", ")"):
-                reader.commit()
         if count:
             reader.arguments("}")
         reader.end()
