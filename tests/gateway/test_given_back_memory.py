@@ -113,7 +113,7 @@ def test_a_gateway_gives_back_the_memory_of_large_answers(tmp_path: Path) -> Non
                     assert len(answer) > 0.9 * LARGE
                 for _ in range(5):  # a prepared statement holds what it wrote last
                     assert asked(served.port, "/v1/chat/completions", {**body, "model": "up/small", "stream": True})[0] == 200
-                most = before + 6 * LARGE / MEGABYTE
+                most = before + 3 * LARGE / MEGABYTE
                 until(lambda: megabytes() < most, lambda: f"{before:.0f} MB became {megabytes():.0f} MB")
         finally:
             del os.environ["STREAMGLOT_STORE__RAW"]

@@ -172,16 +172,24 @@ class Gateway:
             self.say({"event": "no_valid_key", "message": f"{state.says}; {state.step}"})
 
     async def _tick(self) -> None:
-        """The gateway's clock. A step that fails must not keep the others from being taken."""
-        attempt = self.tasks.attempt
+        """The gateway's clock."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            now = self.clock()
-            attempt("deadlines", self.pool.tick, now)
-            for handler in list(self._live):
-                attempt("request", handler.tick, now)
-            attempt("memory", self._memory.tick, len(self._live))
-            attempt("metrics", self.metrics.publish, len(self._live))
+            self._run_periodic_steps()
+
+    def _run_periodic_steps(self) -> None:
+        """Runs every periodic step. A step that fails does not keep the others from running.
+
+        This is a function of its own because the frame of ``_tick`` lives as long as the gateway: its loop variable would
+        hold the last request, with its whole answer, until the next one.
+        """
+        attempt = self.tasks.attempt
+        now = self.clock()
+        attempt("deadlines", self.pool.tick, now)
+        for handler in list(self._live):
+            attempt("request", handler.tick, now)
+        attempt("memory", self._memory.tick, len(self._live))
+        attempt("metrics", self.metrics.publish, len(self._live))
 
     def stop(self, seconds: float) -> None:
         """No new work; what still runs after so many seconds is ended with a proper error."""
