@@ -6,9 +6,8 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -245,27 +244,16 @@ def test_contents_are_logged_when_asked_for(upstream: HostileUpstream) -> None:
         assert partial["error"] == "upstream_truncated"
 
 
-class Spans:
-    """A provider that remembers what it is told."""
-
-    def __init__(self) -> None:
-        self.started: list[tuple[str, Mapping[str, Any]]] = []
-
-    def get_tracer(self, *_: object, **__: object) -> Any:
-        return self
-
-    def start_span(self, name: str, **more: Any) -> Any:
-        from opentelemetry.trace import INVALID_SPAN
-
-        self.started.append((name, more["attributes"]))
-        return INVALID_SPAN
-
-
 def test_telemetry_has_the_names_of_the_convention(upstream: HostileUpstream) -> None:
     trace = pytest.importorskip("opentelemetry.trace")
-    spans: Any = Spans()
-    trace.set_tracer_provider(spans)
-    if trace.get_tracer_provider() is not spans:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)  # of the whole process: other libraries may use it as well
+    if trace.get_tracer_provider() is not provider:
         pytest.skip("another provider was set before")
     upstream.scripts["traced"] = streamed(PLAIN)
     with running({"server": {"telemetry": True}, "upstreams": upstreams_at(upstream.url)}) as gateway:
@@ -273,11 +261,15 @@ def test_telemetry_has_the_names_of_the_convention(upstream: HostileUpstream) ->
         assert gateway.ask(CHAT, body_of("openai_chat", "openai_chat/traced"), headers).status == 200
         gateway.line("t")
         assert gateway.ask("/v1/messages", body_of("anthropic", "gone/away")).status == 404
-    (name, first), (_, second) = spans.started
-    assert name == "chat openai_chat/traced"
+    ours = [
+        span for span in exporter.get_finished_spans() if (scope := span.instrumentation_scope) and scope.name == telemetry.SCOPE
+    ]
+    first, second = (span.attributes or {} for span in ours)
+    assert ours[0].name == "chat openai_chat/traced"
+    assert f"{ours[0].context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
     assert first[telemetry.REQUEST_MODEL] == "openai_chat/traced"
     assert (first[telemetry.INPUT_TOKENS], first[telemetry.OUTPUT_TOKENS]) == (5, 2)
-    assert first[telemetry.FINISH_REASONS] == ["end"]
+    assert first[telemetry.FINISH_REASONS] == ("end",)
     assert second[telemetry.ERROR_TYPE] == "not_found"
 
 

@@ -134,7 +134,7 @@ def test_one_that_goes_on_and_one_that_was_interrupted(gateway: Running) -> None
     assert found.status == "failed"
     assert found.error is not None
     assert str(found.error.code) == "interrupted"
-    assert turn.finished is None
+    assert not turn.is_finished
 
 
 def test_what_cannot_be_had(gateway: Running) -> None:

@@ -360,6 +360,33 @@ async def test_who_reads_in_the_producing_process_is_woken(
         assert await asyncio.gather(*readers) == [[b"1", b"2"]] * len(readers)
 
 
+@asynchronous
+async def test_a_stream_of_this_process_is_awaited_however_late_its_row_is(
+    url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffers, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(buffers, "OPEN_SECONDS", 0.0)
+    async with two_sides(url, request) as (one, two):
+        ident = name()
+        status = one._status  # type: ignore[attr-defined]
+        looks = 0
+
+        async def late(*arguments: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return None if looks < 4 else await status(*arguments)
+
+        one.open(ident, "anna", nothing, nothing)
+        monkeypatch.setattr(one, "_status", late)
+        reader = asyncio.create_task(gathered(one, ident, caller="anna"))
+        await soon(lambda: looks > 4)
+        one.append(ident, 1, 1, b"x")
+        one.end(ident)
+        assert await reader == [b"x"]
+        with pytest.raises(StreamglotError, match="no stream"):
+            await gathered(two, name())
+
+
 def kill(buffer: Any) -> None:
     """As if the process were gone: no more heartbeats."""
     buffer._live.clear()

@@ -128,3 +128,4 @@ class TurnRecorder(Observer):
                 written=result.stored,
             )
         )
+        self._upstream_request = None  # the recorder may outlive the request until the next garbage collection

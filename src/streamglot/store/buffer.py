@@ -340,16 +340,13 @@ class DatabaseBuffer:
             await self._database.execute(update(table).where(table.c.id == stream_id).values(wanted=time.time()))
 
     async def head(self, stream_id: str, caller: str | None = None) -> str:
-        live = self._live.get(stream_id)
-        if live is not None and caller in (None, live.caller):
-            return live.head
-        head: str = (await self._opened(stream_id, caller)).head
-        return head
+        if self._produces(stream_id, caller):
+            return self._live[stream_id].head
+        return str((await self._opened(stream_id, caller)).head)
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:
-        live = self._live.get(stream_id)
-        if live is not None and caller in (None, live.caller):
-            live.stop()
+        if self._produces(stream_id, caller):
+            self._live[stream_id].stop()
             return True
         try:
             await self._opened(stream_id, caller)
@@ -365,9 +362,14 @@ class DatabaseBuffer:
             status = await self._status(stream_id, caller)
             if status is not None:
                 return status
-            if time.monotonic() > until:
+            if time.monotonic() > until and not self._produces(stream_id, caller):
                 raise unknown(stream_id)
             await asyncio.sleep(POLL_SECONDS)
+
+    def _produces(self, stream_id: str, caller: str | None) -> bool:
+        """Does this process produce the stream? Then its row comes, however busy the database is."""
+        live = self._live.get(stream_id)
+        return live is not None and caller in (None, live.caller)
 
     async def _status(self, stream_id: str, caller: str | None) -> Row[Any] | None:
         """Its row, and how its turn ended, whose id it has: both as of one moment."""

@@ -111,13 +111,13 @@ class Turn:
         self.weight = 0
         self.node: bytes | None = None
         self.frames = 0
-        self.finished: Finished | None = None
+        self.is_finished = False
         self._store = store
         self._raw = raw
 
     def frame(self, direction: str, at: float, data: bytes) -> None:
         """Raw bytes of one read or write, if the store keeps them. ``at`` is seconds since the turn began."""
-        if self._raw and self.finished is None:
+        if self._raw and not self.is_finished:
             self._store.take_frame(self, direction, at, data)
             self.frames += 1
 
@@ -135,8 +135,8 @@ class Turn:
 
     def finish(self, finished: Finished) -> None:
         """Once; a second ending is not the true one."""
-        if self.finished is None:
-            self.finished = finished
+        if not self.is_finished:
+            self.is_finished = True  # the answer itself is not held here: it may be large
             self._store.take_end(self, finished)
 
 

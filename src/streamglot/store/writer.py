@@ -246,6 +246,7 @@ class Writer:
                     finally:
                         self._weight -= sum(entry.weight for entry in batch)
                         await self._settle(len(batch))
+                        batch = []  # this frame lives on: it would hold the last contents until the next batch
                 elif self._closing:
                     return
         finally:
