@@ -70,6 +70,17 @@ def test_memory_that_is_in_use_is_asked_for_less_and_less_often() -> None:
     assert process.tick(1) == 1, "what it needs may become less"
 
 
+def test_memory_is_given_back_soon_after_the_exchanges_that_used_it_have_ended() -> None:
+    process = Process()
+    process.tick(1)
+    process.used += 2 * GROWTH_BYTES
+    assert process.tick(2, 20 * FIRST_TICKS) > 2, "attempts that do not help make the next one late"
+    process.used, process.spare = process.used - GROWTH_BYTES, GROWTH_BYTES
+    assert process.tick(0, FIRST_TICKS) == 1
+    process.used += 2 * GROWTH_BYTES
+    assert process.tick(0, LONGEST_TICKS) < 6, "an idle process does not try all the time either"
+
+
 def test_the_size_of_a_process_is_read_again_behind_a_fork() -> None:
     memory = Memory()
     here = memory._resident()

@@ -48,6 +48,7 @@ class Memory:
         self._ticks = 0
         self._pause = FIRST_TICKS
         self._useless = 0
+        self._under_way = 0
 
     def tick(self, under_way: int) -> None:
         """Called by the gateway's clock with the number of exchanges."""
@@ -55,6 +56,8 @@ class Memory:
             self._base = self._resident()  # at once: later it may have large answers in it
         self._most = max(self._most, under_way)
         self._ticks += 1
+        if 0 < self._under_way >= 2 * under_way:  # what used the memory at the last attempt has ended since
+            self._pause, self._under_way = FIRST_TICKS, 0
         if self._ticks < self._pause:
             return
         size = self._resident()
@@ -71,9 +74,10 @@ class Memory:
         left = self._resident()
         self._ticks, self._most = 0, under_way
         if left < size * USEFUL:
-            self._pause, self._useless = FIRST_TICKS, 0
+            self._pause, self._useless, self._under_way = FIRST_TICKS, 0, 0
             return
         self._pause = min(LONGEST_TICKS, self._pause * 2)
+        self._under_way = under_way
         self._useless += 1
         if self._useless >= ATTEMPTS:
             self._base, self._pause, self._useless = left, FIRST_TICKS, 0
