@@ -174,8 +174,8 @@ class Gateway:
     async def _tick(self) -> None:
         """The gateway's clock."""
         while True:
+            self._run_periodic_steps()  # at once, so that the memory of the idle process is measured before any request
             await asyncio.sleep(TICK_SECONDS)
-            self._run_periodic_steps()
 
     def _run_periodic_steps(self) -> None:
         """Runs every periodic step. A step that fails does not keep the others from running.
