@@ -69,6 +69,7 @@ soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and 
 fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=, and FUZZ_SPLITS= random splits through every policy
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)
 	cd tests && ../$(BIN)/python -m fuzz_http $(FUZZ_SECONDS)
+	cd tests && ../$(BIN)/python -m fuzz_upstream $(FUZZ_SECONDS)
 	cd tests && ../$(BIN)/python -m fuzz_policies $(FUZZ_SPLITS)
 
 docs: $(READY) ## write the generated parts of docs/ anew

@@ -2,6 +2,7 @@
 
     python -m gateway.soak SECONDS STREAMS        (from the folder tests)
 
+Some upstreams are hostile: they count tokens below zero, send trailers and chunk extensions without end, or very large answers.
 Every stream must end with its proper end or with the error that the upstream's fault means. At the end nothing may be
 open, and the memory must be back where it was after the first wave.
 """
@@ -13,6 +14,7 @@ import os
 import random
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -34,11 +36,19 @@ CHUNKS = 16
 GAP = 0.4
 IDLE = 6.0
 WORDS = "word " * 8
+LARGE_WORDS = "word " * 2000
+LARGE_CHUNKS = 100
+"""A large answer has a megabyte."""
+FLOOD = b"x" * 2**16
 FINE, ERROR = "fine", "error"
 KINDS = {
     "fine": FINE,
     "burst": FINE,
     "no_done": FINE,
+    "negative": FINE,
+    "large": FINE,
+    "trailers": FINE,
+    "extensions": ERROR,
     "cut": ERROR,
     "reset": ERROR,
     "fault": ERROR,
@@ -47,7 +57,7 @@ KINDS = {
     "busy": ERROR,
     "empty": ERROR,
 }
-SHARES = [40, 5, 5, 5, 5, 5, 2, 2, 5, 2]
+SHARES = [40, 5, 5, 6, 2, 3, 2, 5, 5, 5, 2, 2, 5, 2]
 READERS = {"quick": 70, "slow": 15, "leaves_early": 7, "leaves_late": 8}
 SERVE = "from streamglot.cli import main; main()"
 SETTLE_SECONDS = 55.0
@@ -89,9 +99,13 @@ async def _play(kind: str, writer: asyncio.StreamWriter) -> bool:
         await asyncio.sleep(IDLE * 3)
         return False
     writer.write(head(transfer_encoding="chunked"))
+    if kind == "large":
+        return await _play_large(writer)
     for number in range(CHUNKS):
         writer.write(piece(sse(said(WORDS))))
         await writer.drain()
+        if number == CHUNKS // 2 and kind == "extensions":
+            await _flood(writer, b"5;")
         if number == CHUNKS // 2 and kind in ("cut", "reset", "fault", "hang"):
             if kind == "fault":
                 writer.write(piece(sse({"error": {"message": "on fire", "code": 500}})) + b"0\r\n\r\n")
@@ -103,10 +117,33 @@ async def _play(kind: str, writer: asyncio.StreamWriter) -> bool:
             return False
         if kind != "burst":
             await asyncio.sleep(GAP)
-    last = sse(END, usage(5, CHUNKS)) if kind == "no_done" else sse(END, usage(5, CHUNKS), DONE)
+    counts = usage(-5, -CHUNKS) if kind == "negative" else usage(5, CHUNKS)
+    last = sse(END, counts) if kind == "no_done" else sse(END, counts, DONE)
+    if kind == "trailers":
+        writer.write(piece(last))
+        await _flood(writer, b"0\r\nx: ")
     writer.write(piece(last) + b"0\r\n\r\n")
     await writer.drain()
     return True
+
+
+async def _play_large(writer: asyncio.StreamWriter) -> bool:
+    """As fast as it is taken."""
+    for _ in range(LARGE_CHUNKS):
+        writer.write(piece(sse(said(LARGE_WORDS))))
+        await writer.drain()
+    writer.write(piece(sse(END, usage(5, LARGE_CHUNKS), DONE)) + b"0\r\n\r\n")
+    await writer.drain()
+    return True
+
+
+async def _flood(writer: asyncio.StreamWriter, start: bytes) -> None:
+    """Until the other side hangs up."""
+    writer.write(start)
+    while True:
+        writer.write(FLOOD)
+        await writer.drain()
+        await asyncio.sleep(0)
 
 
 # --- the clients
@@ -163,8 +200,9 @@ class Crowd:
             writer.transport.abort() if habit.startswith("leaves") else writer.close()
         expected = KINDS[kind]
         got_it = ERROR if found.error is not None else FINE
-        if got_it != expected or (expected == FINE and found.text != WORDS * CHUNKS):
-            self.wrong.append(f"{client} {kind} {habit}: {found}")
+        words = LARGE_WORDS * LARGE_CHUNKS if kind == "large" else WORDS * CHUNKS
+        if got_it != expected or (expected == FINE and found.text != words):
+            self.wrong.append(f"{client} {kind} {habit}: {str(found)[-1000:]}")
             return "wrong"
         return expected
 
@@ -228,10 +266,17 @@ async def _turns(url: str) -> Counter[str]:
     return endings
 
 
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 async def soak(seconds: float, streams: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 20_000), hard), hard))
-    port, behind = 18_484, 18_485
+    port, behind = _free_port(), _free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "streamglot.toml"
         config.write_text(
@@ -273,7 +318,8 @@ async def soak(seconds: float, streams: int) -> int:
     print(f"turns kept: {dict(kept)}")
     print(f"memory in MB: fresh {fresh:.0f}, after the first wave {warm:.0f}, at most {most:.0f}, at the end {left:.0f}")
     print(f"open files: {files} after the first wave, {open_files} at the end; open streams: {still:.0f}")
-    faults = [lines[max(0, place - 200) : place + 1500] for place in [lines.find("Traceback")] if place >= 0]
+    places = [lines.find(mark) for mark in ("Traceback", '"event":"fault"', '"event":"task_failed"')]
+    faults = [lines[max(0, place - 200) : place + 1500] for place in places if place >= 0]
     for line in [*crowd.wrong[:20], *faults[:5]]:
         print("WRONG:", line[:1700])
     good = not crowd.wrong and not faults and not still and open_files <= files + 5 and left <= warm * 1.15 + 10

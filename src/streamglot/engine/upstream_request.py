@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..dialects import dialect, faults
-from ..dialects.lenient import loads
+from ..dialects.lenient import clean, loads
 from ..errors import RequestError, StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
 from ..tools.own_calls import with_own_calls
@@ -209,7 +209,8 @@ async def refused(answer: UpstreamResponse) -> UpstreamError:
         size += len(piece)
     body = b"".join(pieces)
     try:
-        explanation: Any = loads(body)[0]
+        value, lone_surrogates = loads(body)
+        explanation: Any = clean(value) if lone_surrogates else value
     except UpstreamProtocolError:
         explanation = body.decode("utf-8", "replace").strip()[:300]
     status = answer.status if answer.status < 600 else 502  # clients know no other statuses, and servers send no other ones
