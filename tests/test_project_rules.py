@@ -23,7 +23,7 @@ TABLES = {
     "gateway/api/routes.py",
 }
 """Modules that are data tables of vendors."""
-MAX_LINES = 410
+MAX_LINES = 400
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

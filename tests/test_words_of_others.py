@@ -21,7 +21,7 @@ from streamglot.characters import neutral, one_line
         ("anonymous:1", "without a key"),
     ],
 )
-def test_names_that_no_key_may_have(name: str, rule: str) -> None:
+def test_invalid_names_are_refused(name: str, rule: str) -> None:
     fault = fault_of_key_name(name)
     assert rule in fault
     assert fault.endswith("choose another one")

@@ -10,7 +10,7 @@ COMMAND_LINE: Final = "cli:"
 ANONYMOUS: Final = "anonymous:"
 """How callers without a key begin; one who shows nothing at all is the empty name."""
 NAME_CHARS: Final = 64
-MOST: Final = 2**31 - 1
+MAX_LIMIT: Final = 2**31 - 1
 """The largest limit of a key: what a column of whole numbers holds."""
 
 

@@ -196,7 +196,7 @@ def test_nothing_is_kept_where_nothing_is_wanted(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("sqlite:////dev/null/streamglot.db", b"cannot be made"),
+        ("sqlite:////dev/null/streamglot.db", b"cannot be created"),
         ("postgresql://me:hidden@127.0.0.1:9/none", b"cannot be opened"),
         ("mysql://me:hidden@127.0.0.1/none", b"store.url begins with 'mysql'"),
     ],

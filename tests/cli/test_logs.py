@@ -98,7 +98,7 @@ def test_lists_and_searches(shell: Shell) -> None:
     assert shell.run("logs", "list", "--session", "none").returncode == 1
     for nothing in ("", "*", "-zebras"):
         done = shell.run("logs", "search", "--", nothing)
-        assert (done.returncode, b'must be there: two words "an exact phrase" -not' in done.stderr) == (1, True)
+        assert (done.returncode, b'must be present: two words "an exact phrase" -not' in done.stderr) == (1, True)
 
 
 def test_tables_are_for_people_and_safe(shell: Shell) -> None:

@@ -37,7 +37,7 @@ def upstream() -> Iterator[HostileUpstream]:
 @pytest.fixture(scope="session")
 def gateway(upstream: HostileUpstream) -> Iterator[Running]:
     """Never rests from its upstreams: the tests make them fail all the time."""
-    upstreams = upstreams_at(upstream.url, rest={"failures": 1_000_000})
+    upstreams = upstreams_at(upstream.url, breaker={"failures": 1_000_000})
     for name in UPSTREAM_DIALECTS:
         upstreams[f"hasty_{name}"] = {**upstreams[name], "timeouts": HASTY}
         upstreams[f"restless_{name}"] = {**upstreams[name], "timeouts": RESTLESS}

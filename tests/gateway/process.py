@@ -32,7 +32,7 @@ dialect = "openai_chat"
 base_url = "{upstream}/v1"
 attempts = 1
 timeouts = {{ connect = 120.0, first_byte = 120.0, idle = 120.0, total = 240.0 }}
-rest = {{ failures = 1000000 }}
+breaker = {{ failures = 1000000 }}
 """
 
 

@@ -131,7 +131,7 @@ def test_the_kept_usage_is_marked_as_an_estimate(upstream: HostileUpstream, url:
         hung_up(gateway, asking("slow"))
         (turn,) = kept(url)
     assert turn.more["estimated"] is True
-    assert turn.told is None or turn.told.usage == TokenCounts()  # the client was not told
+    assert turn.client_response is None or turn.client_response.usage == TokenCounts()
     assert turn.usage is not None
     assert turn.usage.input_tokens == 4 + round(len(LONG) / 3.6)
     assert turn.usage.output_tokens is not None

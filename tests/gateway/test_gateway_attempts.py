@@ -139,7 +139,7 @@ def test_no_fallback_once_an_event_has_left(upstream: HostileUpstream) -> None:
 
 def test_an_upstream_that_keeps_failing_is_left_alone(upstream: HostileUpstream) -> None:
     upstream.scripts["failing"] = BUSY
-    upstreams = upstreams_at(upstream.url, rest={"failures": 3, "seconds": 3600})
+    upstreams = upstreams_at(upstream.url, breaker={"failures": 3, "seconds": 3600})
     with running({"upstreams": upstreams}) as gateway:
         for _ in range(3):
             assert asked(gateway, "openai_chat", "openai_chat/failing").status == 503
@@ -158,7 +158,7 @@ def test_an_upstream_that_keeps_failing_is_left_alone(upstream: HostileUpstream)
 
 def test_refusals_of_clients_do_not_make_it_rest(upstream: HostileUpstream) -> None:
     upstream.scripts["refusing"] = whole({"error": {"message": "no"}}, 400)
-    with running({"upstreams": upstreams_at(upstream.url, rest={"failures": 2, "seconds": 9})}) as gateway:
+    with running({"upstreams": upstreams_at(upstream.url, breaker={"failures": 2, "seconds": 9})}) as gateway:
         assert [asked(gateway, "openai_chat", "openai_chat/refusing").status for _ in range(4)] == [400] * 4
 
 

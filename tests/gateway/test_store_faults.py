@@ -185,7 +185,7 @@ def test_a_file_that_is_gone_for_ten_seconds(speaking: HostileUpstream, tmp_path
 
 def test_postgresql_is_gone_for_ten_seconds(speaking: HostileUpstream, postgres: Postgres, tmp_path: Path) -> None:
     if not postgres.own:
-        pytest.skip("a server that is not ours is not stopped")
+        pytest.skip("the configured server must not be stopped")
 
     @asynccontextmanager
     async def gone(served: Served) -> AsyncIterator[None]:

@@ -66,7 +66,7 @@ def no_secret_in(text: str, *secrets: str) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(upstream: HostileUpstream) -> Iterator[Running]:
-    upstreams = upstreams_at(upstream.url, key=KEY, headers={"x-auth-token": HEADER}, rest={"failures": 10**9})
+    upstreams = upstreams_at(upstream.url, key=KEY, headers={"x-auth-token": HEADER}, breaker={"failures": 10**9})
     with running({"upstreams": upstreams}) as gateway:
         yield gateway
 
@@ -196,7 +196,7 @@ def test_the_address_is_used_whole_and_told_without_its_secrets(upstream: Hostil
         return whole({"error": {"message": f"bad {seen.path} {seen.headers} {PASSWORD} {QUERY}"}}, 400)
 
     upstream.scripts["secretive"] = repeat
-    upstreams = upstreams_at(upstream.url, rest={"failures": 10**9})
+    upstreams = upstreams_at(upstream.url, breaker={"failures": 10**9})
     mine = {name: {**one, "base_url": with_secrets(one["base_url"])} for name, one in upstreams.items()}
     with running({"upstreams": mine}) as gateway:
         answers = [

@@ -20,7 +20,7 @@ def upstream() -> Iterator[HostileUpstream]:
 
 @pytest.fixture(scope="session")
 def gateway(upstream: HostileUpstream) -> Iterator[Running]:
-    with running({"upstreams": upstreams_at(upstream.url, rest={"failures": 1_000_000})}) as started:
+    with running({"upstreams": upstreams_at(upstream.url, breaker={"failures": 1_000_000})}) as started:
         yield started
 
 

@@ -27,7 +27,7 @@ def port(request: pytest.FixtureRequest, gateway: Running, upstream: HostileUpst
     if request.param == "ours":
         yield gateway.port
     else:
-        with on_another_server({"upstreams": upstreams_at(upstream.url, rest={"failures": 1_000_000})}) as other:
+        with on_another_server({"upstreams": upstreams_at(upstream.url, breaker={"failures": 1_000_000})}) as other:
             yield other
 
 

@@ -1,4 +1,4 @@
-"""One model for all tests of this folder."""
+"""One model for all tests of this directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The real model for tests: fetched once into the user's cache, run on one thread. Without it the tests say what is missing."""
+"""The real model for tests: downloaded once into the user's cache, run on one thread. Without it the tests say what is
+missing."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ os.environ.setdefault("STREAMGLOT_LOCAL_THREADS", "1")
 
 
 def needed() -> None:
-    """Skips the test, loudly, where the model cannot be had."""
+    """Skips the test with a warning if the model is not available."""
     why = missing()
     if "weights" in why:
         try:
@@ -29,7 +30,7 @@ def needed() -> None:
             why = error.message
     if why:
         warnings.warn(f"NOT TESTED with a real model: {why}", stacklevel=2)
-        pytest.skip(f"no real model: {why} ({LIBRARY} and the weights are wanted)")
+        pytest.skip(f"no real model: {why} ({LIBRARY} and the weights are required)")
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def real_model() -> Iterator[Upstream]:
 
 
 def counter(upstream: Upstream, name: str) -> float:
-    """A counter of the server's own."""
+    """A counter of the server's metrics."""
     address = f"{upstream.base_url.removesuffix('/v1')}/metrics"
     request = urllib.request.Request(address, headers={"authorization": f"Bearer {upstream.key}"})
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:

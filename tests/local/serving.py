@@ -1,4 +1,4 @@
-"""``streamglot serve`` as a person runs it, in a process of its own."""
+"""Runs ``streamglot serve`` as a user does, in its own process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 PROGRAM = str(Path(sys.executable).with_name("streamglot"))
 PATIENCE = 60.0
-"""A busy machine loads the model slowly."""
+"""Seconds to wait for a condition. A busy machine loads the model slowly."""
 LISTENS = "streamglot listens on http://127.0.0.1:"
 
 
@@ -38,7 +38,7 @@ class Serving:
         return self._log.read_text()
 
     def ask(self, **fields: object) -> tuple[int, bytes]:
-        """A question in the chat dialect; status 0 while it does not listen yet."""
+        """Sends a chat request; status 0 while the gateway does not listen yet."""
         body = {"max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}], **fields}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
@@ -52,7 +52,7 @@ class Serving:
 
 
 def bare(folder: Path, **more: str) -> dict[str, str]:
-    """This environment without anybody's key or configuration."""
+    """This environment without API keys and configuration."""
     (folder / "streamglot.toml").write_text('[store]\nurl = "none"\n')
     mine = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY") and name != "HF_TOKEN"}
     return {**mine, "STREAMGLOT_CONFIG": str(folder / "streamglot.toml"), **more}

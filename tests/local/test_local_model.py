@@ -1,4 +1,4 @@
-"""The real model behind the same path as any other upstream. A few tokens only."""
+"""The real model behind the same path as any other upstream, with a few tokens per test."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_small_model_calls_a_tool(model: Upstream) -> None:
     assert (call.name, call.arguments, choice.stop_reason) == ("weather", '{"city": "Paris"}', "tool_calls")
 
 
-def test_it_thinks_if_asked_to(model: Upstream) -> None:
+def test_it_reasons_on_request(model: Upstream) -> None:
     with streamglot.Client(upstreams=[model]) as client:
         question = [{"role": "user", "content": "What is 2 + 3?"}]
         answer = streamglot.collect(client.stream(model="local", messages=question, reasoning_effort="low", max_tokens=8))
@@ -59,7 +59,7 @@ def test_it_thinks_if_asked_to(model: Upstream) -> None:
     assert not any(isinstance(part, ReasoningPart) for part in plain.choices[0].parts)
 
 
-def test_hanging_up_stops_the_model(model: Upstream) -> None:
+def test_closing_the_stream_stops_the_model(model: Upstream) -> None:
     before = counter(model, "tokens_predicted_total")
     with streamglot.Client(upstreams=[model]) as client:
         stream = client.stream(model="local", messages="Tell me a very long story.", max_tokens=2000, temperature=1)
@@ -68,7 +68,7 @@ def test_hanging_up_stops_the_model(model: Upstream) -> None:
                 break
         stream.close()
     after = _settled(model)
-    assert 0 < after - before < 300, "it went on writing for nobody"
+    assert 0 < after - before < 300, "it continued after the client was gone"
 
 
 def test_a_client_of_the_gateway_that_leaves_stops_the_model(model: Upstream) -> None:
@@ -82,7 +82,7 @@ def test_a_client_of_the_gateway_that_leaves_stops_the_model(model: Upstream) ->
 
 
 def _settled(model: Upstream) -> float:
-    """The server's own count once it no longer changes. It counts when an answer ends, however it ends."""
+    """The server's counter once it no longer changes. The server counts when an answer ends."""
     until(lambda: not counter(model, "requests_processing"), lambda: "the server is still busy")
     return counter(model, "tokens_predicted_total")
 
@@ -139,14 +139,14 @@ def test_the_official_clients_stream_from_it(model: Upstream) -> None:
 # --- the process
 
 
-def test_only_who_has_the_key_is_served(model: Upstream) -> None:
+def test_requests_without_the_key_are_refused(model: Upstream) -> None:
     request = urllib.request.Request(f"{model.base_url}/chat/completions", b"{}", {"content-type": "application/json"})
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(request, timeout=PATIENCE)
     assert model.base_url.startswith("http://127.0.0.1:")
 
 
-def test_weights_that_are_none(tmp_path: Path) -> None:
+def test_invalid_weights_are_an_error(tmp_path: Path) -> None:
     needed()
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF and nothing else")
@@ -159,7 +159,7 @@ def test_weights_that_are_none(tmp_path: Path) -> None:
         server.start()
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_missing_parts_are_named(tmp_path: Path) -> None:
     words = missing({"STREAMGLOT_CACHE": str(tmp_path)})
     assert "streamglot local pull" in words or "pip install" in words
 
@@ -172,7 +172,7 @@ def test_threads_leave_a_processor_free() -> None:
         threads({"STREAMGLOT_LOCAL_THREADS": "many"})
 
 
-def test_the_end_is_told_as_the_model_told_it(model: Upstream) -> None:
+def test_the_finish_reason_is_that_of_the_model(model: Upstream) -> None:
     with streamglot.Client(upstreams=[model]) as client:
         events = list(client.stream(model="local", messages="Count to a hundred.", max_tokens=3))
     assert isinstance(events[-1], StreamEnd)

@@ -1,4 +1,4 @@
-"""``streamglot probe local``: the faults of the server that a newcomer has, in words."""
+"""``streamglot probe local`` describes the faults of a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway as it starts: with the model, and where there is none."""
+"""Starting the gateway with the local model and without it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamglot.upstream.local import LocalServer
 from streamglot.upstream.weights import chosen
 
 
-def test_the_model_is_what_an_omitted_one_means(tmp_path: Path) -> None:
+def test_requests_without_a_model_use_the_local_model(tmp_path: Path) -> None:
     needed()
     with serving(tmp_path, STREAMGLOT_LOCAL="on") as gateway:
         status, body = awaited(lambda: (answer := gateway.ask())[0] and answer, "it never answered")
@@ -40,14 +40,14 @@ def test_without_weights_it_says_so_and_runs_on_replay(tmp_path: Path) -> None:
     assert '"model": "replay"' in said
 
 
-def test_without_looking_around(tmp_path: Path) -> None:
+def test_discovery_can_be_switched_off(tmp_path: Path) -> None:
     with serving(tmp_path, STREAMGLOT_SERVER__DISCOVER="false") as gateway:
         said = gateway.said()
     assert "server.discover is off" in said
     assert "it runs on replay" not in said
 
 
-def test_the_model_is_served_beside_other_upstreams_and_loaded_when_it_is_asked(tmp_path: Path) -> None:
+def test_the_model_is_loaded_on_demand_beside_other_upstreams(tmp_path: Path) -> None:
     needed()
     other = {"STREAMGLOT_UPSTREAMS__OTHER__BASE_URL": "http://127.0.0.1:9/v1"}
     with serving(tmp_path, **other) as gateway:

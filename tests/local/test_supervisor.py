@@ -1,4 +1,4 @@
-"""A model whose process dies comes back, at the same address; until then whoever asks is told so."""
+"""A model whose process dies is restarted at the same address; until then requests get an error that says so."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.running import Answer, running
 from local.model import needed
 from local.serving import awaited, serving
 from streamglot.upstream.local import LocalServer
-from streamglot.upstream.supervisor import _how
+from streamglot.upstream.supervisor import _exit_reason
 from streamglot.upstream.weights import chosen
 
 QUESTION = {"model": "local", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="pr
 
 
 def children(process: int) -> list[int]:
-    """Those of all its threads."""
+    """The child processes of all threads."""
     found = Path(f"/proc/{process}/task").glob("*/children")
     return [int(number) for place in found for number in place.read_text().split()]
 
@@ -36,7 +36,7 @@ def named(processes: list[int], module: str) -> list[int]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[LocalServer]:
-    """With weights that can be taken away."""
+    """A server with weights that can be removed."""
     needed()
     weights = chosen()
     assert weights is not None
@@ -49,12 +49,12 @@ def server(tmp_path: Path) -> Iterator[LocalServer]:
         server.stop()
 
 
-def test_while_it_is_away_and_after(server: LocalServer) -> None:
+def test_requests_get_an_error_until_the_model_is_back(server: LocalServer) -> None:
     upstream = server.start()
     assert server.process is not None
     weights = server.weights.readlink()
     settings = {"base_url": upstream.base_url, "key": upstream.key, "models": upstream.models, "attempts": 1}
-    with running({"upstreams": {"local": {**settings, "rest": {"failures": 10_000}}}}) as gateway:
+    with running({"upstreams": {"local": {**settings, "breaker": {"failures": 10_000}}}}) as gateway:
         ask: Callable[[], Answer] = lambda: gateway.ask("/v1/chat/completions", QUESTION)  # noqa: E731
         assert ask().status == 200
         server.weights.unlink()
@@ -73,7 +73,7 @@ def test_while_it_is_away_and_after(server: LocalServer) -> None:
     assert second != first
 
 
-def test_a_keeper_that_died_is_replaced_at_the_same_address(server: LocalServer) -> None:
+def test_a_dead_supervisor_is_replaced_at_the_same_address(server: LocalServer) -> None:
     before = server.start()
     assert server.process is not None
     [model] = children(server.process)
@@ -127,7 +127,7 @@ def alive(process: int) -> bool:
     return state != "Z"
 
 
-def test_how_it_ended() -> None:
-    assert _how(3) == "ended with status 3"
-    assert _how(-9) == "was ended by SIGKILL"
-    assert _how(-63) == "was ended by signal 63"
+def test_exit_reasons() -> None:
+    assert _exit_reason(3) == "ended with status 3"
+    assert _exit_reason(-9) == "was ended by SIGKILL"
+    assert _exit_reason(-63) == "was ended by signal 63"

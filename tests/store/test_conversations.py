@@ -1,4 +1,4 @@
-"""The hash of a conversation: the same for every honest echo, another for every other caller and every other conversation."""
+"""The hash of a conversation: the same for every faithful repetition, different for other callers and other conversations."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ calls = st.builds(
     st.sampled_from("abc"),
 )
 answers = st.lists(st.one_of(words.map(TextPart), calls), min_size=1, max_size=4)
-turns_of_talk = st.lists(st.tuples(words, answers), min_size=1, max_size=5)
+conversations = st.lists(st.tuples(words, answers), min_size=1, max_size=5)
 
 
 def talk(turns: list[tuple[str, list[Part]]]) -> list[Message]:
-    """A question, an answer, and a result for each call in it."""
+    """A question, an answer, and a result for each call in the answer."""
     messages: list[Message] = []
     for question, parts in turns:
         messages += [user(question), Message("assistant", parts)]
@@ -38,7 +38,7 @@ def talk(turns: list[tuple[str, list[Part]]]) -> list[Message]:
 
 
 def echoed(messages: list[Message], seed: int) -> list[Message]:
-    """The same conversation as another client would send it back."""
+    """The same conversation as another client would send it."""
     chance = random.Random(seed)
     out: list[Message] = []
     if chance.random() < 0.5:
@@ -72,15 +72,15 @@ def echoed(messages: list[Message], seed: int) -> list[Message]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(turns_of_talk, st.integers(0, 10_000))
-def test_an_honest_echo_has_the_same_hash(turns: list[tuple[str, list[Part]]], seed: int) -> None:
+@given(conversations, st.integers(0, 10_000))
+def test_a_repeated_conversation_has_the_same_hash(turns: list[tuple[str, list[Part]]], seed: int) -> None:
     messages = talk(turns)
     assert hash_conversation("me", messages) == hash_conversation("me", echoed(messages, seed))
 
 
 @settings(max_examples=100, deadline=None)
-@given(turns_of_talk, words, words)
-def test_two_callers_never_meet(turns: list[tuple[str, list[Part]]], one: str, two: str) -> None:
+@given(conversations, words, words)
+def test_two_callers_never_share_a_hash(turns: list[tuple[str, list[Part]]], one: str, two: str) -> None:
     if one == two:
         return
     messages = talk(turns)
@@ -92,7 +92,7 @@ def test_two_callers_never_meet(turns: list[tuple[str, list[Part]]], one: str, t
 
 
 @settings(max_examples=100, deadline=None)
-@given(turns_of_talk, words, answers)
+@given(conversations, words, answers)
 def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], question: str, parts: list[Part]) -> None:
     messages = [*talk(turns), user(question)]
     before = hash_conversation("me", messages)
@@ -102,13 +102,13 @@ def test_a_turn_is_found_by_the_next_one(turns: list[tuple[str, list[Part]]], qu
 
 
 @settings(max_examples=100, deadline=None)
-@given(turns_of_talk, turns_of_talk)
+@given(conversations, conversations)
 def test_other_words_have_another_hash(one: list[tuple[str, list[Part]]], two: list[tuple[str, list[Part]]]) -> None:
     same = [normal(message.parts) for message in talk(one)] == [normal(message.parts) for message in talk(two)]
     assert (hash_conversation("me", talk(one)).asked == hash_conversation("me", talk(two)).asked) == same
 
 
-def test_what_an_edit_is() -> None:
+def test_similar_answers_count_as_edits() -> None:
     said = normal([TextPart("The package.json file contains five dependencies, all of them up to date.")])
     assert alike(said, normal([TextPart("The package.json file contains 5 dependencies, all of them up to date!")]))
     assert alike(said, said[:30])
@@ -117,12 +117,12 @@ def test_what_an_edit_is() -> None:
     assert not alike(said, b"")
 
 
-def test_thoughts_in_the_text_do_not_count() -> None:
+def test_reasoning_tags_in_the_text_do_not_change_the_hash() -> None:
     plain = [user("a"), assistant("b")]
     assert hash_conversation("", plain) == hash_conversation("", [user("a"), assistant("<think>\nhm\n</think>\n\nb")])
 
 
-def test_names_of_sessions_in_a_request() -> None:
+def test_session_names_are_read_from_a_request() -> None:
     request = ask(user("x"))
     assert wanted("me", request, {}, {"x-session-id": "abc"}).name == "abc"
     assert wanted("me", request, {"session_id": "abc"}, {}).name == "abc"
@@ -139,7 +139,7 @@ def test_names_of_sessions_in_a_request() -> None:
 
 @asynchronous
 async def test_a_stateless_client_stays_in_its_session(url: str) -> None:
-    """It resends everything, edited; the second half of the talk comes after a restart."""
+    """The client resends everything, edited; the second half of the conversation comes after a restart."""
     store = await Store.open(StoreSettings(url=url))
     messages: list[Message] = []
     sessions = set()
@@ -176,7 +176,7 @@ async def test_an_edited_answer_is_found_by_what_was_asked(url: str) -> None:
 
 
 @asynchronous
-async def test_two_talks_that_began_alike_stay_two(url: str) -> None:
+async def test_two_conversations_with_the_same_beginning_stay_separate(url: str) -> None:
     for restart in (False, True):
         store = await Store.open(StoreSettings(url=url))
         caller = f"caller {restart}"
@@ -232,7 +232,7 @@ async def test_explicit_names_belong_to_their_caller(url: str) -> None:
 
 @asynchronous
 async def test_state_of_a_provider_is_that_of_the_turn_before(url: str) -> None:
-    """It knows nothing of a branch, of an answer that was thrown away, or of what another one answered."""
+    """The provider's state does not apply to a branch, to a discarded answer, or after an answer of another provider."""
     store = await Store.open(StoreSettings(url=url))
     turn = await begin(store, ask(user("x")), name="s")
     turn.learn("web", Extra("qwen_web", {"chat_id": "chat-123", "parent_id": "p-1", "nested": {"no": 1}}))
@@ -244,23 +244,23 @@ async def test_state_of_a_provider_is_that_of_the_turn_before(url: str) -> None:
             await store.close()
             store = await Store.open(StoreSettings(url=url))
         following = await store.find_session(Wanted(name="s"), ask(*said, user("z")))
-        assert (following.previous, following.told_by("web")) == (turn.id, {"chat_id": "chat-123", "parent_id": "p-2"})
+        assert (following.previous, following.provider_state("web")) == (turn.id, {"chat_id": "chat-123", "parent_id": "p-2"})
         for history in ([user("x")], [user("other words"), assistant("other"), user("z")]):
             branch = await store.find_session(Wanted(name="s"), ask(*history))
-            assert (branch.id, branch.told_by("web")) == (turn.session.id, {})
-        assert (await store.find_session(Wanted(name="other"), ask(*said, user("z")))).told_by("web") == {}
+            assert (branch.id, branch.provider_state("web")) == (turn.session.id, {})
+        assert (await store.find_session(Wanted(name="other"), ask(*said, user("z")))).provider_state("web") == {}
     elsewhere = await begin(store, ask(*said, user("z")), name="s")
     elsewhere.finish(Finished(ending="end", response=answer("w"), upstream="another"))
     missed = await store.find_session(Wanted(name="s"), ask(*said, user("z"), assistant("w"), user("v")))
-    assert (missed.previous, missed.told_by("web")) == (elsewhere.id, {}), "it was not told what another one was"
+    assert (missed.previous, missed.provider_state("web")) == (elsewhere.id, {}), "it did not receive the other provider's turn"
     back = await store.find_session(Wanted(name="s"), ask(*said, user("z again")))
-    assert back.told_by("web")["parent_id"] == "p-2"
+    assert back.provider_state("web")["parent_id"] == "p-2"
     await store.close()
 
 
 @asynchronous
-async def test_the_longest_history_is_gone_on_from_wherever_it_is(url: str) -> None:
-    """An older conversation is in the database, and a newer one that began alike in memory; or many newer ones did."""
+async def test_the_longest_history_is_continued_wherever_it_is(url: str) -> None:
+    """An older conversation is in the database, and a newer one with the same beginning is in memory; or many newer ones are."""
     store = await Store.open(StoreSettings(url=url))
     await take(store, ask(user("hi")), answer("Hello"))
     deep = await take(store, ask(user("hi"), assistant("Hello"), user("which bank?")), answer("The left one"))
@@ -278,7 +278,7 @@ async def test_the_longest_history_is_gone_on_from_wherever_it_is(url: str) -> N
 
 
 @asynchronous
-async def test_three_that_began_alike_and_go_on_at_once_stay_three(url: str) -> None:
+async def test_three_conversations_with_the_same_beginning_stay_separate(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     alike_turns = [await take(store, ask(user("hi")), answer("Hello")) for _ in range(3)]
     found = [await store.find_session(Wanted(), ask(user("hi"), assistant("Hello"), user(str(n)))) for n in range(3)]
@@ -288,7 +288,7 @@ async def test_three_that_began_alike_and_go_on_at_once_stay_three(url: str) -> 
 
 @asynchronous
 async def test_an_answer_that_another_process_is_about_to_write(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is waited for: for as long as this machine takes to write it."""
+    """The lookup waits for it as long as the machine takes to write it."""
     monkeypatch.setattr(sessions, "FIND_SECONDS", PATIENCE)
     monkeypatch.setattr(sessions, "ELSEWHERE_SECONDS", PATIENCE)
     one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
@@ -309,7 +309,7 @@ async def test_an_answer_that_another_process_is_about_to_write(url: str, monkey
 
 @asynchronous
 async def test_the_last_turn_of_a_conversation(url: str) -> None:
-    """The one that runs, or else the last that has an answer: who got none asks again."""
+    """The running turn, or else the last one with an answer: a client without an answer repeats the request."""
     store = await Store.open(StoreSettings(url=url))
     first = await take(store, ask(user("x")), answer("eins"), name="conversation:c")
     assert await store.last_turn(first.session) == (first.id, True)
@@ -329,7 +329,7 @@ async def test_the_last_turn_of_a_conversation(url: str) -> None:
         [call("c2", "write"), call("c1")],
     ],
 )
-def test_an_answer_is_known_by_its_calls(echo: list[Part]) -> None:
+def test_an_answer_is_recognized_by_its_calls(echo: list[Part]) -> None:
     said: list[Part] = [TextPart("Let me look at the file that you named, and at nothing else. " * 3), call("c1")]
     if len(echo) == 2 and isinstance(echo[0], ToolCallPart):
         said.append(call("c2", "write"))
@@ -337,5 +337,5 @@ def test_an_answer_is_known_by_its_calls(echo: list[Part]) -> None:
     assert not alike(normal(said), normal([call("c1", "write")]))
 
 
-def test_reasoning_part_is_nothing_to_the_hash() -> None:
+def test_reasoning_parts_do_not_change_the_hash() -> None:
     assert normal([ReasoningPart("x"), TextPart(" a b\n")]) == b"ab"

@@ -1,4 +1,4 @@
-"""State that a client dropped comes back, in its place, to the provider that made it and to no other."""
+"""Provider state that a client dropped is restored in its place, for the provider that made it and for no other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNED = [
 
 
 def stripped(message: Message) -> Message:
-    """As a client returns it that knows no state: reasoning gone, echoes gone."""
+    """The message as a client returns it that drops provider state: without reasoning and echoes."""
     parts: list[Part] = []
     for part in message.parts:
         if isinstance(part, ReasoningPart):
@@ -32,7 +32,7 @@ def history(messages: list[Message]) -> list[Message]:
     return [user("go"), messages[0], result("c1", "{}"), messages[1], result("c2", "ok"), messages[2], user("thanks")]
 
 
-def test_all_comes_back() -> None:
+def test_all_state_is_restored() -> None:
     request = ask(*history([stripped(message) for message in SIGNED]))
     assert restore_echoes(request, SIGNED) == ask(*history(SIGNED))
     assert restore_echoes(request, SIGNED, provider="one") == ask(*history(SIGNED))
@@ -47,7 +47,7 @@ def test_only_to_the_provider_that_made_it() -> None:
     assert restored.messages[3].parts[0] == thought("Now I know", "x", "two")
 
 
-def test_what_the_client_kept_is_not_touched() -> None:
+def test_state_that_the_client_sent_is_not_changed() -> None:
     request = ask(*history(SIGNED))
     assert restore_echoes(request, SIGNED) is request
     assert restore_echoes(request, []) is request
@@ -63,8 +63,8 @@ def test_reasoning_without_its_signature_becomes_the_signed_one() -> None:
     assert restore_echoes(edited, SIGNED) == ask(*history(SIGNED))
 
 
-def test_new_ids_and_split_messages() -> None:
-    """A client that gives calls ids of its own and makes two messages of one."""
+def test_state_is_restored_with_new_ids_and_split_messages() -> None:
+    """The client replaces the ids of calls and splits one message into two."""
     first, second = stripped(SIGNED[0]), stripped(SIGNED[1])
     renamed = structs.replace(first.parts[1], call_id="mine")
     request = ask(
@@ -79,7 +79,7 @@ def test_new_ids_and_split_messages() -> None:
     assert restored[4].parts == [thought("One more", "s3"), call("c2", arguments="{}")]
 
 
-def test_equal_answers_are_met_in_their_order() -> None:
+def test_equal_answers_are_matched_in_their_order() -> None:
     stored = [assistant(thought("first", "s1"), "OK"), assistant(thought("second", "s2"), "OK")]
     request = ask(user("a"), assistant("OK"), user("b"), assistant("OK"), user("c"))
     assert restore_echoes(request, stored).messages[1:4:2] == stored
@@ -91,7 +91,7 @@ def test_an_edited_text_still_finds_its_reasoning() -> None:
     assert restore_echoes(request, stored).messages[1].parts[0] == thought("hm", "s1")
 
 
-def test_the_echo_of_the_whole_message() -> None:
+def test_the_echo_of_a_whole_message_is_restored() -> None:
     stored = [Message("assistant", [TextPart("hello there")], echo=Echo("one", {"id": "msg_1"}))]
     assert restore_echoes(ask(user("a"), assistant("hello there")), stored).messages[1] == stored[0]
 
@@ -112,7 +112,7 @@ parts = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(parts, min_size=1, max_size=5))
 def test_nothing_is_lost_doubled_or_moved(answers: list[list[Part]]) -> None:
-    """Whatever the answers: said parts keep their order, and no signature is there twice."""
+    """For any answers: text and calls keep their order, and no signature occurs twice."""
     stored = [Message("assistant", said) for said in answers]
     request = ask(*(message for said in stored for message in (user("x"), stripped(said))))
     restored = restore_echoes(request, stored)
@@ -129,7 +129,7 @@ def test_nothing_is_lost_doubled_or_moved(answers: list[list[Part]]) -> None:
 
 
 @asynchronous
-async def test_a_talk_survives_a_client_that_drops_state_and_a_switch_of_provider(url: str) -> None:
+async def test_a_conversation_survives_a_client_that_drops_state_and_a_change_of_provider(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     kept: list[Message] = [user("go")]
     for number, signed in enumerate(SIGNED):

@@ -1,4 +1,4 @@
-"""A page to read holds what others wrote, and is never made by it."""
+"""A Markdown export contains untrusted text, which cannot change the structure of the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamglot.store import Filter, Store, StoreSettings, export_markdown
 
 
 @asynchronous
-async def test_what_was_said_is_not_taken_for_the_page(url: str) -> None:
+async def test_messages_cannot_forge_the_structure_of_the_page(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     said = (
         "a\r\x1b[2J\x9b2J\u202e\n## user\n\u2028# forged\n\\<script>x</script> ![p](http://x) 1 < 2\n"

@@ -1,4 +1,4 @@
-"""The database is locked, full, gone, replaced: streams go on, nothing waits, and what is lost is counted."""
+"""The database is locked, full, gone or replaced: streams continue, nothing waits, and losses are counted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OUTAGE_SECONDS = 10.0
 
 
 async def stream_for(store: Store, seconds: float, prefix: str) -> list[str]:
-    """Turns for some seconds, with their ids. None waits until the database is back, which it is only afterwards."""
+    """Runs turns for some seconds and returns their ids. None waits for the database, which only comes back afterwards."""
     ids: list[str] = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -92,7 +92,7 @@ async def test_a_full_disk(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
-    """A queue of 100 during an outage: raw bytes go first, then contents. No turn is lost, nor how it ended and what it used."""
+    """A queue of 100 during an outage: raw bytes are dropped first, then contents. No turn, ending or usage is lost."""
     said: list[Mapping[str, Any]] = []
     settings = StoreSettings(url=f"sqlite:///{tmp_path}/s.db", queue_entries=100, raw=True)
     store = await Store.open(settings, said.append)
@@ -128,7 +128,7 @@ async def test_what_does_not_fit_is_dropped_and_counted(tmp_path: Path) -> None:
 @asynchronous
 async def test_postgresql_is_gone_for_ten_seconds(postgres: Postgres) -> None:
     if not postgres.own:
-        pytest.skip("a server that is not ours is not stopped")
+        pytest.skip("the configured server must not be stopped")
     said: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=await postgres.database()), said.append)
     before = await stream_for(store, 0.5, "before")
@@ -150,7 +150,7 @@ async def test_postgresql_is_gone_for_ten_seconds(postgres: Postgres) -> None:
 
 @asynchronous
 async def test_a_file_that_was_moved_away_and_back(tmp_path: Path) -> None:
-    """Rows are not written into a file that nobody can find any more."""
+    """Rows are not written to a file that was moved away."""
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/here/s.db"))
     await take(store, ask(user("before")), answer("x"))
     await store.writer.flush()
@@ -178,7 +178,7 @@ async def test_a_file_that_was_replaced(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_it_starts_while_somebody_else_writes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_store_opens_while_another_process_writes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "CONNECT_SECONDS", 0.2)
     before = await Store.open(StoreSettings(url=url))
     await take(before, ask(user("before")), answer("x"))
@@ -189,14 +189,14 @@ async def test_it_starts_while_somebody_else_writes(url: str, monkeypatch: pytes
         turn = await begin(store, ask(user("during")))
     await store.writer.flush()
     ours = schema.processes.c.id == store.process.id
-    assert len(await store.database.fetch(select(schema.processes).where(ours))) == 1  # whose turns must not stay open
+    assert len(await store.database.fetch(select(schema.processes).where(ours))) == 1  # its turns must not stay open
     turn.finish(Finished(ending="end"))
     await store.close()
 
 
 @asynchronous
-async def test_closing_with_a_database_that_does_not_even_say_no(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is frozen, or behind a network that is gone. All that must ask it gives up together."""
+async def test_closing_with_a_database_that_does_not_answer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that is frozen or behind a broken network. All steps that need it give up together."""
     monkeypatch.setattr(writer, "SILENT_SECONDS", 0.1)
     said: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=url), said.append)
@@ -265,7 +265,7 @@ async def test_closing_writes_everything(url: str) -> None:
 
 
 @asynchronous
-async def test_a_database_that_cannot_be_opened_is_said_so(tmp_path: Path) -> None:
+async def test_a_database_that_cannot_be_opened_is_a_config_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"no database " * 1000)
     with pytest.raises(ConfigError, match="cannot be opened: file is not a database"):
         await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/file"))
@@ -275,7 +275,7 @@ async def test_a_database_that_cannot_be_opened_is_said_so(tmp_path: Path) -> No
 
 
 @asynchronous
-async def test_an_entry_that_no_database_takes_spoils_no_other(url: str) -> None:
+async def test_an_unfit_entry_does_not_affect_others(url: str) -> None:
     said: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=url), said.append)
     before = await take(store, ask(user("before")), answer("x"))
@@ -291,8 +291,8 @@ async def test_an_entry_that_no_database_takes_spoils_no_other(url: str) -> None
 
 
 @asynchronous
-async def test_without_an_answer_of_the_database_memory_has_to_do(tmp_path: Path) -> None:
-    """Sessions that this process knows are found; others are new; nothing is raised but where a name must be found."""
+async def test_sessions_are_found_in_memory_while_the_database_is_gone(tmp_path: Path) -> None:
+    """Sessions that this process knows are found; others are new. Only a named response that must be found raises."""
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
     named = await take(store, ask(user("a")), answer("b", ident="resp_1"), caller="me", name="s")
     plain = await take(store, ask(user("c")), answer("d"), caller="me")
@@ -322,7 +322,7 @@ class Silent:
         raise StoreUnavailable("no answer")
 
 
-def test_what_was_seen_lately_is_bounded() -> None:
+def test_recent_turns_are_bounded() -> None:
     recent = Recent(most_turns=10, most_bytes=100_000)
     for number in range(50):
         asked = bytes([number])

@@ -1,4 +1,4 @@
-"""Names and limits that no key may have, and what an error must not show."""
+"""Invalid names and limits of keys, and errors that must not show secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamglot.store import Store, StoreSettings
 
 
 @asynchronous
-async def test_names_that_no_key_may_have(url: str) -> None:
+async def test_invalid_names_are_refused(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     for name in ("", "  ", "a\nb", "a\x1b[2J", "a\u202eb", " a", "a\0", "x" * 65, "cli:me", "anonymous:1"):
         with pytest.raises(RequestError, match=r"a key cannot have the name .*; choose another one") as refused:
@@ -28,7 +28,7 @@ async def test_names_that_no_key_may_have(url: str) -> None:
 
 
 @asynchronous
-async def test_limits_that_mean_nothing(url: str) -> None:
+async def test_invalid_limits_are_refused(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     whole = ("requests_per_minute", "tokens_per_minute", "concurrent", "budget_tokens")
     refused: list[dict[str, Any]] = [{name: number} for name in whole for number in (2**31, 10**20, -1)]
@@ -48,7 +48,7 @@ async def test_limits_that_mean_nothing(url: str) -> None:
 
 
 @asynchronous
-async def test_an_error_of_the_database_does_not_show_what_was_to_be_written(url: str) -> None:
+async def test_a_database_error_does_not_show_the_values(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     with pytest.raises(DBAPIError) as failed:
         await store.database.execute(text("INSERT INTO keys (nothing) VALUES (:hash)"), {"hash": "abcdef"})

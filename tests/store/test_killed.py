@@ -1,4 +1,4 @@
-"""Kill -9 in the middle of 200 turns: what ended is there whole, what did not is there as interrupted, none is there twice."""
+"""Kill -9 in the middle of 200 turns: ended turns are complete, the others are interrupted, none exists twice."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from streamglot.store import Filter, Finished, Store, StoreSettings, processes, 
 from streamglot.store.writer import COMMIT_SECONDS
 
 SLACK = 5.0
-"""For a machine that is busy with other things: a commit is due after its interval, and takes its time."""
+"""Extra seconds for a busy machine: a commit is due after its interval and then takes time."""
 
 
 def run_and_kill(url: str, log: Path) -> float:
-    """When the child died."""
+    """Runs the child and kills it. Returns the time of its death."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     with log.open("wb") as output:
         child = subprocess.Popen([sys.executable, "-m", "store.child", url], stdout=output, env=environment)
@@ -90,8 +90,8 @@ async def test_kill_in_the_middle_of_200_turns(url: str, tmp_path: Path) -> None
 
 
 @asynchronous
-async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
-    """A process that was taken for dead, because it could not say that it was alive, has the last word."""
+async def test_a_late_ending_replaces_interrupted(url: str) -> None:
+    """A process counted as dead because its heartbeats failed; the ending that it writes later wins."""
     one, two = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
     turn = await begin(one, ask(user("slow")))
     await one.writer.flush()
@@ -99,7 +99,7 @@ async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
     await one.database.execute(schema.processes.update().where(mine).values(place="elsewhere", seen=time.time() - 3600))
     assert await two.process.recover() == 1
     assert (await two.queries.turns())[0].ending == "interrupted"
-    assert len(await two.queries.turns(Filter(search="slow"))) == 1  # by what was asked, although nothing was answered
+    assert len(await two.queries.turns(Filter(search="slow"))) == 1  # found by the question, although there is no answer
     turn.finish(Finished(ending="end"))
     await one.writer.flush()
     (only,) = await two.queries.turns()
@@ -110,7 +110,7 @@ async def test_an_ending_that_comes_after_all_counts(url: str) -> None:
 
 @asynchronous
 async def test_a_message_that_cannot_be_read_is_left_out(url: str) -> None:
-    body = "CAST(X'ff' AS TEXT)" if url.startswith("sqlite") else "'no message'"  # PostgreSQL takes no text that is none
+    body = "CAST(X'ff' AS TEXT)" if url.startswith("sqlite") else "'no message'"  # PostgreSQL refuses invalid text
     dead, living = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
     await begin(dead, ask(user("gone")), name="gone")
     await begin(dead, ask(user("found")), name="found")
@@ -125,7 +125,7 @@ async def test_a_message_that_cannot_be_read_is_left_out(url: str) -> None:
 
 
 @asynchronous
-async def test_a_process_elsewhere_lives_while_it_says_so(url: str) -> None:
+async def test_a_remote_process_is_alive_while_it_sends_heartbeats(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     row = {"id": "x", "place": "elsewhere", "pid": os.getpid(), "born": "", "started": time.time(), "seen": time.time()}
     await store.database.execute(schema.processes.insert(), row)
@@ -135,6 +135,6 @@ async def test_a_process_elsewhere_lives_while_it_says_so(url: str) -> None:
     assert not processes.is_alive(found, time.time() + 2 * processes.DEAD_SECONDS)
     (ours,) = await store.database.fetch(select(table).where(table.c.id == store.process.id))
     assert processes.is_alive(ours, time.time() + 1e6)
-    assert processes.born(os.getpid()) == ours.born != ""
-    assert processes.born(2**22 + 1) == ""
+    assert processes.start_time(os.getpid()) == ours.born != ""
+    assert processes.start_time(2**22 + 1) == ""
     await store.close()

@@ -1,4 +1,4 @@
-"""Finding turns and sessions by little: the beginning of an id, a directory, the last word of somebody."""
+"""Finds turns and sessions by the beginning of an id, by a directory, or by the last answer of a caller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from streamglot.store.lookup import Lookup
 
 
 @asynchronous
-async def test_by_the_beginning_of_an_id(url: str) -> None:
+async def test_turns_and_sessions_are_found_by_the_beginning_of_an_id(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     first, second = [await take(store, ask(user(word)), answer("x")) for word in ("one", "two")]
     await store.writer.flush()
@@ -22,7 +22,7 @@ async def test_by_the_beginning_of_an_id(url: str) -> None:
 
 
 @asynchronous
-async def test_the_last_answer_of_somebody(url: str) -> None:
+async def test_the_last_answered_turn_is_found(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     request = ask(user("x"))
     session = await store.find_session(Wanted(caller="me", directory="/here"), request)

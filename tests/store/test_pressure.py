@@ -1,4 +1,4 @@
-"""More than the store can take: contents are dropped, and never how a turn ended or what it used."""
+"""More data than the store can take: contents are dropped, but never the ending of a turn or its usage."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @asynchronous
-async def test_large_answers_end_and_count(url: str) -> None:
-    """A queue of 1 MB, and twelve answers of 360 kB in conversations: all of them end, and can be gone on with."""
+async def test_large_answers_are_ended_and_counted(url: str) -> None:
+    """A queue of 1 MB and twelve answers of 360 kB in conversations: all of them end and can be continued."""
     store = await Store.open(StoreSettings(url=url, queue_bytes=2**20))
     turns = []
     async with writing(url):
@@ -71,7 +71,7 @@ async def test_large_answers_end_and_count(url: str) -> None:
         assert question.text == "q"
         if found.more.get("contents") == "cut":
             assert said.text.startswith("words without end")
-            assert said.text.endswith(f"[{len(LONG) - PART_CHARS} more characters were not kept]")
+            assert said.text.endswith(f"[{len(LONG) - PART_CHARS} more characters were not stored]")
         else:
             assert said.text == LONG
     await store.close()
@@ -103,7 +103,7 @@ async def test_raw_bytes_make_room_for_turns(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_a_turn_that_has_begun_has_an_ending(tmp_path: Path) -> None:
-    """A queue in which there is room for some turns alone: the others are not begun, so none of them waits for its end."""
+    """The queue has room for some turns without contents only. The others are not started, so none waits for its end."""
     said: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db", queue_bytes=40 * BARE_BYTES), said.append)
     with locked(tmp_path / "s.db"):
@@ -129,7 +129,7 @@ async def test_a_turn_that_has_begun_has_an_ending(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_contents_that_no_database_takes_cost_the_contents_alone(url: str) -> None:
-    """Half of a surrogate pair cannot be written. The turn ends all the same, or its conversation would stay locked."""
+    """Half of a surrogate pair cannot be written. The turn must end without it, or its conversation would stay locked."""
     store = await Store.open(StoreSettings(url=url))
     turn = await take(store, ask(user("q")), answer("half \ud800"), name="conversation:c")
     before = await take(store, ask(user("half \ud800")), answer("x"), name="conversation:d")
@@ -178,7 +178,7 @@ async def test_contents_that_the_database_refuses_cost_the_contents_alone(url: s
 
 @asynchronous
 async def test_ids_and_numbers_of_an_upstream_that_fit_no_column(url: str) -> None:
-    """PostgreSQL indexes no text of 3 kB, and has no number of 40 bits in a column of 32."""
+    """PostgreSQL does not index texts of 3 kB, and an integer column does not hold a number of 40 bits."""
     store = await Store.open(StoreSettings(url=url))
     response = answer("fine", ident="i" * 10_000)
     response.choices.append(replace(response.choices[0], index=2**40))
@@ -203,7 +203,7 @@ async def test_a_fault_of_our_own_does_not_end_the_writing(tmp_path: Path, monke
         raise ZeroDivisionError("a fault")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.writer, "_keep", fail)
+        patch.setattr(store.writer, "_commit_batch", fail)
         await take(store, ask(user("lost")), answer("x"))
         await store.writer.flush()
     turn = await take(store, ask(user("kept")), answer("x"))
@@ -230,7 +230,7 @@ async def test_without_contents_a_large_request_does_not_wait_in_memory(tmp_path
     await store.close()
 
 
-# --- what is cut
+# --- shortened contents
 
 
 @pytest.mark.parametrize(
@@ -251,22 +251,22 @@ def test_short_parts_stay_as_they_are(part: Part) -> None:
 @pytest.mark.parametrize(
     ("part", "short"),
     [
-        (RefusalPart(LONG), RefusalPart(f"{LONG[:PART_CHARS]} [{len(LONG) - PART_CHARS} more characters were not kept]")),
+        (RefusalPart(LONG), RefusalPart(f"{LONG[:PART_CHARS]} [{len(LONG) - PART_CHARS} more characters were not stored]")),
         (TextPart("a", echo=Echo("one", {"signature": LONG})), TextPart("a")),
         (ReasoningPart("a", summary=True, echo=Echo("one", {"signature": LONG})), ReasoningPart("a", summary=True)),
         (
             ToolCallPart("c", "read", f'"{LONG}"', echo=Echo("one", {"a": 1})),
-            ToolCallPart("c", "read", f'{{"streamglot":"{len(LONG) + 2} characters of arguments were not kept"}}'),
+            ToolCallPart("c", "read", f'{{"streamglot":"{len(LONG) + 2} characters of arguments were not stored"}}'),
         ),
         (
             ToolResultPart("c", [MediaPart(mime="image/png", data=LONG)], native=Echo("one", {"a": LONG})),
-            ToolResultPart("c", [TextPart(f"[image/png of {len(LONG)} characters was not kept]")]),
+            ToolResultPart("c", [TextPart(f"[image/png of {len(LONG)} characters was not stored]")]),
         ),
-        (MediaPart(data=LONG), TextPart(f"[a medium of {len(LONG)} characters was not kept]")),
-        (NativePart("gemini", {"a": LONG}), TextPart("[a part in the dialect gemini was not kept]")),
+        (MediaPart(data=LONG), TextPart(f"[a medium of {len(LONG)} characters was not stored]")),
+        (NativePart("gemini", {"a": LONG}), TextPart("[a part in the dialect gemini was not stored]")),
     ],
 )
-def test_long_parts_say_that_they_were_cut(part: Part, short: Part) -> None:
+def test_shortened_parts_say_so(part: Part, short: Part) -> None:
     assert short_part(part) == short
 
 
@@ -286,7 +286,7 @@ def test_a_short_request_has_all_its_messages() -> None:
     assert short_request(small) == small
 
 
-def test_what_is_left_of_a_response() -> None:
+def test_a_bare_response_keeps_its_usage_and_error() -> None:
     error = StreamError("broken", LONG, detail={"a": LONG})
     response = replace(answer(LONG, ident="r", error=error), usage=TokenCounts(1, 2, 3, 4, 5, {"raw": LONG}))
     for left in (short_response(response), bare_response(response)):

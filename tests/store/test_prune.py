@@ -1,4 +1,4 @@
-"""What pruning gives back, and what it must not: room, and budgets."""
+"""Pruning frees space, and never frees spent budgets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamglot.store import Store, StoreSettings, prune_turns, schema
 
 
 @asynchronous
-async def test_what_is_pruned_leaves_the_file(tmp_path: Path) -> None:
+async def test_pruning_shrinks_the_file(tmp_path: Path) -> None:
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path / 'store.db'}"))
     for number in range(20):
         await take(store, ask(user(f"{number}" + "x" * 500_000)), answer("y"), name=f"{number}")
@@ -32,7 +32,7 @@ async def test_what_is_pruned_leaves_the_file(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_what_was_spent_is_not_forgotten(url: str) -> None:
+async def test_turns_that_count_for_a_budget_are_not_pruned(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     await store.keys.add("ever", budget_cost=1.0)
     await store.keys.add("daily", budget_tokens=50, budget_seconds=86_400.0)
@@ -45,7 +45,7 @@ async def test_what_was_spent_is_not_forgotten(url: str) -> None:
     await store.writer.flush()
     await store.database.execute(update(turns).where(turns.c.caller == "daily").values(started=time.time() - 100_000))
     await store.database.execute(update(turns).where(turns.c.caller != "daily").values(started=time.time() - 90_000))
-    assert (await prune_turns(store.database, older_than=1000)).turns == 4  # out of the period, or for nothing
+    assert (await prune_turns(store.database, older_than=1000)).turns == 4  # outside the period, or without cost
     for caller in ("daily", "ever"):
         await take(store, ask(user(caller)), answer("x"), caller=caller, cost=2.0)
     await store.writer.flush()
@@ -54,7 +54,7 @@ async def test_what_was_spent_is_not_forgotten(url: str) -> None:
     oldest = await take(store, ask(user("free")), answer("x"), caller="free")
     await store.writer.flush()
     await store.database.execute(update(turns).where(turns.c.id == oldest.id).values(started=1.0))
-    with pytest.raises(RequestError, match=r"1 turns were removed, and no more.*'daily'"):
+    with pytest.raises(RequestError, match=r"1 turns were removed, then pruning stopped.*'daily'"):
         await prune_turns(store.database, most_bytes=0)
     assert [over.key.name for over in await store.keys.overdrawn()] == ["ever"]
     assert (await prune_turns(store.database, older_than=-60, forget_spending=True)).turns == 2

@@ -1,4 +1,4 @@
-"""Finding, showing, exporting, pruning, and keys: a caller sees its own, and nothing goes that was not asked to go."""
+"""Queries, exports, pruning and keys: a caller sees its own turns, and only pruning deletes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streamglot.store import (
 )
 from streamglot.store.export import read_line
 from streamglot.store.prune import prune_turns, size
-from streamglot.store.queries import place_of
+from streamglot.store.queries import cursor_of
 
 
 async def count(store: Store, table: str) -> int:
@@ -78,29 +78,31 @@ async def test_lists_are_filtered_and_paged(url: str) -> None:
 
 
 @asynchronous
-async def test_pages_of_sessions_while_they_go_on(url: str) -> None:
+async def test_pages_of_sessions_that_get_new_turns(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     for number in range(6):
         await take(store, ask(user(f"q{number}")), answer("x"), caller="me", name=f"s{number}")
     await store.writer.flush()
     queries = store.queries
     first = await queries.sessions("me", 3)
-    await take(store, ask(user("more")), answer("x"), caller="me", name="s3")  # the last one of the page
+    await take(store, ask(user("more")), answer("x"), caller="me", name="s3")  # the last session of the page
     await store.writer.flush()
-    second = await queries.sessions("me", 3, before=place_of(first[-1]))
+    second = await queries.sessions("me", 3, before=cursor_of(first[-1]))
     assert [entry.title for entry in (*first, *second)] == ["q5", "q4", "q3", "q2", "q1", "q0"]
-    assert await queries.sessions("me", before=place_of(second[-1])) == []
-    assert [entry.title for entry in await queries.sessions("me", 2, before=first[-1].id)] == ["q5", "q4"]  # where it stands now
+    assert await queries.sessions("me", before=cursor_of(second[-1])) == []
+    assert [entry.title for entry in await queries.sessions("me", 2, before=first[-1].id)] == ["q5", "q4"]  # its current place
     for unknown in ("ses_none", "ses_none@", f"{first[0].id}@soon", f"{first[0].id}@nan"):
-        with pytest.raises(RequestError, match="before is the last_id of a page, or the id of a session that you may see, not"):
+        with pytest.raises(
+            RequestError, match="before must be the last_id of a page, or the id of a session that you may see, not"
+        ):
             await queries.sessions("me", before=unknown)
-    with pytest.raises(RequestError, match="before is"):
+    with pytest.raises(RequestError, match="before must be"):
         await queries.sessions("you", before=first[0].id)
     await store.close()
 
 
 @asynchronous
-async def test_pages_of_turns_that_go_meanwhile(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_of_turns_that_are_deleted_meanwhile(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await Store.open(StoreSettings(url=url))
     made = [await take(store, ask(user(f"q{number}")), answer("x"), caller="me", name="s") for number in range(4)]
     await store.writer.flush()
@@ -114,7 +116,7 @@ async def test_pages_of_turns_that_go_meanwhile(url: str, monkeypatch: pytest.Mo
             await store.database.execute(delete(schema.turns).where(gone))
     assert exported == [turn.id for turn in reversed(made)]
     for which in (Filter(before=made[2].id), Filter(before="x"), Filter(before=made[1].id, caller="you")):
-        with pytest.raises(RequestError, match="before is the last_id of a page, or the id of a turn that you may see, not"):
+        with pytest.raises(RequestError, match="before must be the last_id of a page, or the id of a turn that you may see, not"):
             await queries.turns(which)
     await store.close()
 
@@ -214,7 +216,7 @@ async def test_prune_by_age_with_an_archive(url: str, tmp_path: Path) -> None:
     assert await count(store, "nodes") == 2
     assert await count(store, "sessions") == 1
     assert await store.queries.history(new.id) == [shared, user("new"), assistant("new answer")]
-    # what was pruned can be said again, by a process that had written it before
+    # pruned messages can be written again by a process that had written them before
     again = await take(store, ask(shared, user("old 1")), answer("old answer 1"), name="old1")
     await store.writer.flush()
     assert await store.queries.history(again.id) == [shared, user("old 1"), assistant("old answer 1")]
@@ -296,7 +298,7 @@ async def test_keys(url: str) -> None:
     assert (spent.turns, spent.tokens, spent.cost) == (3, 120, 0.375)
     over = await store.keys.overdrawn()
     assert [(found.key, found.spent) for found in over] == [(key, spent)]
-    assert over[0].renews == pytest.approx(started[0] + 60.0)  # 80 tokens are left of 120 when the first is out of the count
+    assert over[0].renews == pytest.approx(started[0] + 60.0)  # 80 of 120 tokens are left when the first turn leaves the period
     assert await store.keys.overdrawn(time.time() + 3600) == []
     await store.keys.add("paid", budget_cost=4.0)
     await take(store, ask(user("p")), answer("x"), caller="paid", cost=4.5)

@@ -1,4 +1,5 @@
-"""Another file stands where the database was, or none that is a database: what runs is kept in what is there, or waits for it."""
+"""The database file is replaced by another file or by something that is not a database: running turns go to the new file, or
+wait."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from sqlalchemy import select
 from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.messages import Message, TextPart
 from streamglot.store import Finished, Store, StoreSettings, StoreUnavailable, schema
-from streamglot.store.database import passing
+from streamglot.store.database import is_transient
 from waiting import PATIENCE, soon
 
 
 @asynchronous
 async def test_turns_that_run_while_the_file_is_replaced(tmp_path: Path) -> None:
-    """What is there now knows nothing of what was written before: not the start of a turn, not a message, not even us."""
+    """The new file has none of the earlier rows: not the start of a turn, not a message, not the row of this process."""
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
     told = Message("system", [TextPart("told to all")])
     await take(store, ask(told, user("before")), answer("x"), name="one")
@@ -51,7 +52,7 @@ async def test_turns_that_run_while_the_file_is_replaced(tmp_path: Path) -> None
 
 @asynchronous
 async def test_a_file_that_is_no_database_any_more(tmp_path: Path) -> None:
-    """Requests go on without their past, and what they leave is written when the file is back."""
+    """Requests continue without their history, and their turns are written when the file is back."""
     said: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/here/s.db"), said.append)
     await take(store, ask(user("before")), answer("x"), name="known")
@@ -75,14 +76,14 @@ async def test_a_file_that_is_no_database_any_more(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_a_file_that_was_emptied_where_it_stands(tmp_path: Path) -> None:
-    """The same file, and nothing of ours in it: it is made anew."""
+    """The same file without the tables: they are created again."""
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"))
     running = await begin(store, ask(user("running")))
     await store.writer.flush()
     with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as other:
         tables = [name for (name,) in other.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
-            if not table.startswith(("search_", "sqlite_")):  # those go with their own
+            if not table.startswith(("search_", "sqlite_")):  # those are dropped with their own tables
                 other.execute(f"DROP TABLE {table}")
     running.finish(Finished(ending="end", response=answer("y")))
     async with asyncio.timeout(PATIENCE):
@@ -91,7 +92,7 @@ async def test_a_file_that_was_emptied_where_it_stands(tmp_path: Path) -> None:
     await store.close()
 
 
-def test_a_damaged_file_is_no_fault_of_the_question(tmp_path: Path) -> None:
+def test_a_damaged_file_is_a_transient_error(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "s.db")) as made, made:
         made.execute("CREATE TABLE x (y)")
         made.execute("INSERT INTO x VALUES (zeroblob(100000))")
@@ -102,5 +103,5 @@ def test_a_damaged_file_is_no_fault_of_the_question(tmp_path: Path) -> None:
             opened.execute("SELECT * FROM x").fetchall()
         with pytest.raises(sqlite3.DatabaseError, match="no such column") as wrong:
             opened.execute("SELECT z FROM x")
-    assert passing(damaged.value)
-    assert not passing(wrong.value)
+    assert is_transient(damaged.value)
+    assert not is_transient(wrong.value)

@@ -1,4 +1,4 @@
-"""Answers that are asked for again by their id: while they run, after their end, and no more once they are withdrawn."""
+"""Responses are retrieved by their id while they run and after their end, until they are withdrawn."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ async def test_a_response_from_its_start_to_its_withdrawal(url: str) -> None:
         assert found is not None
         assert (found.id, found.response_id, found.ending, found.wish) == (turn.id, "resp_1", "", {"background": True})
         assert await place.responses.find("resp_1", "you") is None
-        assert await continued(place, "resp_1") == ""  # not before it ended
+        assert await continued(place, "resp_1") == ""  # only after its end
     turn.finish(Finished(ending="end", response=answer("y", ident="resp_upstream")))
     for place in (store, other):
         assert await continued(place, "resp_1") == await continued(place, "resp_1", "named") == turn.id
-        assert await place.responses.find("resp_upstream", "me") is None  # the client was not given that one
+        assert await place.responses.find("resp_upstream", "me") is None  # the client did not receive this id
         found = await place.responses.find("resp_1", None)
         assert found is not None
         assert found.ending == "end"
@@ -38,7 +38,7 @@ async def test_a_response_from_its_start_to_its_withdrawal(url: str) -> None:
         assert not await place.responses.withdraw("resp_1", "me")
         assert await place.responses.find("resp_1", None) is None
         assert await continued(place, "resp_1") == ""
-    assert (await store.queries.turn("resp_1")) is not None  # the log keeps it
+    assert (await store.queries.turn("resp_1")) is not None  # the log still has it
     await prune_turns(store.database, older_than=-60.0)
     assert (await store.database.fetch(select(func.count()).select_from(schema.withdrawals)))[0][0] == 0
     await store.close()
@@ -60,7 +60,7 @@ async def test_what_is_not_retrievable_and_what_has_no_id(url: str) -> None:
 
 
 @asynchronous
-async def test_one_that_was_interrupted(url: str) -> None:
+async def test_an_interrupted_response_is_retrievable(url: str) -> None:
     store = await Store.open(StoreSettings(url=url))
     await begin(store, ask(user("x")), "me", response_id="resp_3")
     await store.close()

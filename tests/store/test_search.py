@@ -1,4 +1,4 @@
-"""What a search finds: the same on both databases, in every script."""
+"""Searches find the same on both databases, in every script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamglot.errors import RequestError
 from streamglot.store import Filter, Store, StoreSettings, schema
 from streamglot.store.rows import TEXT_CHARS, words
 from streamglot.store.search import MOST_TERMS, terms
-from streamglot.store.tokenizer import LONGEST, wording
+from streamglot.store.tokenizer import MAX_WORD_CHARS, wording
 
 TEXTS = {
     "both": "cats or dogs are fun",
@@ -151,8 +151,8 @@ async def test_the_same_on_every_database(url: str) -> None:
 
 
 @asynchronous
-async def test_a_phrase_far_behind_in_a_long_text(url: str) -> None:
-    """The text search of PostgreSQL knows the places of 16,383 words, and 256 of each."""
+async def test_a_phrase_at_the_end_of_a_long_text_is_found(url: str) -> None:
+    """The text search of PostgreSQL stores the positions of 16,383 words, and 256 of each."""
     chinese = "的一是不了人我在有他这中大来上个国到说们" * 1500
     store = await filled(url, "a b " * 5000 + "c d e", chinese[:30_000] + "斑马")
     for search, count in (('"c d"', 1), ('"d c"', 0), ('"b c"', 1), ('"a c"', 0), ("斑马", 1), ("马斑", 0), ("们斑马", 1)):
@@ -164,7 +164,7 @@ async def test_a_phrase_far_behind_in_a_long_text(url: str) -> None:
 
 
 @asynchronous
-async def test_a_word_behind_a_long_phrase(url: str) -> None:
+async def test_a_word_after_a_long_phrase_is_found(url: str) -> None:
     phrase = " ".join(f"w{number}" for number in range(2 * MOST_TERMS))
     store = await filled(url, phrase, f"zebra {phrase}")
     for search, count in ((f'"{phrase}"', 2), (f'"{phrase}" zebra', 1), (f'"{phrase}" -zebra', 1), (f'"{phrase} w1"', 0)):
@@ -186,7 +186,7 @@ async def test_every_character_can_be_written_and_asked_for(url: str) -> None:
 @asynchronous
 async def test_a_search_without_a_word_is_refused(url: str, words: str) -> None:
     store = await Store.open(StoreSettings(url=url))
-    with pytest.raises(RequestError, match='must be there: two words "an exact phrase" -not') as refused:
+    with pytest.raises(RequestError, match='must be present: two words "an exact phrase" -not') as refused:
         await store.queries.turns(Filter(search=words))
     assert refused.value.status == 400
     await store.close()
@@ -205,12 +205,12 @@ def test_terms() -> None:
     assert terms('two "a phrase" -not OR -"not this" 3.14') == (["two", "a phrase", "or", "3 14"], ["not", "not this"])
 
 
-def test_words_are_of_a_length_that_every_index_takes() -> None:
-    assert wording("x" * (2 * LONGEST + 1)) == f"{'x' * LONGEST} {'x' * LONGEST} x"
-    assert wording("x" * LONGEST + " y") == f"{'x' * LONGEST} y"
+def test_long_words_are_split() -> None:
+    assert wording("x" * (2 * MAX_WORD_CHARS + 1)) == f"{'x' * MAX_WORD_CHARS} {'x' * MAX_WORD_CHARS} x"
+    assert wording("x" * MAX_WORD_CHARS + " y") == f"{'x' * MAX_WORD_CHARS} y"
     assert len(words("ﷺ" * TEXT_CHARS)) == 2 * TEXT_CHARS
 
 
-def test_words_of_words_are_the_same() -> None:
+def test_tokenizing_twice_changes_nothing() -> None:
     for text in TEXTS.values():
         assert wording(wording(text)) == wording(text) == wording(text.lower())

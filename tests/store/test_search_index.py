@@ -1,4 +1,4 @@
-"""The index of SQLite follows its texts later: a search finds all of them, and what is gone is gone, wherever it was."""
+"""SQLite's index is updated later than its texts: a search still finds all of them, and deleted texts are gone from the index."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def make_old(store: Store, turns: list[str]) -> None:
 
 
 async def whole(store: Store) -> None:
-    """SQLite compares the index with the texts itself, and fails if they differ. It can do so only when all are indexed."""
+    """SQLite compares the index with the texts itself, and fails if they differ. All texts must be indexed for that."""
     await store.queries.indexing.catch_up()
     await store.database.execute(text("INSERT INTO search(search, rank) VALUES ('integrity-check', 1)"))
 
@@ -69,8 +69,8 @@ async def test_what_is_pruned_before_it_was_indexed(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_numbers_that_are_given_again(tmp_path: Path) -> None:
-    """SQLite numbers on from the newest text that is there: one that was indexed and pruned leaves its number to another."""
+async def test_reused_numbers_do_not_confuse_the_index(tmp_path: Path) -> None:
+    """SQLite continues the numbers from the newest text. A text that was indexed and pruned leaves its number to another."""
     store = await opened(tmp_path)
     all_of_them = await say(store, "zebra one", "zebra two", "zebra three")
     assert await found(store, "zebra") == 3
@@ -84,7 +84,7 @@ async def test_numbers_that_are_given_again(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_in_quiet_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_process_updates_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await opened(tmp_path)
     await say(store, "zebra one", "zebra two")
     used = 0.0
@@ -99,8 +99,8 @@ async def test_in_quiet_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @asynchronous
-async def test_however_busy_it_is_not_left_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamglot.store.search.QUIET", -1.0)
+async def test_a_busy_process_updates_an_index_that_is_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamglot.store.search.IDLE_CPU_SHARE", -1.0)
     monkeypatch.setattr("streamglot.store.search.MOST_BEHIND", 50)
     store = await opened(tmp_path)
     await say(store, *(f"zebra {number}" for number in range(120)))
@@ -111,9 +111,9 @@ async def test_however_busy_it_is_not_left_far_behind(tmp_path: Path, monkeypatc
 
 
 @asynchronous
-async def test_the_store_looks_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_store_updates_the_index_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamglot.store.store.SEEN_SECONDS", 0.01)
-    monkeypatch.setattr("streamglot.store.search.QUIET", 2.0)
+    monkeypatch.setattr("streamglot.store.search.IDLE_CPU_SHARE", 2.0)
     store = await opened(tmp_path)
     await say(store, "zebra")
     end = time.monotonic() + 60

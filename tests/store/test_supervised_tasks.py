@@ -1,4 +1,4 @@
-"""The background tasks of the store survive their own faults, and say so."""
+"""The background tasks of the store survive their own faults and log them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Lines = list[Mapping[str, Any]]
 
 
 def broken() -> None:
-    raise ValueError("a fault of who is called")
+    raise ValueError("a fault in a callback")
 
 
 async def keep_one(store: Store, name: str) -> None:
@@ -30,10 +30,10 @@ async def keep_one(store: Store, name: str) -> None:
 
 
 @asynchronous
-async def test_a_writer_that_fails_goes_on_with_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_writer_continues_after_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: Lines = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
-    keep = store.writer._keep
+    keep = store.writer._commit_batch
     faults = 0
 
     async def fail_once(batch: list[Entry]) -> None:
@@ -43,7 +43,7 @@ async def test_a_writer_that_fails_goes_on_with_what_follows(tmp_path: Path, mon
             raise RuntimeError("nobody foresaw this")
         await keep(batch)
 
-    monkeypatch.setattr(store.writer, "_keep", fail_once)
+    monkeypatch.setattr(store.writer, "_commit_batch", fail_once)
     await keep_one(store, "one")
     await store.writer.flush()
     await keep_one(store, "two")
@@ -56,7 +56,7 @@ async def test_a_writer_that_fails_goes_on_with_what_follows(tmp_path: Path, mon
 
 
 @asynchronous
-async def test_the_clock_of_the_store_survives_a_part_that_was_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_periodic_task_survives_a_cancelled_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "FIRST_SECONDS", 0.0)
     monkeypatch.setattr(stores, "SEEN_SECONDS", 0.0)
     said: Lines = []
@@ -76,8 +76,8 @@ async def test_the_clock_of_the_store_survives_a_part_that_was_cancelled(tmp_pat
 
 
 @asynchronous
-async def test_a_stream_that_cannot_be_stopped_is_no_harm_to_others(url: str) -> None:
-    """They are asked to stop from another process, and looked for by one task."""
+async def test_a_stream_whose_stop_fails_does_not_affect_others(url: str) -> None:
+    """They are asked to stop from another process; one task looks for these requests."""
     said: Lines = []
     one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
     mine = DatabaseBuffer(one.database, one.writer, say=said.append)
@@ -99,7 +99,7 @@ async def test_a_stream_that_cannot_be_stopped_is_no_harm_to_others(url: str) ->
 
 
 @asynchronous
-async def test_valkey_streams_that_cannot_be_stopped_are_no_harm_to_others(valkey_url: str) -> None:
+async def test_a_valkey_stream_whose_stop_fails_does_not_affect_others(valkey_url: str) -> None:
     from streamglot.store import ValkeyBuffer
 
     said: Lines = []

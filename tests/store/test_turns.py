@@ -1,4 +1,4 @@
-"""Turns, whole: what was taken is there, once, with its true ending; and the complete response can be made of it."""
+"""Turns are stored once, complete, with their true ending, and the complete response can be rebuilt from them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_the_complete_response_of_any_turn(url: str) -> None:
 
 @asynchronous
 async def test_shared_history_is_kept_once(url: str) -> None:
-    """Twenty turns that each resend all before them cost twenty questions and twenty answers."""
+    """Twenty turns that each resend the history take the space of twenty questions and twenty answers."""
     store = await Store.open(StoreSettings(url=url))
     history = [Message("system", [TextPart("Be brief.")])]
     for number in range(20):
@@ -147,7 +147,7 @@ async def test_every_ending_leaves_its_row(url: str) -> None:
 
 
 @asynchronous
-async def test_without_contents_only_the_fact_is_kept(url: str) -> None:
+async def test_without_contents_only_the_fact_of_a_turn_is_stored(url: str) -> None:
     store = await Store.open(StoreSettings(url=url, content=False))
     turn = await take(store, ask(user("a secret")), answer(thought("secret", "sig"), "a secret too", ident="r1"))
     session = await store.find_session(Wanted(), ask(user("a secret"), assistant("a secret too"), user("go on")))
@@ -168,8 +168,8 @@ async def test_without_contents_only_the_fact_is_kept(url: str) -> None:
 
 
 @asynchronous
-async def test_hostile_words_are_kept(url: str) -> None:
-    """NUL and halves of pairs, which one database or the other refuses, cost nobody his row."""
+async def test_text_that_databases_refuse_is_stored(url: str) -> None:
+    """NUL and half surrogate pairs, which one database or the other refuses, do not prevent a row."""
     store = await Store.open(StoreSettings(url=url))
     good = await take(store, ask(user("before")), answer("fine"))
     nul = await take(store, ask(user("a\0b"), model="m\0"), answer("c\0d", call("x\0", arguments='{"a": "\\u0000"}')), name="s\0")
@@ -193,7 +193,7 @@ async def test_hostile_words_are_kept(url: str) -> None:
 
 @asynchronous
 async def test_many_at_once_from_two_processes_of_one_database(url: str) -> None:
-    """The same messages written by both at once: no deadlock, one row each."""
+    """Two processes write the same messages at once: no deadlock, one row each."""
     one, two = await Store.open(StoreSettings(url=url)), await Store.open(StoreSettings(url=url))
     shared = [user(f"shared {number}") for number in range(50)]
     for number in range(100):
@@ -243,7 +243,7 @@ async def test_tool_conversation_keeps_order(url: str) -> None:
     await store.close()
 
 
-def test_places() -> None:
+def test_database_paths_of_each_platform() -> None:
     assert str(data_directory({"HOME": "/h", "XDG_DATA_HOME": "/x"}, "linux")) == "/x/streamglot"
     assert str(data_directory({"HOME": "/h", "XDG_DATA_HOME": "relative"}, "linux")) == "/h/.local/share/streamglot"
     assert str(data_directory({"HOME": "/h"}, "darwin")) == "/h/Library/Application Support/streamglot"

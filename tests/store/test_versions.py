@@ -1,4 +1,4 @@
-"""Versions of the schema: made from nothing, brought up from the first with all that it holds, refused when newer."""
+"""Schema versions: created from nothing, upgraded from the first version with all data, refused when newer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamglot.store.tokenizer import wording
 from waiting import PATIENCE
 
 
-def test_the_newest_version_is_known_by_its_name() -> None:
+def test_head_is_the_newest_version() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
     assert ScriptDirectory.from_config(config).get_current_head() == HEAD
@@ -47,7 +47,7 @@ async def test_the_versions_add_up_to_the_schema(url: str) -> None:
 
 
 @asynchronous
-async def test_the_first_version_is_brought_up_with_all_it_holds(url: str) -> None:
+async def test_the_first_version_is_upgraded_with_all_data(url: str) -> None:
     database = await Database.open(url, revision="0001")
     for number in range(3):
         statements = [
@@ -83,8 +83,8 @@ async def test_the_first_version_is_brought_up_with_all_it_holds(url: str) -> No
 
 
 @asynchronous
-async def test_texts_of_before_become_words(url: str) -> None:
-    """Some of them were indexed on SQLite, some not yet, and some go before they are."""
+async def test_existing_texts_become_words(url: str) -> None:
+    """On SQLite some of the texts were indexed, some not yet, and some are deleted before they are."""
     database = await Database.open(url, revision="0004")
     bodies = ["straße und café: 3.14", "我喜欢猫和狗", "zebra", "x" * 3000, *("filler, filler" for _ in range(600)), "हिन्दी"]
     question = text("INSERT INTO texts (number, turn_id, body) VALUES (:number, :turn, :body)")
@@ -120,25 +120,25 @@ async def test_a_newer_version_is_refused(url: str) -> None:
     await database.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     await database.close()
     with pytest.raises(
-        ConfigError, match=rf"has version 9999, and this streamglot knows versions up to {HEAD}: a newer one made it"
+        ConfigError, match=rf"has version 9999, but this streamglot knows only versions up to {HEAD}: a newer release made it"
     ):
         await Database.open(url)
 
 
 @asynchronous
-async def test_several_processes_that_start_at_once_make_it_once(url: str) -> None:
+async def test_processes_that_start_together_create_the_database_once(url: str) -> None:
     databases = await asyncio.gather(*(Database.open(url) for _ in range(4)))
     for database in databases:
         await database.close()
 
 
 @asynchronous
-async def test_who_finds_it_as_it_should_be_writes_nothing(tmp_path: Path) -> None:
-    """Not even a setting of a connection."""
+async def test_opening_a_current_database_writes_nothing(tmp_path: Path) -> None:
+    """Opening a current database does not write, not even a setting of a connection."""
     url, log = f"sqlite:///{tmp_path}/s.db", tmp_path / "s.db-wal"
     first = await Database.open(url)
     (pages,) = await first.fetch(text("PRAGMA auto_vacuum"))
-    assert pages[0] == 2  # what is pruned can be given back
+    assert pages[0] == 2  # the file can be shrunk after pruning
     size = log.stat().st_size
     second = await Database.open(url)
     await asyncio.gather(*(second.fetch(text("SELECT count(*) FROM turns")) for _ in range(10)))
@@ -148,11 +148,11 @@ async def test_who_finds_it_as_it_should_be_writes_nothing(tmp_path: Path) -> No
 
 
 @asynchronous
-async def test_who_must_change_it_waits_for_who_writes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_migration_waits_for_other_writers(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_module, "LOCK_SECONDS", 0.2)
     first = await Database.open(url, revision="0001")
     async with writing(url):
-        with pytest.raises(ConfigError, match=rf"must be brought to version {HEAD}, and another process writes to it"):
+        with pytest.raises(ConfigError, match=rf"must be upgraded to version {HEAD}, but another process keeps writing to it"):
             await Database.open(url)
         monkeypatch.setattr(database_module, "LOCK_SECONDS", PATIENCE)
         waits = [asyncio.ensure_future(Database.open(url)) for _ in range(2)]

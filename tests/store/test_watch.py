@@ -1,4 +1,4 @@
-"""Questions that are asked again and again: not at all, where nobody else can have changed the answer."""
+"""Repeated queries: they are skipped if nobody else can have changed the rows."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def names(rows: Any) -> list[str] | None:
 
 
 @asynchronous
-async def test_only_what_others_wrote_is_news(url: str) -> None:
+async def test_a_watch_sees_only_changes_of_other_processes(url: str) -> None:
     ours, theirs = await Database.open(url), await Database.open(url)
     watch = Watch(ours, select(schema.processes).order_by(schema.processes.c.id))
     assert names(await watch.look()) == []
-    unchanged: list[str] | None = None if ours.is_sqlite else []  # PostgreSQL is asked again: it cannot tell
+    unchanged: list[str] | None = None if ours.is_sqlite else []  # PostgreSQL runs the query again: it cannot tell
     assert names(await watch.look()) == unchanged
     await sign_in(theirs, "a")
     assert names(await watch.look()) == ["a"]
@@ -42,7 +42,7 @@ async def test_only_what_others_wrote_is_news(url: str) -> None:
 
 
 @asynchronous
-async def test_a_look_that_failed_is_made_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_look_is_repeated(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = [await Database.open(f"sqlite:///{tmp_path}/s.db") for _ in range(2)]
     watch = Watch(ours, select(schema.processes))
     await watch.look()
@@ -61,7 +61,7 @@ async def test_a_look_that_failed_is_made_again(tmp_path: Any, monkeypatch: pyte
 
 
 @asynchronous
-async def test_another_file_is_news(tmp_path: Any) -> None:
+async def test_a_replaced_file_counts_as_changed(tmp_path: Any) -> None:
     database = await Database.open(f"sqlite:///{tmp_path}/s.db")
     await sign_in(database, "a")
     watch = Watch(database, select(schema.processes))
@@ -79,7 +79,7 @@ async def test_another_file_is_news(tmp_path: Any) -> None:
 
 
 @asynchronous
-async def test_while_we_write_it_cannot_be_told(tmp_path: Any) -> None:
+async def test_the_version_is_unknown_during_a_write(tmp_path: Any) -> None:
     database = await Database.open(f"sqlite:///{tmp_path}/s.db")
     assert database.version() is not None
     seen: list[object] = []
@@ -95,9 +95,7 @@ async def test_while_we_write_it_cannot_be_told(tmp_path: Any) -> None:
 
 
 @asynchronous
-async def test_streams_of_a_process_that_is_alone_ask_the_database_nothing(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_streams_of_a_single_process_cause_no_queries(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer, "WATCH_SECONDS", 0.01)
     url = f"sqlite:///{tmp_path}/s.db"
     store = await Store.open(StoreSettings(url=url))

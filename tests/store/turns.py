@@ -1,4 +1,4 @@
-"""Turns for the tests: what a gateway would give the store."""
+"""Builds turns as a gateway passes them to the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def asynchronous(test: Callable[P, Awaitable[T]]) -> Callable[P, T]:
-    """A test that waits, in a loop of its own."""
+    """Runs an asynchronous test in its own event loop."""
 
     @wraps(test)
     def run(*args: P.args, **named: P.kwargs) -> T:
@@ -82,7 +82,7 @@ def start(store: Store, session: Session, request: Request, **more: Any) -> Turn
 
 
 async def take(store: Store, request: Request, response: Response, caller: str = "", name: str = "", **more: Any) -> Turn:
-    """A whole turn."""
+    """Stores a complete turn."""
     turn = await begin(store, request, caller, name)
     ending = more.pop("ending", "error" if response.error else response.choices[0].stop_reason)
     turn.finish(

@@ -1,4 +1,4 @@
-"""The table of abilities: what is known of each provider, and what a configuration changes."""
+"""The table of abilities: what is known about each provider, and what a configuration changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = {provider.name: provider for provider in PROVIDERS}
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_every_row_is_sound_and_found_by_its_address(name: str) -> None:
+def test_every_row_is_valid_and_found_by_its_address(name: str) -> None:
     provider = ROWS[name]
     assert provider.abilities.fault() == ""
     upstream = Upstream(name="any-name", dialect=provider.dialect, base_url=provider.base_url + "/more?x=1")
@@ -36,7 +36,7 @@ def test_every_row_is_sound_and_found_by_its_address(name: str) -> None:
         ("zai", 128, False, ["system", "user", "user"]),
     ],
 )
-def test_what_chat_servers_get(name: str, user: int, custom: bool, roles: list[str]) -> None:
+def test_each_chat_server_gets_what_it_accepts(name: str, user: int, custom: bool, roles: list[str]) -> None:
     messages = [Message("developer", [TextPart("a")]), Message("user", [TextPart("b")]), Message("system", [TextPart("c")])]
     request = Request("m", messages, [ToolSpec("t", kind="custom")], user="u" * 300)
     upstream = Upstream(name="x", dialect="openai_chat", base_url=ROWS[name].base_url)
@@ -51,7 +51,7 @@ def test_every_ability_is_documented() -> None:
     assert tuple(ABILITIES) == Abilities.__struct_fields__
 
 
-def test_an_upstream_that_nobody_knows_gets_what_all_take() -> None:
+def test_an_unknown_upstream_gets_what_all_servers_accept() -> None:
     assert abilities_of(Upstream(name="x", base_url="http://127.0.0.1:8000/v1")) == NONE_SAID
     assert abilities_of(Upstream(name="openai", base_url="http://elsewhere.example/v1")) == NONE_SAID
 
@@ -81,7 +81,7 @@ def test_a_configuration_changes_single_abilities(tmp_path: Path) -> None:
         ("flies = true", "flies"),
     ],
 )
-def test_a_wrong_ability_is_an_error_of_the_configuration(tmp_path: Path, line: str, words: str) -> None:
+def test_an_invalid_ability_is_a_config_error(tmp_path: Path, line: str, words: str) -> None:
     path = tmp_path / "streamglot.toml"
     path.write_text(f'[upstreams.mine]\nbase_url = "http://a/v1"\n[upstreams.mine.abilities]\n{line}\n')
     with pytest.raises(ConfigError, match=words):

@@ -1,4 +1,4 @@
-"""The client for upstreams against a raw server that says exactly the bytes of a script."""
+"""The upstream client against a raw server that sends exactly the bytes of a script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from streamglot.errors import ConfigError, StreamglotError, UpstreamError, UpstreamProtocolError, UpstreamTruncated
 from streamglot.upstream import Timeouts, Upstream, UpstreamResponse
 from streamglot.upstream import connection as connections
-from streamglot.upstream.connection_pool import ConnectionPool, parts
+from streamglot.upstream.connection_pool import ConnectionPool, parse_url
 from waiting import PATIENCE, soon
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
@@ -26,7 +26,8 @@ GZIP = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n
 
 
 class Server:
-    """Answers each request with the next script, in pieces of ``cut`` bytes; hangs up on None, and behind any with ``hang_up``."""
+    """Answers each request with the next script, in pieces of ``cut`` bytes. Closes the connection on None, and after any script
+    with ``hang_up``."""
 
     def __init__(self, *scripts: bytes | None, cut: int = 0, hang_up: bool = False) -> None:
         self.requests: list[bytes] = []
@@ -101,7 +102,7 @@ async def refused(asking: Awaitable[object]) -> StreamglotError:
 @pytest.mark.parametrize(
     "script", [PLAIN, CHUNKED, UNTIL_CLOSE, CONTINUED, GZIP], ids=["length", "chunked", "close", "100", "gzip"]
 )
-def test_every_kind_of_body_however_it_is_cut(script: bytes, cut: int) -> None:
+def test_every_kind_of_body_is_read_in_any_pieces(script: bytes, cut: int) -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Server(script, cut=cut, hang_up=script is UNTIL_CLOSE) as server:
             answer = await ask(client, server)
@@ -112,7 +113,7 @@ def test_every_kind_of_body_however_it_is_cut(script: bytes, cut: int) -> None:
     run(test)
 
 
-def test_the_request_as_it_is_sent() -> None:
+def test_the_request_has_the_expected_bytes() -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Server(PLAIN, PLAIN) as server:
             await ask(client, server, {"x-key": "täst"}, b'{"a":1}')
@@ -128,7 +129,7 @@ def test_the_request_as_it_is_sent() -> None:
     run(test)
 
 
-def test_connections_are_used_again_after_a_whole_answer() -> None:
+def test_connections_are_reused_after_a_complete_answer() -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Server(*[PLAIN, CHUNKED] * 5) as server:
             for _ in range(10):
@@ -138,7 +139,7 @@ def test_connections_are_used_again_after_a_whole_answer() -> None:
     run(test)
 
 
-def test_two_at_once_need_two_connections() -> None:
+def test_two_simultaneous_requests_use_two_connections() -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Server(*[PLAIN] * 4) as server:
             for _ in range(2):
@@ -154,7 +155,7 @@ def test_two_at_once_need_two_connections() -> None:
     [PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), PLAIN + b"HTTP/1.1 200 OK\r\n\r\n", PLAIN + b"more"],
     ids=["close", "a second answer", "rubbish"],
 )
-def test_connections_that_cannot_be_trusted_are_not_used_again(script: bytes) -> None:
+def test_connections_in_an_unclear_state_are_not_reused(script: bytes) -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Server(script, PLAIN) as server:
             assert (await ask(client, server)).status == 200
@@ -165,7 +166,7 @@ def test_connections_that_cannot_be_trusted_are_not_used_again(script: bytes) ->
 
 
 def test_a_kept_connection_that_the_upstream_closed_is_replaced_at_once() -> None:
-    """It closes its end in the moment in which the next request goes out: nobody could know."""
+    """The server closes the connection at the moment in which the next request is sent."""
 
     async def test() -> None:
         for size in (2, 5 * 2**20):
@@ -180,7 +181,7 @@ def test_a_kept_connection_that_the_upstream_closed_is_replaced_at_once() -> Non
     run(test)
 
 
-def test_a_request_goes_out_again_once_and_only_if_nothing_was_heard() -> None:
+def test_a_request_is_repeated_once_and_only_if_no_byte_arrived() -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Server(PLAIN, None, PLAIN) as server:
             for _ in range(2):
@@ -190,10 +191,10 @@ def test_a_request_goes_out_again_once_and_only_if_nothing_was_heard() -> None:
             assert await whole(await ask(client, server)) == b"hello"
             error = await refused(ask(client, server))
             assert isinstance(error, UpstreamTruncated)
-            assert (server.connections, len(server.requests)) == (2, 3), "the second time it counts"
+            assert (server.connections, len(server.requests)) == (2, 3), "the second failure is reported"
         async with ConnectionPool() as client, Server(None, PLAIN) as server:
             await refused(ask(client, server))
-            assert len(server.requests) == 1, "it was a new connection: the upstream has closed no idle one"
+            assert len(server.requests) == 1, "a new connection is not retried"
         async with ConnectionPool() as client, Server(PLAIN, PLAIN[:12], PLAIN) as server:
             assert await whole(await ask(client, server)) == b"hello"
             server.hang_up = True
@@ -204,7 +205,7 @@ def test_a_request_goes_out_again_once_and_only_if_nothing_was_heard() -> None:
 
 
 @pytest.mark.parametrize("script", [PLAIN[:-2], CHUNKED[:-5], CHUNKED[:-12], GZIP[:-9]], ids=["length", "last", "inside", "gzip"])
-def test_an_answer_that_is_cut_is_told_after_what_came(script: bytes) -> None:
+def test_a_truncated_answer_raises_after_its_bytes(script: bytes) -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Server(script, hang_up=True) as server:
             answer = await ask(client, server)
@@ -215,7 +216,7 @@ def test_an_answer_that_is_cut_is_told_after_what_came(script: bytes) -> None:
     run(test)
 
 
-def test_no_answer_at_all() -> None:
+def test_a_missing_or_invalid_answer_is_an_error() -> None:
     async def test() -> None:
         async with (
             ConnectionPool() as client,
@@ -248,7 +249,7 @@ def test_a_broken_chunk_and_an_unknown_encoding() -> None:
     run(test)
 
 
-def test_nobody_is_there() -> None:
+def test_an_unreachable_upstream_is_an_error() -> None:
     async def test() -> None:
         async with ConnectionPool() as client:
             upstream = Upstream(name="one", timeouts=Timeouts(connect=0.2))
@@ -261,7 +262,7 @@ def test_nobody_is_there() -> None:
     run(test)
 
 
-def test_hanging_up_reaches_the_upstream() -> None:
+def test_closing_the_response_closes_the_connection() -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Server(CHUNKED[:-12]) as server:
             answer = await ask(client, server)
@@ -272,7 +273,7 @@ def test_hanging_up_reaches_the_upstream() -> None:
     run(test)
 
 
-def test_cancelled_while_it_waits_for_headers() -> None:
+def test_cancelling_the_wait_for_headers_closes_the_connection() -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Server(b"HTTP/1.1 200 OK\r\n") as server:
             task = asyncio.ensure_future(ask(client, server))
@@ -283,7 +284,7 @@ def test_cancelled_while_it_waits_for_headers() -> None:
     run(test)
 
 
-def test_a_reader_that_waits_stops_the_upstream() -> None:
+def test_a_slow_reader_stops_the_upstream() -> None:
     async def test() -> None:
         size = 50 * 2**20
         script = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
@@ -293,7 +294,7 @@ def test_a_reader_that_waits_stops_the_upstream() -> None:
             while server.written != before:
                 before = server.written
                 await asyncio.sleep(0.3)
-            assert server.written < 16 * 2**20, "the upstream was read on"
+            assert server.written < 16 * 2**20, "the upstream was still read"
             first = len(await answer.read())
             assert first < 2**20
             assert first + len(await whole(answer)) == size
@@ -316,7 +317,7 @@ def test_drain_waits_for_the_end_and_gives_up(monkeypatch: pytest.MonkeyPatch) -
     run(test)
 
 
-def test_random_cuts() -> None:
+def test_bodies_are_read_in_random_pieces() -> None:
     async def test() -> None:
         chance = random.Random(7)
         async with ConnectionPool() as client:
@@ -328,17 +329,17 @@ def test_random_cuts() -> None:
     run(test)
 
 
-def test_addresses_in_parts() -> None:
-    place = parts("https://example.com/v1/models/a b:go?alt=sse&key=1")
-    assert (place.host, place.port, place.tls) == ("example.com", 443, True)
-    assert place.start == "POST /v1/models/a%20b:go?alt=sse&key=1 HTTP/1.1\r\nhost: example.com\r\n"
-    place = parts("http://[::1]:8000")
-    assert (place.host, place.port, place.start) == ("::1", 8000, "POST / HTTP/1.1\r\nhost: [::1]:8000\r\n")
-    place = parts("https://us%40er:word@example.com/a%2Fb")
-    assert (place.host, place.user) == ("example.com", "Basic dXNAZXI6d29yZA==")
-    assert place.url == "https://example.com/a%2Fb"
+def test_urls_are_parsed() -> None:
+    parsed = parse_url("https://example.com/v1/models/a b:go?alt=sse&key=1")
+    assert (parsed.host, parsed.port, parsed.tls) == ("example.com", 443, True)
+    assert parsed.start == "POST /v1/models/a%20b:go?alt=sse&key=1 HTTP/1.1\r\nhost: example.com\r\n"
+    parsed = parse_url("http://[::1]:8000")
+    assert (parsed.host, parsed.port, parsed.start) == ("::1", 8000, "POST / HTTP/1.1\r\nhost: [::1]:8000\r\n")
+    parsed = parse_url("https://us%40er:word@example.com/a%2Fb")
+    assert (parsed.host, parsed.user) == ("example.com", "Basic dXNAZXI6d29yZA==")
+    assert parsed.url == "https://example.com/a%2Fb"
     for url in ("ftp://example.com/", "http://user:secret@example.com:x/", "http:///v1", f"http://{'x' * 300}.com/", "http://[/"):
         with pytest.raises(UpstreamError) as refusal:
-            parts(url)
+            parse_url(url)
         assert refusal.value.code == "upstream_unreachable"
         assert "secret" not in refusal.value.message

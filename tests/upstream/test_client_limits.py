@@ -1,4 +1,4 @@
-"""Answers without an end, in every part of HTTP: they are cut off after a named number of bytes, and nothing is kept of them."""
+"""Endless answers in every part of HTTP: they are cut off after a named number of bytes, and nothing of them stays in memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from waiting import PATIENCE, soon
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 HELLO = b"5\r\nhello\r\n"
 GENERAL = {"host": "example"}
-"""A header that only the general client sends."""
+"""A header that makes the pool use the general client."""
 
 
 class Flood:
-    """Answers one request with a start, and then with pieces until the other side hangs up."""
+    """Answers one request with a start, then with pieces until the client closes the connection."""
 
     def __init__(self, start: bytes, piece: Callable[[int], bytes]) -> None:
         self.start, self.piece = start, piece
@@ -90,7 +90,7 @@ FLOODS: dict[str, tuple[bytes, Callable[[int], bytes]]] = {
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_no_part_of_an_answer_is_without_an_end(name: str) -> None:
+def test_every_part_of_an_answer_is_limited(name: str) -> None:
     async def test() -> None:
         async with ConnectionPool() as client, Flood(*FLOODS[name]) as server:
             tracemalloc.start()
@@ -107,8 +107,8 @@ def test_no_part_of_an_answer_is_without_an_end(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FLOODS)
-def test_the_general_client_keeps_no_more_and_waits_no_longer_than_its_caller(name: str) -> None:
-    """Its parser skips some of these without an end, and keeps nothing of them: the deadline of the caller ends that."""
+def test_the_general_client_stores_nothing_and_obeys_the_deadline(name: str) -> None:
+    """Its parser skips some of these endlessly without storing them; the caller's deadline ends that."""
 
     async def test() -> None:
         async with ConnectionPool() as client, Flood(*FLOODS[name]) as server:
@@ -134,7 +134,7 @@ def test_the_general_client_keeps_no_more_and_waits_no_longer_than_its_caller(na
     run(test)
 
 
-def test_what_was_too_long_is_named() -> None:
+def test_the_error_names_the_part_that_was_too_long() -> None:
     async def told(name: str) -> StreamglotError:
         async with ConnectionPool() as client, Flood(*FLOODS[name]) as server:
             with pytest.raises(StreamglotError) as caught:
@@ -155,7 +155,7 @@ def test_what_was_too_long_is_named() -> None:
 
 
 def test_long_bodies_with_extensions_and_trailers_are_read() -> None:
-    """What is allowed stays allowed: each piece of framing is short, however many there are."""
+    """Long but legal answers are read: each piece of framing is short, however many there are."""
 
     async def test() -> None:
         pieces = 20_000
@@ -170,7 +170,7 @@ def test_long_bodies_with_extensions_and_trailers_are_read() -> None:
     run(test)
 
 
-def test_an_answer_has_an_end_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_an_answer_on_the_wire_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "WIRE_BYTES", 2**20)
 
     async def test() -> None:
@@ -182,7 +182,7 @@ def test_an_answer_has_an_end_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> No
     run(test)
 
 
-def test_what_follows_compressed_data_is_not_kept() -> None:
+def test_bytes_after_compressed_data_are_not_stored() -> None:
     async def test() -> None:
         start = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + gzip.compress(b"hello")
         async with ConnectionPool() as client, Flood(start, lambda _: b"x" * 2**16) as server:
@@ -196,7 +196,7 @@ def test_what_follows_compressed_data_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("status", ["099", "000", "1", "2000", "abc", "-20"])
-def test_a_status_that_is_none(status: str) -> None:
+def test_an_invalid_status_is_an_error(status: str) -> None:
     async def test() -> None:
         start = b"HTTP/1.1 %b OK\r\ncontent-length: 2\r\n\r\nhi" % status.encode()
         async with ConnectionPool() as client, Flood(start, lambda _: b"") as server:
@@ -233,7 +233,7 @@ def test_the_sweep_of_idle_connections_survives_one_that_cannot_be_closed(monkey
     run(test)
 
 
-def test_writes_behind_one_that_failed_are_made() -> None:
+def test_writes_after_a_failed_one_are_sent() -> None:
     from streamglot.upstream.writes import Writes
 
     sent: list[bytes] = []

@@ -89,7 +89,7 @@ class BackgroundRecorder:
         """The next requests belong to this session, in which ``upstream`` gave the last answer."""
         conversation = self._conversation
         conversation.session, conversation.answers = session, answers
-        conversation.state = {upstream: session.told_by(upstream)}
+        conversation.state = {upstream: session.provider_state(upstream)}
 
     def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
         """Asks the store and waits for the answer."""

@@ -140,7 +140,7 @@ class UpstreamPool:
         self.loaded, self.routes, self.stages, self.observers, self.tools = loaded, routes, stages, observers, tools
         for upstream in upstreams:
             self.limit(upstream).resize(upstream.concurrent, config.server.wait)
-            self.breaker(upstream).rest = upstream.rest
+            self.breaker(upstream).settings = upstream.breaker
 
     def _tools_of(self, config: Config) -> ToolExecutor:
         """The tools of a configuration. Servers of unchanged settings go on running."""
@@ -256,14 +256,14 @@ class UpstreamPool:
     def breaker(self, upstream: Upstream) -> Breaker:
         breaker = self._breakers.get(upstream.name)
         if breaker is None:
-            breaker = self._breakers[upstream.name] = Breaker(upstream.rest)
+            breaker = self._breakers[upstream.name] = Breaker(upstream.breaker)
         return breaker
 
     def circuit_open(self, upstream: Upstream) -> StreamglotError:
         """The error of an upstream whose circuit breaker is open."""
         wait = self.breaker(upstream).wait(self.clock())
         return UpstreamError(
-            f"upstream {upstream.name!r} failed {upstream.rest.failures} times in a row and is not asked for {wait:.0f} s more; "
+            f"upstream {upstream.name!r} failed {upstream.breaker.failures} times in a row and is not asked for {wait:.0f} s more; "
             "try again then, or add another upstream as a fallback",
             code="upstream_resting",
             status=503,

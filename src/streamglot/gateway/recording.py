@@ -135,7 +135,9 @@ class ServedTurnRecorder(TurnRecorder):
         started: Started,
     ) -> None:
         turn = store.start(session, started)
-        super().__init__(turn, answers=answers, state=session.told_by, content=store.settings.content, raw=store.settings.raw)
+        super().__init__(
+            turn, answers=answers, state=session.provider_state, content=store.settings.content, raw=store.settings.raw
+        )
         self.options = options
         self._store = store
         self._endpoint = endpoint

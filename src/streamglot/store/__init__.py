@@ -1,41 +1,44 @@
-"""What was said, kept: sessions, turns, messages, keys, and streams that can be resumed.
+"""The store: sessions, turns, messages, API keys, and streams that can be resumed.
 
-One ``Store`` for each process, on SQLite or PostgreSQL. Nothing on the path of a stream waits for it and nothing raises into
-it: what happens is handed over, a writer commits it every fifth of a second, and what cannot be kept is counted.
+Each process has one ``Store``, on SQLite or PostgreSQL. A stream never waits for the store, and the store never raises into a
+stream: calls queue their data, a writer commits the queue every fifth of a second, and data that cannot be stored is counted.
 
     store = await Store.open(StoreSettings(url=..., content=..., raw=...), say)        # when the gateway starts
-    want = wanted(caller, request, body, headers)                                       # what the client names
-    session = await store.find_session(want, request)                                   # waits a second at most
+    want = wanted(caller, request, body, headers)                                       # the session that the client names
+    session = await store.find_session(want, request)                                   # waits at most one second
     request.messages[:0] = await store.history(session)                                 # only for a previous_response_id
-    answers = await store.answers(session)                                              # once, before upstreams are asked
+    answers = await store.answers(session)                                              # once, before the first upstream request
 
     turn = store.start(session, Started(caller=..., request=request, dialect=..., model=..., probe=is_probe(request)))
-    asked = restore_echoes(request, answers, provider=upstream.name)                    # for each upstream that is asked
-    state = session.told_by(upstream.name)                                              # what it told us in the turn before
-    turn.frame("up", seconds, chunk)                                                    # each read, if ``raw``
+    asked = restore_echoes(request, answers, provider=upstream.name)                    # for each upstream that is tried
+    state = session.provider_state(upstream.name)                                       # what it sent in the previous turn
+    turn.frame("up", seconds, chunk)                                                    # each read, if ``raw`` is on
     turn.learn(upstream.name, event)                                                    # each Extra of the upstream's dialect
     turn.finish(Finished(ending=..., response=collected, upstream=..., upstream_request=asked, ...))   # always, in a finally
-    await store.close()                                                                 # when the gateway stops: writes all
+    await store.close()                                                                 # when the gateway stops: commits the
+    queue
 
-``caller`` tells two callers apart (the name of a key, or a hash of what the client presented); every question takes it, and
-``None`` is the operator. A request that is handed over must not be changed afterwards. A turn that is never finished is
-there as ``interrupted`` when its process is gone.
+``caller`` separates callers: it is the name of a key, or a hash of the credential that the client presented. Every query takes
+it; ``None`` stands for the operator, who sees everything. A request must not be changed after it was passed to ``start``. A turn
+that was never finished is ended as ``interrupted`` once its process is gone.
 
-    store.buffer.open(id, caller, on_stop); .append(id, number, data); .end(id)         # the producer: none of it waits
+    store.buffer.open(id, caller, on_stop); .append(id, number, data); .end(id)         # the producer; none of these waits
     async for chunk in store.buffer.read(id, after, caller): ...                        # any worker, live or after the end
-    await store.buffer.stop(id, caller)                                                 # any worker; calls on_stop there
+    await store.buffer.stop(id, caller)                                                 # any worker; calls on_stop in the
+    producer
 
-``store.responses`` has the answers that clients may ask for again; ``store.queries`` lists, searches and shows;
-``store.keys`` has the callers' keys; ``prune`` removes, and nothing else does.
+``store.responses`` finds stored responses by their id, ``store.queries`` lists, searches and shows turns, ``store.keys`` manages
+the callers' keys. Only ``prune_turns`` deletes turns.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .buffer import Chunk, DatabaseBuffer, StreamBuffer
+    from .buffer import Chunk, StreamBuffer
     from .conversation import Conversation, hash_conversation
     from .database import Database, StoreUnavailable
+    from .database_buffer import DatabaseBuffer
     from .echoes import restore_echoes
     from .export import detail_line, export_jsonl, export_markdown, markdown, summary_line
     from .keys import Overdrawn, Spent, StoredKey, StoredKeys
@@ -52,7 +55,6 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "buffer": (
         "Chunk",
-        "DatabaseBuffer",
         "StreamBuffer",
     ),
     "conversation": (
@@ -63,6 +65,7 @@ _EXPORTS = {
         "Database",
         "StoreUnavailable",
     ),
+    "database_buffer": ("DatabaseBuffer",),
     "echoes": ("restore_echoes",),
     "export": (
         "detail_line",
@@ -118,7 +121,8 @@ _MODULES = {name: module for module, names in _EXPORTS.items() for name in names
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a module when one of its names is first used: SQLAlchemy takes 0.3 s of CPU, and parts of the store need none of it."""
+    """Imports a module when one of its names is first used. SQLAlchemy takes 0.3 s of CPU, and parts of the store do not need
+    it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_MODULES[name]}", __name__), name)

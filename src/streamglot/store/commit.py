@@ -1,4 +1,4 @@
-"""One commit: the rows of a batch into the database, in one transaction. Every row can be written twice without harm."""
+"""Writes the rows of one batch into the database in one transaction. Every row can be written twice without harm."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .database import Database, StoreUnavailable
 from .processes import Process
 from .rows import Row, Rows
 
-KNOWN: Final = 20_000
-"""Messages, nodes and sessions that this process knows to be there: a long conversation is not sent to the database at every turn."""
-AT_ONCE: Final = 1_000
-"""Rows that go to the database together."""
+KNOWN_ROWS: Final = 20_000
+"""Messages, nodes and sessions that this process knows to be in the database. Without it each turn would resend its history."""
+ROWS_PER_STATEMENT: Final = 1_000
+"""Rows per statement."""
 _EPOCH: Final = select(func.coalesce(func.max(schema.epochs.c.number), 0))
 
 
@@ -65,19 +65,21 @@ class Commit:
 
     @property
     def generation(self) -> int:
-        """Of the database that rows are to be made for."""
+        """The generation of the database that rows must be made for."""
         return self._database.generation
 
     async def __call__(self, rows: Rows) -> None:
-        """Messages and nodes go in by their order: two processes that write the same ones never wait for each other."""
+        """Writes the rows. Messages and nodes are sorted by hash, so that two processes that write the same rows never
+        deadlock."""
         for mark in await self._database.write(lambda connection: self._write(connection, rows)):
             self._known[mark] = None
         self._generation = rows.generation
-        while len(self._known) > KNOWN:
+        while len(self._known) > KNOWN_ROWS:
             self._known.popitem(last=False)
 
     def _write(self, connection: Connection, rows: Rows) -> list[Hashable]:
-        """What is known to be there from now on. Of a database that was put in the place of ours, nothing is."""
+        """Writes the rows and returns the keys that are known to be in the database from now on. If the database file was
+        replaced, nothing is known."""
         if rows.generation != self.generation:
             raise StoreUnavailable(f"the database {self._database.shown} was replaced by another one")
         if rows.generation != self._generation:
@@ -108,12 +110,12 @@ class Commit:
     def _add(self, connection: Connection, name: str, rows: Iterable[Row]) -> None:
         statement = self._statements[name]
         values = [statement.values(row) for row in rows]
-        for begin in range(0, len(values), AT_ONCE):
-            connection.exec_driver_sql(statement.sql, values[begin : begin + AT_ONCE])
+        for begin in range(0, len(values), ROWS_PER_STATEMENT):
+            connection.exec_driver_sql(statement.sql, values[begin : begin + ROWS_PER_STATEMENT])
 
 
 class _Statement:
-    """A statement that was compiled once: the layer that does it anew for every row costs more than the database."""
+    """A statement that is compiled once. SQLAlchemy's compilation per row would cost more than the database."""
 
     def __init__(self, database: Database, statement: Any, table: Table, names: Sequence[str] = ()) -> None:
         given = names or [column.name for column in table.columns if column.autoincrement is not True]

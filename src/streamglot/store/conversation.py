@@ -1,14 +1,17 @@
-"""The conversation so far as a hash, for clients that name no session. Pure.
+"""The hash of a conversation, which finds the session of clients that name none. Pure.
 
-A client sends back what it was told, but seldom as it was told: spaces are trimmed, ids are changed, reasoning is dropped or
-put into the text, calls move behind the text, one message becomes two. None of that changes the hash. What the caller's
-key is does: two callers never share a hash.
+A client sends the conversation back, but seldom as it received it: it trims spaces, changes ids, drops reasoning or moves it
+into
+the text, moves calls behind the text, or splits one message into two. None of that changes the hash. The caller does: two
+callers
+never share a hash.
 
     user said … │ assistant answered … │ user said … │ assistant answered … │ user asks
                                   prefixes: └─ asked, tip ─┘
 
-An assistant's run of messages between two others is one answer; the hash before it is the turn's ``asked``, the hash after
-it is the turn's ``tip``. Messages of the system are left out: they hold dates, and change.
+A run of assistant messages between two other messages is one answer. The hash before it is the turn's ``asked``, the hash after
+it
+is the turn's ``tip``. System messages are left out, because they contain dates and change.
 """
 
 from __future__ import annotations
@@ -24,23 +27,23 @@ from msgspec import Struct
 from ..messages import MediaPart, Message, Part, RefusalPart, TextPart, ToolCallPart, ToolResultPart
 
 HASH_BYTES: Final = 20
-"""As long as what names a commit: no two conversations meet by chance."""
+"""The length of a Git commit hash, which excludes collisions by chance."""
 PREFIXES: Final = 8
-"""How many answers back a session is looked for: a client that goes back further starts a new one."""
+"""How many answers back a session is searched. A client that goes back further starts a new session."""
 ANSWER_BYTES: Final = 4096
-"""As much of an answer is compared with an edited echo of it."""
-ALIKE: Final = 0.6
-"""An echo this much like the answer is an edit of it; less is another answer to the same words."""
-SHINGLE: Final = 6
-"""Two texts are compared by their pieces of so many bytes: an edit touches few of them."""
+"""Bytes of an answer that are compared with an edited echo."""
+MIN_SIMILARITY: Final = 0.6
+"""The similarity from which an echo counts as an edit of the answer. Below it, it is another answer to the same question."""
+SHINGLE_BYTES: Final = 6
+"""Length in bytes of the pieces by which two texts are compared. An edit changes few of them."""
 CALL: Final = b"\x01"
-"""Before each call in the normal form of an answer."""
+"""Marks each call in the normal form of an answer."""
 _SPACE: Final = b" \t\r\n\x0b\x0c"
-_THOUGHT: Final = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+_REASONING_TAGS: Final = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
 
 
 class Prefix(Struct, frozen=True):
-    """The conversation up to one answer: the hash before it, the hash after it, and what the answer said, cut."""
+    """The conversation up to one answer: the hash before it, the hash after it, and the beginning of the answer's normal form."""
 
     asked: bytes
     tip: bytes
@@ -48,13 +51,13 @@ class Prefix(Struct, frozen=True):
 
 
 class Conversation(Struct, frozen=True):
-    """``asked`` is the hash of all that was said; ``prefixes`` are the answers in it, the newest first."""
+    """``asked`` is the hash of all messages; ``prefixes`` are the answers in it, the newest first."""
 
     asked: bytes
     prefixes: list[Prefix]
 
     def tip(self, run: bytes) -> bytes:
-        """The hash of the conversation once this answer (in its ``normal`` form) is in it."""
+        """The hash of the conversation after an answer in its ``normal`` form."""
         return _chained(self.asked, b"assistant", run) if run else self.asked
 
 
@@ -85,7 +88,7 @@ def hash_conversation(caller: str, messages: Iterable[Message]) -> Conversation:
 
 
 def normal(parts: Iterable[Part]) -> bytes:
-    """What a run of parts says, in the one order and spelling that all dialects and clients can agree on."""
+    """The content of some parts in one order and spelling that survives every dialect and client."""
     words: list[bytes] = []
     rest: list[bytes] = []
     for part in parts:
@@ -99,13 +102,13 @@ def normal(parts: Iterable[Part]) -> bytes:
             case MediaPart():
                 rest.append(b"\x04")
             case _:
-                pass  # reasoning, native blocks and what the provider ran itself: most clients drop them
+                pass  # most clients drop reasoning, native blocks and calls that the provider ran
     return b"".join(words) + b"".join(rest)
 
 
 def alike(answer: bytes, echo: bytes) -> bool:
-    """Is this echo an edit of this answer? One that was cut is, if more than its beginning is there; so is one with the same
-    calls, whatever became of the words beside them."""
+    """Whether an echo is an edit of this answer. A shortened echo counts if it has more than the answer's beginning; an echo
+    with the same calls counts whatever happened to its text."""
     if not answer or not echo:
         return False
     calls = sorted(answer.split(CALL)[1:])
@@ -115,12 +118,12 @@ def alike(answer: bytes, echo: bytes) -> bool:
     if long.startswith(short):
         return len(short) * 10 > len(long)
     ours, theirs = _shingles(answer), _shingles(echo)
-    return len(ours & theirs) >= ALIKE * max(len(ours), len(theirs))
+    return len(ours & theirs) >= MIN_SIMILARITY * max(len(ours), len(theirs))
 
 
 def _shingles(run: bytes) -> set[bytes]:
     run = run[:ANSWER_BYTES]
-    return {run[place : place + SHINGLE] for place in range(max(1, len(run) - SHINGLE + 1))}
+    return {run[place : place + SHINGLE_BYTES] for place in range(max(1, len(run) - SHINGLE_BYTES + 1))}
 
 
 def _chained(state: bytes, side: bytes, run: bytes) -> bytes:
@@ -129,7 +132,7 @@ def _chained(state: bytes, side: bytes, run: bytes) -> bytes:
 
 def _squeezed(text: str) -> bytes:
     if text.startswith("<") or "<think" in text:
-        text = _THOUGHT.sub("", text)
+        text = _REASONING_TAGS.sub("", text)
     return text.encode("utf-8", "replace").translate(None, _SPACE)
 
 

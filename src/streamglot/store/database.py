@@ -1,4 +1,4 @@
-"""One database, SQLite or PostgreSQL: its engine, its version, and the few words that the two do not share."""
+"""One database, SQLite or PostgreSQL: its engine, its schema version, and the few statements in which the two differ."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from .paths import engine_url
 T = TypeVar("T")
 
 WRITE_LOCK: Final = 0x5347_4C54
-"""Of PostgreSQL: shared by who writes turns, taken alone by who prunes or migrates."""
-_PASSING_CLASSES: Final = ("08", "25", "40", "53", "55", "57", "58")
+"""Advisory lock of PostgreSQL. Writers of turns share it; pruning and migrations take it exclusively."""
+_TRANSIENT_CLASSES: Final = ("08", "25", "40", "53", "55", "57", "58")
 """Classes of SQLSTATE that a later attempt may not meet: connection, read-only, conflict, full, busy, stopped, system."""
-_OUR_OWN: Final = ("no such column", "no such function", "near ", "table ", "too many")
-"""How SQLite begins what it says of a bad question; all else that it calls operational is about the file."""
+_STATEMENT_ERRORS: Final = ("no such column", "no such function", "near ", "table ", "too many")
+"""Beginnings of the messages of SQLite that blame the statement. Its other operational errors concern the file."""
 _LOCK_NOT_AVAILABLE: Final = "55P03"
-_NOT_OURS: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-"""What SQLite says of a file that is damaged, or no database at all."""
+_DAMAGED_CODES: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+"""Error codes of SQLite for a damaged file and for a file that is not a database."""
 CHECK_SECONDS: Final = 30.0
-"""How often all of a damaged file is read to see whether it was repaired: that takes seconds where it is large."""
+"""Seconds between two full checks of a damaged file, to see whether it was repaired. A check of a large file takes seconds."""
 LOCK_SECONDS: Final = 10.0
-"""So long is waited for who holds the lock, where nothing goes on without it."""
+"""How long a required write waits for the lock, in seconds."""
 
 
 class StoreUnavailable(StreamglotError):
-    """The database does not answer now."""
+    """The database does not answer at the moment."""
 
     status = 503
     code = "store_unavailable"
@@ -46,19 +46,20 @@ class StoreUnavailable(StreamglotError):
 
 
 class StoreLocked(StoreUnavailable):
-    """Somebody else writes, and takes long over it."""
+    """Another process holds the write lock for too long."""
 
 
 class Database:
-    """``generation`` counts the databases that stood in this place, where one was put there while we had it open: what was
-    written before is not in it. ``trouble`` is why it cannot be used now; empty if it can."""
+    """An open database. ``generation`` counts the databases that were found at this address; it grows when the file was
+    replaced, which means that earlier rows are gone. ``trouble`` says why the database cannot be used now; it is empty if it
+    can."""
 
     def __init__(self, place: URL) -> None:
         self._engines = engines(place)
         self._place = place
         self.dialect = self._engines.dialect
         self.is_sqlite = self.dialect.name == "sqlite"
-        self._dialect_insert = import_module(f"sqlalchemy.dialects.{self.dialect.name}").insert  # the other dialect is not loaded
+        self._dialect_insert = import_module(f"sqlalchemy.dialects.{self.dialect.name}").insert  # loads only this dialect
         self.file = Path(place.database or "") if self.is_sqlite else None
         self.generation = 1
         self.trouble = ""
@@ -70,14 +71,14 @@ class Database:
 
     @classmethod
     async def open(cls, url: str, *, revision: str = "head") -> Database:
-        """Makes the database or brings it to our version; one that is newer than we are is refused."""
+        """Creates the database or upgrades it to the current version. Refuses one that a newer version made."""
         database = cls(engine_url(url))
         if database.file is not None:
             try:
                 database.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 database.file.touch(mode=0o600)
             except OSError as error:
-                raise ConfigError(f"the database {database.file} cannot be made: {error.strerror}") from None
+                raise ConfigError(f"the database {database.file} cannot be created: {error.strerror}") from None
         try:
             await database._upgrade(revision)
         except BaseException:
@@ -93,29 +94,29 @@ class Database:
     # --- versions
 
     async def _upgrade(self, revision: str = "head") -> None:
-        """Most databases are as they should be: to see that, nobody who writes has to be waited for."""
+        """Upgrades the schema. A database that is current needs no lock, so the start does not wait for writers."""
 
-        def bring_up(connection: Connection) -> None:
+        def upgrade(connection: Connection) -> None:
             if not self.is_sqlite:
                 connection.execute(_lock(alone=True, seconds=LOCK_SECONDS))
             _migrate(connection, revision, self.shown)
 
-        async def bring() -> None:
+        async def run_upgrade() -> None:
             if await self._engines.read(_versions) != {HEAD}:
-                await self._engines.write(bring_up)
+                await self._engines.write(upgrade)
 
         until = time.monotonic() + LOCK_SECONDS
         while True:
             try:
                 inode = self.file.stat().st_ino if self.file is not None else 0
-                await bring()
+                await run_upgrade()
             except (DBAPIError, OSError) as error:
                 if not _locked(error):
                     raise ConfigError(f"the database {self.shown} cannot be opened: {_reason(error)}") from None
                 if time.monotonic() > until:
                     raise ConfigError(
-                        f"the database {self.shown} must be brought to version {HEAD}, and another process writes to it all the "
-                        "time: wait until that is done, or stop it, and start again"
+                        f"the database {self.shown} must be upgraded to version {HEAD}, but another process keeps writing to it: "
+                        "wait until it is done, or stop it, and start again"
                     ) from None
                 await asyncio.sleep(BUSY_SECONDS / 10)
             else:
@@ -124,14 +125,14 @@ class Database:
 
     @property
     def shown(self) -> str:
-        """The address without a password."""
+        """The URL without the password."""
         return self._place.render_as_string(hide_password=True).replace("+asyncpg", "")
 
     # --- reading and writing
 
     async def fetch(self, statement: Executable, parameters: Any = None) -> Sequence[Row[Any]]:
-        """All rows. A database that does not answer is a StoreUnavailable. Who stops waiting does not stop the question: a
-        connection that is left in the middle of one is lost, and hard to close."""
+        """All rows. Raises StoreUnavailable if the database does not answer. If the caller is cancelled, the query still runs to
+        its end: a connection that is abandoned in the middle of a query is lost and hard to close."""
         question = asyncio.get_running_loop().create_task(self._fetch(statement, parameters))
         self._questions.add(question)
         question.add_done_callback(self._answered)
@@ -140,47 +141,47 @@ class Database:
     def _answered(self, question: asyncio.Task[Sequence[Row[Any]]]) -> None:
         self._questions.discard(question)
         if not question.cancelled():
-            question.exception()  # nobody may be waiting for it any more
+            question.exception()  # the caller may be gone; reading the exception avoids a warning
 
     async def _fetch(self, statement: Executable, parameters: Any) -> Sequence[Row[Any]]:
-        with self._asked():
+        with self._translated_errors():
             return await self._engines.read(lambda connection: connection.execute(statement, parameters).all())
 
     async def write(self, work: Callable[[Connection], T], alone: bool = False) -> T:
-        """A transaction that writes; one at a time in this process. ``alone``: nobody else writes meanwhile, anywhere. A database
-        that does not take it now is a StoreUnavailable."""
+        """Runs a write transaction; one at a time in this process. ``alone`` excludes writers of other processes. Raises
+        StoreUnavailable if the database does not accept it now."""
 
         def locked(connection: Connection) -> T:
             connection.execute(_lock(alone, ANSWER_SECONDS if alone else CONNECT_SECONDS))
             return work(connection)
 
         async with self._turn:
-            await self._look_for_file()
-            with self._asked():
+            await self._check_file()
+            with self._translated_errors():
                 try:
                     return await self._engines.write(work if self.is_sqlite else locked)
                 except DBAPIError as error:
-                    if _foreign(error):
-                        self._inode = 0  # what stands there is not what we opened, or no longer: the next who writes opens it
+                    if _is_unusable(error):
+                        self._inode = 0  # the file was replaced or is damaged: the next write opens it again
                     raise
 
     async def execute(self, statement: Executable, parameters: Any = None) -> int:
-        """One statement that writes. How many rows it touched."""
+        """Runs one writing statement and returns the number of affected rows."""
         return await self.write(lambda connection: connection.execute(statement, parameters).rowcount)
 
-    async def give_back(self) -> None:
-        """Makes the file as small as what is in it."""
+    async def release_space(self) -> None:
+        """Shrinks the file to its contents."""
         async with self._turn:
-            await self._look_for_file()
-            with self._asked():
-                await self._engines.give_back()
+            await self._check_file()
+            with self._translated_errors():
+                await self._engines.release_space()
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except (DBAPIError, sqlite3.Error, OSError, TimeoutError) as error:
-            if not passing(error):
+            if not is_transient(error):
                 raise
             if _locked(error):
                 raise StoreLocked(f"the database {self.shown} does not answer: {_reason(error)}; try again") from None
@@ -192,12 +193,12 @@ class Database:
             self.trouble = self.trouble if self._damaged else ""
 
     async def probe(self) -> None:
-        """Looks whether the database can be used, and notes in ``trouble`` if not. A file that was found to be damaged counts as
-        such until another one is in its place, or a check of all of it finds nothing."""
+        """Checks whether the database can be used, and sets ``trouble`` if not. A damaged file counts as damaged until it is
+        replaced, or a check of the whole file succeeds."""
         if self._damaged and self._damaged != self._inode_now():
             self._damaged = 0
         whole = bool(self._damaged) and time.monotonic() > self._check_at
-        with suppress(StoreUnavailable), self._asked():
+        with suppress(StoreUnavailable), self._translated_errors():
             await self._engines.probe(whole)
             if whole:
                 self._damaged = 0
@@ -211,11 +212,11 @@ class Database:
             return -1
 
     def version(self) -> tuple[int, int] | None:
-        """Another one once another process has written; None where that cannot be told, or not now."""
+        """Changes when another process has written. None if that cannot be told now, or at all."""
         return None if self._turn.locked() else self._engines.version()
 
-    async def _look_for_file(self) -> None:
-        """A file that was moved away would take our rows with it, unseen."""
+    async def _check_file(self) -> None:
+        """Detects that the file was moved or replaced. SQLite would go on writing to the old file."""
         if self.file is None:
             return
         try:
@@ -232,23 +233,23 @@ class Database:
             self.generation += 1
 
     def insert(self, table: Table) -> Any:
-        """An insert that knows ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
+        """An insert that supports ``on_conflict_do_nothing`` and ``on_conflict_do_update``."""
         return self._dialect_insert(table)
 
     def insert_new(self, table: Table) -> Any:
-        """A row that is there already stays as it is."""
+        """An insert that leaves an existing row as it is."""
         return self.insert(table).on_conflict_do_nothing()
 
 
 class Watch:
-    """A question to be asked again and again, of rows that only other processes change behind our back."""
+    """A query that is repeated, for rows that only other processes change."""
 
     def __init__(self, database: Database, question: Executable) -> None:
         self._database, self._question = database, question
         self._version: tuple[int, int] | None = None
 
     async def look(self) -> Sequence[Row[Any]] | None:
-        """The rows; None if they are those of the last time."""
+        """The rows; None if nothing was written since the last look."""
         version = self._database.version()
         if version is not None and version == self._version:
             return None
@@ -257,12 +258,12 @@ class Watch:
         return rows
 
     def forget(self) -> None:
-        """We changed them ourselves."""
+        """Makes the next look run the query, because this process changed the rows."""
         self._version = None
 
 
 async def within(event: asyncio.Event, seconds: float) -> bool:
-    """Did it happen within this time?"""
+    """Waits for an event. Returns False if it did not happen in time."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()
@@ -270,30 +271,32 @@ async def within(event: asyncio.Event, seconds: float) -> bool:
         return False
 
 
-def passing(error: BaseException) -> bool:
-    """Is this a fault of the database's state, which may pass, and not of what we asked for?"""
+def is_transient(error: BaseException) -> bool:
+    """Whether the state of the database caused this error, so that it may pass, and not the statement."""
     if isinstance(error, (StoreUnavailable, OSError, TimeoutError)):
         return True
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
-        return _foreign(error) or (isinstance(cause, sqlite3.OperationalError) and not str(cause).startswith(_OUR_OWN))
+        return _is_unusable(error) or (
+            isinstance(cause, sqlite3.OperationalError) and not str(cause).startswith(_STATEMENT_ERRORS)
+        )
     if not isinstance(error, DBAPIError):
         return False
     state = getattr(cause, "sqlstate", None)
     if state:
-        return str(state).startswith(_PASSING_CLASSES)
+        return str(state).startswith(_TRANSIENT_CLASSES)
     return error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError)) or _lost(error.orig)
 
 
-def _foreign(error: BaseException) -> bool:
-    """Is the file damaged, no database, or none with our tables?"""
+def _is_unusable(error: BaseException) -> bool:
+    """Whether the file is damaged, is not a database, or lacks the tables."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return _damaged(error) or (isinstance(cause, sqlite3.Error) and str(cause).startswith("no such table"))
 
 
 def _damaged(error: BaseException) -> bool:
     cause = error.orig if isinstance(error, DBAPIError) else error
-    return isinstance(cause, sqlite3.Error) and (_code(cause) in _NOT_OURS or str(cause).startswith("the file is damaged"))
+    return isinstance(cause, sqlite3.Error) and (_code(cause) in _DAMAGED_CODES or str(cause).startswith("the file is damaged"))
 
 
 def _locked(error: BaseException) -> bool:
@@ -304,19 +307,19 @@ def _locked(error: BaseException) -> bool:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Without what it says beyond the kind."""
+    """The primary code of an error, without its extension."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _lock(alone: bool, seconds: float) -> Executable:
-    """Of PostgreSQL. Who waits for it longer than this is told so: one word more in the same statement."""
+    """The lock of PostgreSQL, with its timeout set in the same statement."""
     shared = "" if alone else "_shared"
     wait = f"set_config('lock_timeout', '{seconds * 1000:.0f}', true)"
     return text(f"SELECT {wait}, pg_advisory_xact_lock{shared}({WRITE_LOCK})")
 
 
 def _lost(error: BaseException | None) -> bool:
-    """asyncpg says some losses of a connection without a state."""
+    """Whether asyncpg lost the connection; it reports some losses without an SQLSTATE."""
     return error is not None and isinstance(error.__cause__, (OSError, TimeoutError))
 
 
@@ -332,7 +335,8 @@ def _versions(connection: Connection) -> set[str]:
 
 
 def _migrate(connection: Connection, revision: str, shown: str) -> None:
-    """Whoever had the lock before us may have done it. If so, the library for it, which takes a while to load, is not needed."""
+    """Runs the migrations. Another process may have run them while this one waited for the lock; then Alembic, which is slow to
+    load, is not imported."""
     has = _versions(connection)
     if has == {HEAD}:
         return
@@ -346,7 +350,7 @@ def _migrate(connection: Connection, revision: str, shown: str) -> None:
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     for version in has - known:
         raise ConfigError(
-            f"the database {shown} has version {version}, and this streamglot knows versions up to {HEAD}: a newer one made it. "
-            "Update streamglot, or give store.url another database"
+            f"the database {shown} has version {version}, but this streamglot knows only versions up to {HEAD}: a newer release made it. "
+            "Update streamglot, or point store.url at another database"
         )
     command.upgrade(config, revision)

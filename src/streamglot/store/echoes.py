@@ -1,8 +1,8 @@
-"""Opaque state that a client dropped, put back. Pure.
+"""Restores opaque provider state that a client dropped. Pure.
 
-A provider signs its reasoning and its calls and wants the signatures back; many clients do not keep them. The answers as they
-were are in the store, so an assistant's message in a request is matched with the answer that it is an echo of, and gets
-back what is missing: the ``echo`` of a part, and whole parts of reasoning that carry one.
+A provider signs its reasoning and its calls and requires the signatures in the next request; many clients drop them. The store
+has the original answers. Each assistant message of a request is matched with the stored answer that it repeats, and gets back
+what is missing: the ``echo`` of a part, and whole reasoning parts that have one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..events import Echo
 from ..messages import Message, Part, ReasoningPart, Request, TextPart, ToolCallPart
 from .conversation import alike, normal
 
-NEAR: Final = 4
-"""An edited echo is looked for among so many answers: it is one of the next, or it is lost."""
+EDIT_WINDOW: Final = 4
+"""How many of the next stored answers are compared with an edited message."""
 
 
 def restore_echoes(request: Request, stored_messages: Sequence[Message], *, provider: str = "") -> Request:
-    """The request with what ``stored_messages`` (the session's answers, oldest first) know of it. With a ``provider`` only
-    its own state is put back: pass the one that is about to be asked. What the client sent stays, but for reasoning
-    without its signature: that becomes the signed one."""
+    """Returns the request with the state of ``stored_messages``, the session's answers with the oldest first. With a
+    ``provider``, only the state of that provider is restored: pass the upstream that is about to be called. What the client sent
+    is kept, except that unsigned reasoning is replaced by the signed original."""
     if not stored_messages:
         return request
     answers = _Answers([_Answer(message, provider) for message in stored_messages if carries_echo(message, provider)])
@@ -33,11 +33,11 @@ def restore_echoes(request: Request, stored_messages: Sequence[Message], *, prov
 
 
 def carries_echo(message: Message, provider: str = "") -> bool:
-    return any(_kept(echo, provider) for echo in (message.echo, *map(_echo, message.parts), *map(_native, message.parts)))
+    return any(_belongs_to(echo, provider) for echo in (message.echo, *map(_echo, message.parts), *map(_native, message.parts)))
 
 
 class _Answer:
-    """One answer as it was given. A part of it goes back once, even if the client made two messages of it."""
+    """One stored answer. Each of its parts is restored once, even if the client split the answer into two messages."""
 
     def __init__(self, message: Message, provider: str) -> None:
         self.message = message
@@ -59,24 +59,26 @@ class _Answer:
                 out.append(_with_echo(parts[matched[place]], stored[place], self._provider))
                 given = matched[place] + 1
                 taken.add(place)
-            elif self._goes_back(place, last):
+            elif self._is_restored(place, last):
                 out.append(stored[place])
                 taken.add(place)
         out += parts[given:]
         self.left = [place for place in self.left if place not in taken]
-        echo = message.echo or (self.message.echo if _kept(self.message.echo, self._provider) else None)
+        echo = message.echo or (self.message.echo if _belongs_to(self.message.echo, self._provider) else None)
         same = len(out) == len(parts) and all(new is old for new, old in zip(out, parts, strict=True))
         return message if same and echo is message.echo else Message(message.role, out, message.name, echo)
 
-    def _goes_back(self, place: int, last: int) -> bool:
-        """Reasoning that the client dropped stood before something that is here, or at the end of all."""
+    def _is_restored(self, place: int, last: int) -> bool:
+        """Whether dropped reasoning is restored: only if it stood before a part that the message has, or at the end of the
+        answer."""
         part = self.message.parts[place]
-        if not isinstance(part, ReasoningPart) or not _kept(part.echo, self._provider):
+        if not isinstance(part, ReasoningPart) or not _belongs_to(part.echo, self._provider):
             return False
         return place < last or last < 0 or all(isinstance(behind, ReasoningPart) for behind in self.message.parts[place:])
 
     def _matches(self, parts: list[Part]) -> dict[int, int]:
-        """Place in the answer to place in the message, both rising: first what was said, then the reasoning in between."""
+        """Maps places in the answer to places in the message, both ascending: first text and calls, then the reasoning between
+        them."""
         found: dict[int, int] = {}
         for reasoning in (False, True):
             begin = 0
@@ -93,8 +95,8 @@ class _Answer:
 
 
 class _Answers:
-    """Finds the answer that a message is an echo of: by the id of a call, else by what it says, else by what it nearly says.
-    Answers are met in their order; one before the last that was met is the second choice."""
+    """Finds the answer that a message repeats: by a call id, else by equal content, else by similar content. Answers are matched
+    in order; an answer before the last match is the second choice."""
 
     def __init__(self, answers: list[_Answer]) -> None:
         self._answers = answers
@@ -120,7 +122,7 @@ class _Answers:
             places = [place for place in self._places.get(mark, ()) if self._answers[place].left]
             if mark and places:
                 return next((place for place in places if place >= self._begin), places[0])
-        near = range(self._begin, min(self._begin + NEAR, len(self._answers)))
+        near = range(self._begin, min(self._begin + EDIT_WINDOW, len(self._answers)))
         return next((place for place in near if self._answers[place].left and alike(self._answers[place].normal, said)), None)
 
 
@@ -141,11 +143,11 @@ def _own(part: ReasoningPart, stored: ReasoningPart) -> bool:
 
 def _with_echo(part: Part, stored: Part, provider: str) -> Part:
     echo, native = _echo(stored), _native(stored)
-    if isinstance(part, (TextPart, ReasoningPart, ToolCallPart)) and part.echo is None and _kept(echo, provider):
+    if isinstance(part, (TextPart, ReasoningPart, ToolCallPart)) and part.echo is None and _belongs_to(echo, provider):
         part = structs.replace(part, echo=echo)
         if isinstance(part, ReasoningPart) and isinstance(stored, ReasoningPart):
             part = structs.replace(part, text=stored.text, summary=stored.summary, redacted=stored.redacted)
-    if isinstance(part, ToolCallPart) and part.native is None and _kept(native, provider):
+    if isinstance(part, ToolCallPart) and part.native is None and _belongs_to(native, provider):
         part = structs.replace(part, native=native)
     return part
 
@@ -158,5 +160,5 @@ def _native(part: Part) -> Echo | None:
     return part.native if isinstance(part, ToolCallPart) else None
 
 
-def _kept(echo: Echo | None, provider: str) -> bool:
+def _belongs_to(echo: Echo | None, provider: str) -> bool:
     return echo is not None and (not provider or echo.provider == provider)

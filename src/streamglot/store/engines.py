@@ -1,8 +1,7 @@
-"""The engine of each kind of database. Work on a connection is written as plain code: SQLite does it in a thread, all of a
-transaction at once, because two threads that wait for each other at every statement cost more than the statements; PostgreSQL
-does it in the loop.
+"""The engine of each database. Work on a connection is plain synchronous code. SQLite runs a whole transaction in a thread,
+because a thread switch per statement costs more than the statements; PostgreSQL runs it in the event loop.
 
-Who reads and who writes have connections of their own: nobody who writes waits behind those who read.
+Readers and writers have separate connections, so that a write never waits behind reads.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BUSY_SECONDS: Final = 1.0
-"""How long SQLite itself waits for a lock; after that the writer waits, and counts it."""
+"""How long SQLite itself waits for a lock, in seconds. After that the writer waits, and counts it."""
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
-"""A database that takes longer over one statement is as good as gone."""
+"""A database that takes longer than this over one statement, in seconds, counts as gone."""
 READERS: Final = 6
-"""Connections for questions, of each process."""
+"""Read connections per process."""
 CHECKPOINT_PAGES: Final = 4_000
-"""How much of the log SQLite lets come together before it goes into the file: 16 MB, a second of a busy gateway."""
+"""Size at which SQLite moves its log into the file: 16 MB, about a second of a busy gateway."""
 
 PROBED: Final = ("turns", "sessions", "messages", "endings", "texts", "frames", "chunks", "keys", "streams")
-"""Tables whose first and last rows are read to see whether the file can be used."""
+"""Tables whose first and last rows are read to check that the file can be used."""
 FREED_PAGES: Final = 2_000
-"""In one transaction: 8 MB, no longer than others can wait."""
+"""Pages freed per transaction: 8 MB, which other writers can wait for."""
 
 
 class Engines(Protocol):
@@ -46,29 +45,30 @@ class Engines(Protocol):
     async def read(self, work: Callable[[Connection], T]) -> T: ...
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """A transaction: all of it, or nothing."""
+        """Runs a transaction: all of it, or nothing."""
         ...
 
     async def probe(self, whole: bool) -> None:
-        """Raises if the database cannot be read: some of each table, or all of it (``whole``) where that can be checked."""
+        """Raises if the database cannot be read. Reads some rows of each table, or checks everything (``whole``) where that is
+        possible."""
         ...
 
-    async def give_back(self) -> None:
-        """What the file has and nothing takes any more, to the file system."""
+    async def release_space(self) -> None:
+        """Returns unused pages of the file to the file system."""
         ...
 
     def version(self) -> tuple[int, int] | None:
-        """Another one once another process has written; None where that cannot be told. Not to be asked while we write."""
+        """Changes when another process has written; None if that cannot be told. Must not be called during a write."""
         ...
 
     async def dispose(self) -> None:
-        """Closes what is open; it is opened again when it is needed."""
+        """Closes the connections. They are opened again when they are needed."""
 
     async def close(self) -> None: ...
 
 
 class SqliteEngine:
-    """SQLite."""
+    """Runs work on SQLite, in threads."""
 
     def __init__(self, place: URL) -> None:
         self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
@@ -85,7 +85,7 @@ class SqliteEngine:
         engine = create_engine(place, connect_args=settings, hide_parameters=True, **pool)
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
-        event.listen(engine, "before_cursor_execute", _clean_question, retval=True)
+        event.listen(engine, "before_cursor_execute", _clean_parameters, retval=True)
         return engine
 
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -96,7 +96,7 @@ class SqliteEngine:
         return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """Who stops waiting for it has written nothing: a thread cannot be stopped, but it can take back what it did."""
+        """Runs a transaction in a thread. If the caller is cancelled, the thread rolls back: it cannot be stopped."""
         left = False
 
         def do() -> T:
@@ -113,7 +113,7 @@ class SqliteEngine:
             raise
 
     async def probe(self, whole: bool) -> None:
-        """Over a connection of its own: others have pages in memory, and do not notice what became of the file."""
+        """Uses a connection of its own, because the others have pages in memory and do not notice a changed file."""
         place = f"{Path(self._file).as_uri()}?mode=ro"
 
         def look() -> None:
@@ -126,8 +126,8 @@ class SqliteEngine:
 
         await asyncio.get_running_loop().run_in_executor(self._threads, look)
 
-    async def give_back(self) -> None:
-        """Bit by bit, each a transaction of its own: others can write in between."""
+    async def release_space(self) -> None:
+        """Frees the pages in small transactions, so that others can write in between."""
 
         def do() -> None:
             with closing(self._writing.raw_connection()) as connection:
@@ -135,7 +135,7 @@ class SqliteEngine:
                 free, before = _free(cursor), 0
                 while free and free != before:
                     cursor.execute(f"PRAGMA incremental_vacuum({FREED_PAGES})")
-                    cursor.fetchall()  # a page for each step
+                    cursor.fetchall()  # each step frees one page
                     free, before = _free(cursor), free
                 cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -146,8 +146,8 @@ class SqliteEngine:
         self._writers += 1
 
     def version(self) -> tuple[int, int] | None:
-        """Each connection counts what others write, and all that we write goes through this one. It is asked of memory that all
-        processes share, so nobody waits for a disk."""
+        """SQLite counts the commits of other connections per connection, and this process writes through this one only. The
+        count is read from shared memory, so nobody waits for a disk."""
         try:
             return None if self._writer is None else (self._writers, self._writer.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error:
@@ -164,14 +164,14 @@ class SqliteEngine:
 
 
 class PostgresEngine:
-    """PostgreSQL."""
+    """Runs work on PostgreSQL, in the event loop."""
 
     def __init__(self, place: URL) -> None:
         self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
         self.dialect = self._writing.dialect
 
     def _engine(self, place: URL, connections: int) -> AsyncEngine:
-        from sqlalchemy.ext.asyncio import create_async_engine  # it loads the ORM, which SQLite has no use for
+        from sqlalchemy.ext.asyncio import create_async_engine  # it loads the ORM, which SQLite does not need
 
         settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
         pool = {"pool_size": connections, "max_overflow": 0, "pool_timeout": ANSWER_SECONDS, "pool_pre_ping": True}
@@ -179,7 +179,7 @@ class PostgresEngine:
             engine = create_async_engine(place, connect_args=settings, hide_parameters=True, **pool)
         except ModuleNotFoundError as error:
             raise missing_package(error) or error from None
-        event.listen(engine.sync_engine, "before_cursor_execute", _clean_question, retval=True)
+        event.listen(engine.sync_engine, "before_cursor_execute", _clean_parameters, retval=True)
         return engine
 
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -191,11 +191,11 @@ class PostgresEngine:
             return await connection.run_sync(work)
 
     async def probe(self, whole: bool) -> None:  # noqa: ARG002
-        """The server checks its own files."""
+        """Reads one row. The server checks its own files."""
         await self.read(lambda connection: connection.exec_driver_sql(f"SELECT 1 FROM {PROBED[0]} LIMIT 1").all())
 
-    async def give_back(self) -> None:
-        """It does so by itself."""
+    async def release_space(self) -> None:
+        """Does nothing: PostgreSQL does it by itself."""
 
     def version(self) -> None:
         return None
@@ -212,12 +212,12 @@ def engines(place: URL) -> Engines:
     return SqliteEngine(place) if place.drivername == "sqlite" else PostgresEngine(place)
 
 
-def _clean_question(
+def _clean_parameters(
     _connection: Connection, _cursor: object, statement: str, parameters: Any, _context: object, many: bool
 ) -> tuple[str, Any]:
-    """Text that no database can hold (NUL in PostgreSQL, half of a surrogate pair in both) comes from clients and from command
-    lines. In a question it is replaced by a character that no id, name or word of ours has, so nothing is found by it. What is
-    written in bulk was cleaned when its rows were made."""
+    """Replaces text that no database can hold (NUL in PostgreSQL, half of a surrogate pair in both) in a query's parameters. It
+    comes from clients and command lines. The replacement is a character that no id, name or word contains, so the query finds
+    nothing. Bulk rows were cleaned when they were made."""
     if many or not parameters:
         return statement, parameters
     if isinstance(parameters, dict):
@@ -226,17 +226,17 @@ def _clean_question(
 
 
 def searchable(value: Any) -> Any:
-    """The value as a database takes it in a question."""
+    """The value in a form that the database accepts in a query."""
     if not isinstance(value, str) or (value.isascii() and "\0" not in value):
         return value
     return value.replace("\0", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def _prepare(connection: Any, _record: object) -> None:
-    """We say ourselves where a transaction begins."""
+    """Configures a connection. Transactions begin explicitly, in ``_begin``."""
     connection.isolation_level = None
     cursor = connection.cursor()
-    if not cursor.execute("PRAGMA page_count").fetchone()[0]:  # before its first page is made; later it would only be a write
+    if not cursor.execute("PRAGMA page_count").fetchone()[0]:  # it takes effect only before the first page is made
         cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = NORMAL")

@@ -1,4 +1,4 @@
-"""Turns for elsewhere: one object a line, or a page to read."""
+"""Exports turns as JSON Lines, or as Markdown pages."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from msgspec import field
 
 from ..characters import neutral, one_line
 from ..messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
-from .queries import Filter, Queries, RawFrame, TurnDetail, TurnSummary, place_of
+from .queries import Filter, Queries, RawFrame, TurnDetail, TurnSummary, cursor_of
 
 PAGE: Final = 200
 _TICKS: Final = re.compile("`+")
 _FENCE: Final = re.compile(r"(`{3,})[^`]*$|(~{3,})")
-"""Only at the beginning of a line: one that belongs to an item of a list may end before its time."""
+"""A fence counts only at the beginning of a line; one inside a list item may end with the item."""
 _FENCE_END: Final = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*")
-_LIVE: Final = re.compile(r"<(?=[a-zA-Z/!?])|!(?=\[)")
-"""How HTML begins, and pictures, which are fetched by who only looks."""
+_ACTIVE: Final = re.compile(r"<(?=[a-zA-Z/!?])|!(?=\[)")
+"""The beginnings of HTML and of images. A viewer would load images without being asked."""
 
 
 class ArchivedTurn(TurnDetail, kw_only=True, omit_defaults=True):
-    """A turn with its raw frames, if there are some: [seconds, direction, base64]."""
+    """A turn with its raw frames, if there are any: [seconds, direction, base64]."""
 
     raw: list[RawFrame] = field(default_factory=list)
 
 
 def summary_line(turn: TurnSummary) -> bytes:
-    """A turn of a list as one line of JSON."""
+    """The summary of a turn as one line of JSON."""
     return msgspec.json.encode(turn) + b"\n"
 
 
 def detail_line(turn: TurnDetail) -> bytes:
-    """A whole turn as one line of JSON; ``read_line`` is its mirror."""
+    """A whole turn as one line of JSON; ``read_line`` reads it back."""
     return msgspec.json.encode(turn) + b"\n"
 
 
 def archive_line(turn: TurnDetail, raw: list[RawFrame]) -> bytes:
-    """A whole turn that is about to be removed; ``read_line`` reads it too."""
+    """A whole turn with its raw frames as one line of JSON; ``read_line`` reads it back."""
     whole = {name: getattr(turn, name) for name in turn.__struct_fields__}
     return msgspec.json.encode(ArchivedTurn(**whole, raw=raw)) + b"\n"
 
@@ -50,7 +50,7 @@ def read_line(line: bytes) -> TurnDetail:
 
 
 async def export_jsonl(queries: Queries, which: Filter) -> AsyncIterator[bytes]:
-    """All turns that the filter names, page after page, the newest first."""
+    """All turns that match the filter, the newest first."""
     async for turn in _details(queries, which):
         yield detail_line(turn)
 
@@ -69,11 +69,11 @@ async def _details(queries: Queries, which: Filter) -> AsyncIterator[TurnDetail]
             if detail is not None:
                 yield detail
         left -= len(found)
-        page.before, page.limit = place_of(found[-1]), min(left, PAGE)
+        page.before, page.limit = cursor_of(found[-1]), min(left, PAGE)
 
 
 def markdown(turn: TurnDetail) -> str:
-    """A turn as a page: what was said, by whom, and how it ended."""
+    """A turn as a Markdown page: the messages with their roles, and how the turn ended."""
     when = datetime.fromtimestamp(turn.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     facts: list[tuple[str, Any]] = [
         ("turn", turn.id),
@@ -90,7 +90,7 @@ def markdown(turn: TurnDetail) -> str:
     lines = [f"# {_inline(turn.title or turn.id)}", ""]
     lines += [f"- {name}: {_inline(str(value))}" for name, value in facts if value not in (None, "")]
     if turn.request is None:
-        lines += ["", "The contents were not kept."]
+        lines += ["", "The contents were not stored."]
     else:
         for message in turn.request.messages:
             lines += _said(message)
@@ -125,8 +125,8 @@ def _lines(part: Part) -> list[str]:
             return _fenced(msgspec.json.encode(part.data).decode())
 
 
-# What was said is text of others. In a quote it can have its own headings and fences, and none of them is taken for one of ours
-# or reaches beyond the quote; HTML and pictures, which would, become the characters that they are written with.
+# The messages are untrusted text. They are written as quotes, so that their headings and fences stay inside the quote. HTML and
+# images would not, so their first characters are escaped.
 
 
 def _quoted(text: str) -> list[str]:
@@ -144,8 +144,8 @@ def _quoted(text: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """With references in place of characters: a backslash before them would undo a backslash of ours."""
-    return _LIVE.sub(lambda found: f"&#{ord(found[0])};", text)
+    """Escapes with character references. A backslash could be undone by a backslash in the text."""
+    return _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", text)
 
 
 def _inline(text: str) -> str:
@@ -153,14 +153,14 @@ def _inline(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """On one line, between more ticks than any inside."""
+    """Code on one line, between more backticks than the text contains."""
     inner = one_line(text) or "-"
     ticks = "`" * (_longest(inner) + 1)
     return f"{ticks} {inner} {ticks}" if "`" in inner else f"`{inner}`"
 
 
 def _fenced(text: str) -> list[str]:
-    """In a fence that is longer than any inside it."""
+    """A code block with a fence longer than any fence in the text."""
     fence = "`" * max(3, _longest(text) + 1)
     return [fence, neutral(text), fence]
 

@@ -1,8 +1,8 @@
-"""A file beside the database that says that it has had keys. A database that is deleted or emptied takes its keys with it, and
-the next start would find none and let everybody in. The marker survives that.
+"""A file beside the database that records that the database has had keys. If the database is deleted or emptied, its keys are
+gone, and the next start would let everybody in. The marker survives that.
 
-The marker of a SQLite file is in the same directory, under a name that ``rm streamglot.db*`` does not match. That of PostgreSQL is
-in the user's data directory of the machine that the gateway runs on.
+The marker of a SQLite file is in the same directory, under a name that ``rm streamglot.db*`` does not match. The marker of a
+PostgreSQL database is in the user's data directory on the machine of the gateway.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from .paths import data_directory
 
 
 class KeyMarker:
-    """``file`` is that of a SQLite database, ``shown`` the address of any other without its password."""
+    """The marker of one database. ``file`` is the path of a SQLite database, ``shown`` the URL of any other without its
+    password."""
 
     def __init__(self, file: Path | None, shown: str) -> None:
         if file is not None:
@@ -31,13 +32,14 @@ class KeyMarker:
             return False
 
     def set(self) -> None:
-        """Once for each process. A place that cannot be written to is none: the running process remembers by itself."""
+        """Writes the marker, once per process. A directory that cannot be written to is ignored: the running process remembers
+        the keys itself."""
         if self._set:
             return
         self._set = True
         try:
             if not self.path.exists():
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self.path.write_text(f"{self._shown} has had keys: a gateway on it asks for them, even if there are none now\n")
+                self.path.write_text(f"{self._shown} has had keys: a gateway on it requires a key, even if there are none now\n")
         except OSError:
             return

@@ -1,4 +1,5 @@
-"""Keys of callers, kept by their SHA-256, with their limits and budgets. A key is shown once, when it is made."""
+"""The callers' API keys with their limits and budgets. Only the SHA-256 of a key is stored; the key is shown once, when it is
+made."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from msgspec import Struct, field
 from sqlalchemy import BigInteger, ColumnElement, Row, Select, and_, cast, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from ..callers import MOST, fault_of_key_name
+from ..callers import MAX_LIMIT, fault_of_key_name
 from ..errors import RequestError, excerpt
 from . import schema
 from .database import Database, Watch
@@ -24,8 +25,8 @@ SHOWN_CHARS: Final = 8
 
 
 class StoredKey(Struct, kw_only=True):
-    """``name`` tells callers apart and is never given again. A limit of 0 is none. A budget is what the key may cost, or how
-    many tokens it may use, in the last ``budget_seconds`` (ever, if that is None)."""
+    """``name`` identifies the caller and is never reused. A limit of 0 means no limit. A budget is what the key may cost, or how
+    many tokens it may use, in the last ``budget_seconds`` (in total, if that is None)."""
 
     id: str
     name: str
@@ -49,7 +50,7 @@ class Spent(Struct, kw_only=True):
 
 
 class Overdrawn(Struct, kw_only=True):
-    """A key that has used up its budget. It may go on at ``renews``, or never."""
+    """A key that has used up its budget. It may be used again at ``renews``, or never."""
 
     key: StoredKey
     spent: Spent
@@ -63,11 +64,11 @@ class StoredKeys:
         self._marker = KeyMarker(database.file, database.shown)
 
     def had_keys(self) -> bool:
-        """Did this store ever have keys, as far as a file beside it remembers?"""
+        """Whether this store ever had keys, according to the marker file beside it."""
         return self._marker.is_set()
 
     async def add(self, name: str, **limits: Any) -> tuple[StoredKey, str]:
-        """A new key, and its secret: nobody can see that again."""
+        """Adds a key. Returns it with its secret, which cannot be read again."""
         fault = fault_of_key_name(name)
         if fault:
             raise RequestError(fault)
@@ -85,13 +86,13 @@ class StoredKeys:
         try:
             await self._database.execute(insert(schema.keys), row)
         except IntegrityError:
-            raise RequestError(f"there is, or was, a key with the name {name!r}; choose another one") from None
+            raise RequestError(f"a key named {name!r} exists or existed; choose another name") from None
         self._watch.forget()
         self._marker.set()
         return key, secret
 
     async def all(self, *, revoked: bool = False) -> list[StoredKey]:
-        """All that are valid, and on demand those that were."""
+        """All valid keys, and with ``revoked`` also those that were revoked."""
         table = schema.keys
         question = select(table).order_by(table.c.created)
         return [
@@ -99,21 +100,21 @@ class StoredKeys:
         ]
 
     async def news(self) -> list[StoredKey] | None:
-        """All that are or were valid; None if they are those of the last time."""
+        """All keys, valid or revoked; None if nothing changed since the last call."""
         rows = await self._watch.look()
         if rows:
             self._marker.set()
         return None if rows is None else [_key(row) for row in rows]
 
     async def find(self, secret: str) -> StoredKey | None:
-        """The valid key that this secret is."""
+        """The valid key with this secret."""
         table = schema.keys
         mark = hashlib.sha256(secret.encode()).hexdigest()
         rows = await self._database.fetch(select(table).where(table.c.hash == mark, table.c.revoked.is_(None)))
         return _key(rows[0]) if rows else None
 
     async def revoke(self, name: str) -> bool:
-        """From now on it opens nothing. What was done with it stays."""
+        """Makes the key invalid. Its turns stay."""
         table = schema.keys
         valid = update(table).where(table.c.name == name, table.c.revoked.is_(None))
         found = await self._database.execute(valid.values(revoked=time.time()))
@@ -121,19 +122,19 @@ class StoredKeys:
         return found > 0
 
     async def spent(self, key: StoredKey, now: float | None = None) -> Spent:
-        """What was used of its budget."""
+        """What was used of the key's budget."""
         row = (await self._database.fetch(_used(*_SUMS, now=now).where(schema.keys.c.id == key.id)))[0]
         return _spent(row)
 
     async def charged(self, which: ColumnElement[bool]) -> list[str]:
-        """The valid keys for whose budgets some of these turns count, by name."""
+        """The names of the valid keys whose budgets these turns count for."""
         keys = schema.keys
         counts = or_(and_(keys.c.budget_cost.is_not(None), _COST > 0), and_(keys.c.budget_tokens.is_not(None), _TOKENS > 0))
         question = _used(keys.c.name, now=None).where(keys.c.revoked.is_(None), counts, which).distinct()
         return [row.name for row in await self._database.fetch(question.order_by(keys.c.name))]
 
     async def balances(self, now: float | None = None) -> list[tuple[StoredKey, Spent]]:
-        """The valid keys that have a budget, and what was used of it."""
+        """The valid keys that have a budget, with what was used of it."""
         keys = schema.keys
         budgeted = or_(keys.c.budget_cost.is_not(None), keys.c.budget_tokens.is_not(None))
         question = (
@@ -154,7 +155,7 @@ class StoredKeys:
         ]
 
     async def _renews(self, key: StoredKey, spent: Spent, now: float | None) -> float | None:
-        """When so many of the oldest turns are out of the count that the rest is less than the budget."""
+        """When enough of the oldest turns leave the period for the use to fall below the budget."""
         at = now or time.time()
         for amount, used, most in ((_COST, spent.cost, key.budget_cost), (_TOKENS, spent.tokens, key.budget_tokens)):
             if most is None or used < most:
@@ -172,7 +173,7 @@ class StoredKeys:
 _TOKENS: Final = func.coalesce(cast(schema.endings.c.input_tokens, BigInteger), 0) + func.coalesce(
     schema.endings.c.output_tokens, 0
 )
-"""Two numbers of one column may be more than it holds."""
+"""The sum is a BigInteger, because two values of the column may exceed its type."""
 _COST: Final = func.coalesce(schema.endings.c.cost, 0.0)
 _SUMS: Final = (
     func.count(schema.endings.c.turn_id).label("turns"),
@@ -182,7 +183,8 @@ _SUMS: Final = (
 
 
 def _used(*columns: Any, now: float | None, all_keys: bool = False) -> Select[Any]:
-    """These columns of the turns that count for the budget of their key. ``all_keys``: also of keys that have no such turns."""
+    """Selects these columns of the turns that count for the budget of their key. ``all_keys`` includes keys without such
+    turns."""
     keys, turns, endings = schema.keys, schema.turns, schema.endings
     at = now or time.time()
     counted = and_(turns.c.caller == keys.c.name, turns.c.started >= at - func.coalesce(keys.c.budget_seconds, at))
@@ -195,24 +197,24 @@ def _used(*columns: Any, now: float | None, all_keys: bool = False) -> Select[An
 
 
 def _check_limits(key: StoredKey) -> None:
-    """What means nothing, or does not fit, is refused before a database sees it."""
+    """Refuses limits that make no sense or do not fit the columns, before the database sees them."""
     for pattern in key.models:
         if not pattern or not pattern.isprintable():
-            raise RequestError(f"a pattern of models has characters that can be seen, unlike {excerpt(pattern)}")
+            raise RequestError(f"a model pattern must consist of visible characters; {excerpt(pattern)} does not")
     for name in ("requests_per_minute", "tokens_per_minute", "concurrent", "budget_tokens"):
         number = getattr(key, name)
-        if number is not None and not 0 <= number <= MOST:
-            raise RequestError(f"{name} is a number from 0 to {MOST}, not {excerpt(number)}; leave it out for no limit")
+        if number is not None and not 0 <= number <= MAX_LIMIT:
+            raise RequestError(f"{name} must be a number from 0 to {MAX_LIMIT}, not {excerpt(number)}; leave it out for no limit")
     if key.budget_cost is not None and not (math.isfinite(key.budget_cost) and key.budget_cost >= 0):
-        raise RequestError(f"a budget is an amount of money, not {key.budget_cost}; leave it out for no limit")
+        raise RequestError(f"a budget must be an amount of money, not {key.budget_cost}; leave it out for no limit")
     if key.budget_seconds is None:
         return
     if not (math.isfinite(key.budget_seconds) and key.budget_seconds > 0):
         raise RequestError(
-            f"the time that a budget is for is longer than {key.budget_seconds:g} seconds; leave it out if it never renews"
+            f"the period of a budget must be longer than {key.budget_seconds:g} seconds; leave it out if the budget never renews"
         )
     if key.budget_cost is None and key.budget_tokens is None:
-        raise RequestError("a time was given that a budget is for, and no budget: say what the key may cost, or use")
+        raise RequestError("a budget period was given without a budget: set what the key may cost, or how many tokens it may use")
 
 
 def _spent(row: Row[Any]) -> Spent:

@@ -1,4 +1,4 @@
-"""Finding by little: the beginning of an id, or nothing but "the last one"."""
+"""Finds turns and sessions from little: the beginning of an id, a directory, or "the last one"."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from . import schema
 from .conversation import HASH_BYTES
 from .database import Database
 
-_SAYS_NOTHING: Final = hashlib.blake2b(msgspec.json.encode(Message("assistant", [])), digest_size=HASH_BYTES).digest()
-"""The hash of an answer of which nothing came."""
+_EMPTY_ANSWER: Final = hashlib.blake2b(msgspec.json.encode(Message("assistant", [])), digest_size=HASH_BYTES).digest()
+"""The hash of an empty answer."""
 
 
 class Answered(Struct):
-    """A turn that somebody can go on from."""
+    """A turn with an answer, which a conversation can continue."""
 
     turn_id: str
     session_id: str
@@ -28,7 +28,7 @@ class Answered(Struct):
 
 
 class Lookup:
-    """For the operator, who sees all."""
+    """Lookups of the operator, who sees all callers."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -44,7 +44,7 @@ class Lookup:
         return [row.id for row in await self._database.fetch(question)]
 
     async def sessions_in(self, directory: str, most: int) -> list[str]:
-        """Those of a directory, the one with the newest turn first."""
+        """The sessions of a directory, the one with the newest turn first."""
         sessions, turns = schema.sessions, schema.turns
         question = select(sessions.c.id).join(turns, turns.c.session_id == sessions.c.id)
         question = question.where(sessions.c.directory == directory, ~turns.c.probe).group_by(sessions.c.id)
@@ -54,14 +54,14 @@ class Lookup:
     async def last_answered(
         self, *, session_id: str = "", directory: str | None = None, callers: Collection[str] = (), beginning: str = ""
     ) -> Answered | None:
-        """The newest turn with an answer whose contents were kept: of a session, of a directory, of these ``callers`` and of
-        those whose names have this ``beginning``."""
+        """The newest turn whose answer was stored: of a session, of a directory, of these ``callers``, or of callers whose names
+        begin with ``beginning``."""
         sessions, turns, answers = schema.sessions, schema.turns, schema.answers
         question: Any = (
             select(turns.c.id, turns.c.session_id, turns.c.caller)
             .join(sessions, sessions.c.id == turns.c.session_id)
             .join(answers, answers.c.turn_id == turns.c.id)
-            .where(~turns.c.probe, answers.c.choice == 0, answers.c.message != _SAYS_NOTHING)
+            .where(~turns.c.probe, answers.c.choice == 0, answers.c.message != _EMPTY_ANSWER)
             .order_by(turns.c.started.desc(), turns.c.id.desc())
             .limit(1)
         )

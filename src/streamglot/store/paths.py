@@ -1,4 +1,4 @@
-"""Where the database is: the user's data directory by the rule of each platform, and addresses as the engine wants them."""
+"""Where the database is: the user's data directory on each platform, and database URLs in the form that SQLAlchemy needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DRIVERS: Final = {
 
 
 def data_directory(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path:
-    """The directory for data of this user. A relative XDG_DATA_HOME is not valid and is not used."""
+    """The user's data directory. A relative XDG_DATA_HOME is invalid and ignored."""
     environment = os.environ if environment is None else environment
     home = Path(environment.get("USERPROFILE" if platform == "win32" else "HOME") or Path.home())
     if platform == "win32":
@@ -41,18 +41,20 @@ def default_url(environment: Mapping[str, str] | None = None) -> str:
 
 
 def engine_url(text: str) -> URL:
-    """The address with the driver that we use. What it holds of a password is never in the message."""
+    """The URL with its driver. Error messages never contain the password."""
     try:
         url = make_url(text)
     except ArgumentError:
-        raise ConfigError("store.url is no address; write sqlite:///path or postgresql://user@host/name") from None
+        raise ConfigError("store.url is not a URL; write sqlite:///path or postgresql://user@host/name") from None
     driver = _DRIVERS.get(url.drivername)
     if driver is None:
-        raise ConfigError(f"store.url begins with {url.drivername!r}; a store is on sqlite:///… or on postgresql://…")
+        raise ConfigError(f"store.url begins with {url.drivername!r}; it must begin with sqlite:/// or postgresql://")
     url = url.set(drivername=driver)
     if driver == "sqlite":
         if not url.database or url.database == ":memory:":
-            raise ConfigError("store.url names no file; a database in memory would keep nothing, switch the store off instead")
+            raise ConfigError(
+                "store.url names no file; an in-memory database would lose everything, so switch the store off instead"
+            )
         return url.set(database=str(Path(url.database).expanduser().absolute()))
     if "sslmode" in url.query:
         mode = str(url.query["sslmode"])

@@ -1,7 +1,7 @@
-"""Who is alive: a row for each process that writes, and the turns of those that died, ended as interrupted.
+"""Which processes are alive: one row for each process that writes. The open turns of dead processes are ended as interrupted.
 
-On the same machine a process is looked up by its number and the time of its birth, because numbers are given again. One on
-another machine is alive for as long as it says so.
+On the same machine a process is identified by its number and its start time, because numbers are reused. A process on another
+machine is alive as long as it sends heartbeats.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from .database import Database, StoreLocked, Watch
 from .rows import words
 
 SEEN_SECONDS: Final = 10.0
-"""How often a process says that it is alive, and looks for those that are not."""
+"""Seconds between two heartbeats of a process. Each also looks for dead processes."""
 FIRST_SECONDS: Final = 1.0
-"""Processes that start together meet each other after this."""
+"""Seconds until the second look after the start, so that processes that start together see each other."""
 DEAD_SECONDS: Final = 60.0
-"""A process elsewhere that said nothing for so long is dead. If it is not, the ending that it writes later counts."""
+"""A remote process without a heartbeat for this long, in seconds, counts as dead. If it lives after all, the ending that it
+writes later wins."""
 INTERRUPTED: Final = "interrupted"
 _message: Final = msgspec.json.Decoder(Message)
 _ERROR: Final = msgspec.json.encode(
@@ -37,7 +38,7 @@ _ERROR: Final = msgspec.json.encode(
 
 
 class Process:
-    """This process, as the database knows it."""
+    """The row of this process in the database."""
 
     def __init__(self, database: Database) -> None:
         self.id = uuid.uuid4().hex
@@ -47,8 +48,8 @@ class Process:
         self._others: list[Row[Any]] = []
 
     async def begin(self) -> int:
-        """Signs in, and ends the turns of the dead. How many those were. While somebody else writes both can wait: the first
-        turn that is written signs us in too."""
+        """Registers the process and ends the turns of dead processes; returns their number. If another process holds the write
+        lock, both are skipped: the first turn that is written registers the process too."""
         with suppress(StoreLocked):
             await self.seen()
             return await self.recover()
@@ -58,35 +59,43 @@ class Process:
         await self._database.write(self.sign_in)
 
     def sign_in(self, connection: Connection) -> None:
-        """That we are alive, in whatever database stands there now: turns of a process that it does not know would stay open."""
+        """Registers the process in the database that is there now. If the database did not know the process, its turns would
+        stay open."""
         now, table = time.time(), self._database.insert(schema.processes)
-        row = {"id": self.id, "place": place(), "pid": os.getpid(), "born": born(os.getpid()), "started": now, "seen": now}
+        row = {
+            "id": self.id,
+            "place": pid_scope(),
+            "pid": os.getpid(),
+            "born": start_time(os.getpid()),
+            "started": now,
+            "seen": now,
+        }
         connection.execute(table.on_conflict_do_update(index_elements=["id"], set_={"seen": now}), row)
 
     async def end(self) -> None:
-        """Signs out. All our turns have ended."""
-        await self._bury(self.id, time.time())
+        """Removes the row. All turns of this process have ended."""
+        await self._end_turns(self.id, time.time())
 
     async def recover(self) -> int:
-        """Ends the open turns of processes that are no more. Two that do it at once write the same."""
+        """Ends the open turns of dead processes. Two processes that do this at once write the same rows."""
         rows = await self._watch.look()
         if rows is not None:
             self._others = list(rows)
         count = 0
         for row in [row for row in self._others if not is_alive(row, time.time())]:
-            count += await self._bury(row.id, row.seen)
+            count += await self._end_turns(row.id, row.seen)
             self._others.remove(row)
         return count
 
     def has_others(self) -> bool:
-        """Are there other processes, as far as we looked?"""
+        """Whether other processes were alive at the last look."""
         return bool(self._others)
 
-    async def _bury(self, process: str, at: float) -> int:
-        """Its open turns ended when it did. How many those were."""
+    async def _end_turns(self, process: str, at: float) -> int:
+        """Ends the open turns of a dead process and returns their number."""
         table = schema.processes
 
-        def bury(connection: Connection) -> int:
+        def end_turns(connection: Connection) -> int:
             count = connection.execute(_interrupt(self._database, process, at)).rowcount
             asked = [
                 {"turn_id": row.id, "body": words(text)}
@@ -98,11 +107,11 @@ class Process:
             connection.execute(update(table).where(table.c.id == process).values(recovered=time.time()))
             return max(0, count)
 
-        return await self._database.write(bury)
+        return await self._database.write(end_turns)
 
 
 def _text(body: str | bytes) -> str:
-    """Nothing, of a message that cannot be read."""
+    """The text of a message; empty if it cannot be decoded."""
     try:
         return _message.decode(body).text
     except (msgspec.MsgspecError, UnicodeError):
@@ -120,8 +129,8 @@ def _interrupt(database: Database, process: str, at: float) -> Any:
 
 
 def _asked(database: Database, process: str) -> Select[Any]:
-    """What was asked last in the turns that ended so, for who searches for them: other turns say it when they end. SQLite gives it
-    as bytes: it may hold text that is none, and would refuse all rows for it."""
+    """The last user message of the interrupted turns, for the search index; other turns add it when they end. SQLite returns it
+    as bytes, because it may not be valid text and would make the whole query fail."""
     turns, nodes, messages, endings = schema.turns, schema.nodes, schema.messages, schema.endings
     body = cast(messages.c.body, LargeBinary).label("body") if database.is_sqlite else messages.c.body
     return (
@@ -133,8 +142,8 @@ def _asked(database: Database, process: str) -> Select[Any]:
     )
 
 
-def place() -> str:
-    """Where a process number means something: the machine, since it was started, and the space of numbers."""
+def pid_scope() -> str:
+    """Where a process number is meaningful: the machine, its boot, and the PID namespace."""
     machine = platform.node()
     with suppress(OSError):
         machine += " " + Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -142,8 +151,9 @@ def place() -> str:
     return machine
 
 
-def born(pid: int) -> str:
-    """When a process was started, in the machine's own count; empty if there is none, or nothing to ask."""
+def start_time(pid: int) -> str:
+    """The start time of a process in clock ticks since the boot; empty if the process does not exist or the system cannot
+    tell."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -153,10 +163,10 @@ def born(pid: int) -> str:
 
 
 def is_alive(row: Row[Any], now: float) -> bool:
-    if row.place != place():
+    if row.place != pid_scope():
         return bool(now - row.seen < DEAD_SECONDS)
     if row.born:
-        return bool(born(row.pid) == row.born)
+        return bool(start_time(row.pid) == row.born)
     try:
         os.kill(row.pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Retention, on demand only: turns by their age, or the oldest until the rest is small enough; archived first when asked."""
+"""Deletes turns on request: those above an age, or the oldest until the rest is small enough. They can be archived first."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .export import archive_line
 from .keys import StoredKeys
 from .queries import Queries
 
-AT_ONCE: Final = 500
-"""Turns in one transaction: others can write in between."""
+TURNS_PER_TRANSACTION: Final = 500
+"""Turns per transaction, so that others can write in between."""
 _UNUSED_NODES: Final = text(
     "DELETE FROM nodes WHERE hash NOT IN (WITH RECURSIVE used(hash) AS ("
     "SELECT node FROM turns WHERE node IS NOT NULL "
@@ -50,23 +50,23 @@ async def prune_turns(
     archive: Path | None = None,
     forget_spending: bool = False,
 ) -> Pruned:
-    """Removes turns that started more than ``older_than`` seconds ago, then the oldest until what is left is at most
-    ``most_bytes``. With an ``archive`` each is first a line of that file, safe on disk. A turn that still runs stays. What a key
-    has spent is counted in its turns: to remove one that counts for a budget is refused, unless told to ``forget_spending``."""
+    """Deletes turns that started more than ``older_than`` seconds ago, then the oldest until the rest takes at most
+    ``most_bytes``. With an ``archive``, each turn is first written to that file and synced to disk. Running turns stay. The
+    spending of a key is computed from its turns: turns that count for a budget are only deleted with ``forget_spending``."""
     done = Pruned(bytes_before=await size(database))
     done.bytes_after = done.bytes_before
     if older_than is not None:
         before = time.time() - older_than
         if not forget_spending:
             await _refuse_to_forget(database, schema.turns.c.started < before, done)
-        while turns := await _oldest(database, AT_ONCE, before):
+        while turns := await _oldest(database, TURNS_PER_TRANSACTION, before):
             await _remove(database, turns, archive, done)
         await _sweep(database)
         done.bytes_after = await size(database)
     while most_bytes is not None and done.bytes_after > most_bytes:
         count = (await database.fetch(select(func.count()).select_from(schema.turns)))[0][0]
         share = 1 - most_bytes / done.bytes_after
-        turns = await _oldest(database, min(AT_ONCE, max(1, int(count * share / 2))))
+        turns = await _oldest(database, min(TURNS_PER_TRANSACTION, max(1, int(count * share / 2))))
         if not turns:
             break
         if not forget_spending:
@@ -74,13 +74,13 @@ async def prune_turns(
         await _remove(database, turns, archive, done)
         await _sweep(database)
         done.bytes_after = await size(database)
-    with suppress(StoreUnavailable):  # somebody else writes for long: the room is given back the next time
-        await database.give_back()
+    with suppress(StoreUnavailable):  # another process holds the lock: the next pruning shrinks the file
+        await database.release_space()
     return done
 
 
 async def size(database: Database) -> int:
-    """What the contents take, as far as turns have a part in it."""
+    """Bytes of the contents that depend on turns."""
     total = 0
     for table, columns in (
         (schema.messages, ("body",)),
@@ -98,10 +98,10 @@ async def _refuse_to_forget(database: Database, which: ColumnElement[bool], done
     keys = await StoredKeys(database).charged(which)
     if keys:
         names = ", ".join(map(repr, keys))
-        first = f"{done.turns} turns were removed, and no more" if done.turns else "nothing was removed"
+        first = f"{done.turns} turns were removed, then pruning stopped" if done.turns else "nothing was removed"
         raise RequestError(
-            f"{first}: what is next counts for the budgets of valid keys ({names}), which could then be spent again; "
-            "remove only turns that are older than their periods, revoke these keys, or say --forget-spending"
+            f"{first}: the next turns count for the budgets of valid keys ({names}), which could then be spent again; "
+            "remove only turns that are older than the budget periods, revoke these keys, or add --forget-spending"
         )
 
 
@@ -135,7 +135,7 @@ async def _remove(database: Database, turns: Sequence[str], archive: Path | None
 
 
 async def _archive(database: Database, turns: Sequence[str], archive: Path) -> int:
-    """On the disk before anything is removed."""
+    """Appends the turns to the archive and syncs it to disk."""
     queries = Queries(database)
     archive.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(archive, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
@@ -149,7 +149,7 @@ async def _archive(database: Database, turns: Sequence[str], archive: Path) -> i
 
 
 async def _sweep(database: Database) -> None:
-    """Removes messages that no turn has any more. Nobody writes meanwhile, and all who remembered them forget them."""
+    """Deletes messages that no turn uses. It excludes other writers, and a new epoch makes them discard what they remember."""
     epochs = schema.epochs
 
     def sweep(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What was: turns and sessions, found, listed and shown. A caller sees its own; ``caller=None`` is the operator, who sees all."""
+"""Finds, lists and shows turns and sessions. A caller sees its own; ``caller=None`` is the operator, who sees all."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .database import Database
 from .search import Indexing, matches
 from .turn import BROKEN
 
-MOST: Final = 1_000
-"""Rows of one answer: who wants more asks again, from the last one on."""
+MAX_ROWS: Final = 1_000
+"""Rows per page."""
 RUNNING: Final = ""
-"""The ending of a turn that has none yet."""
-AT: Final = "@"
-"""Between the id and the time of a ``place_of``."""
+"""The ending of a turn that still runs."""
+CURSOR_SEPARATOR: Final = "@"
+"""Separates the id and the time in the cursor that ``cursor_of`` returns."""
 _messages = msgspec.json.Decoder(Message)
 _requests = msgspec.json.Decoder(Request)
 _responses = msgspec.json.Decoder(Response)
@@ -33,7 +33,7 @@ _errors = msgspec.json.Decoder(StreamError)
 
 
 class TurnSummary(Struct, kw_only=True):
-    """One line of a list."""
+    """The columns of a turn in a list."""
 
     id: str
     session_id: str
@@ -55,7 +55,7 @@ class TurnSummary(Struct, kw_only=True):
 
 
 class TurnDetail(TurnSummary, kw_only=True):
-    """All that is kept of a turn, but for its raw frames. Without contents there is no request and no response."""
+    """Everything that is stored of a turn except its raw frames. Without stored contents there is no request and no response."""
 
     request: Request | None
     wish: dict[str, Any]
@@ -66,8 +66,8 @@ class TurnDetail(TurnSummary, kw_only=True):
     more: dict[str, Any]
 
     @property
-    def told(self) -> Response | None:
-        """The response as its client was told it: an estimate of what it used is ours alone."""
+    def client_response(self) -> Response | None:
+        """The response as the client received it, without the estimated usage."""
         if self.response is not None and self.more.get("estimated"):
             return msgspec.structs.replace(self.response, usage=TokenCounts())
         return self.response
@@ -88,8 +88,8 @@ class SessionSummary(Struct, kw_only=True):
 
 
 class Filter(Struct, kw_only=True):
-    """Which turns. ``search`` are words to find; ``before`` is the last turn of the page before this one: its id, or its
-    ``place_of``, which holds when it is gone meanwhile."""
+    """Which turns to list. ``search`` is a full-text query. ``before`` is the last turn of the previous page: its id, or its
+    ``cursor_of``, which stays valid when the turn is deleted."""
 
     caller: str | None = None
     session_id: str = ""
@@ -104,7 +104,7 @@ class Filter(Struct, kw_only=True):
 
 
 class RawFrame(Struct, array_like=True):
-    """Bytes of one read or write, ``at`` seconds after the turn began."""
+    """The bytes of one read or write, ``at`` seconds after the turn began."""
 
     at: float
     direction: str
@@ -119,18 +119,18 @@ class Queries:
     # --- turns
 
     async def turns(self, which: Filter | None = None) -> list[TurnSummary]:
-        """The newest first."""
+        """The turns that match, the newest first."""
         which = which or Filter()
         turns, endings = schema.turns, schema.endings
-        question = self._narrowed(_turn_columns(), which)
+        question = self._filtered(_turn_columns(), which)
         if which.search:
             await self.indexing.catch_up()
         if which.before:
             begun = select(turns.c.started).where(turns.c.id == which.before)
             if which.caller is not None:
                 begun = begun.where(turns.c.caller == which.caller)
-            question = question.where(_behind(turns.c.started, turns.c.id, *await self._place(which.before, begun, "turn")))
-        question = question.order_by(turns.c.started.desc(), turns.c.id.desc()).limit(min(which.limit, MOST))
+            question = question.where(_after(turns.c.started, turns.c.id, *await self._place(which.before, begun, "turn")))
+        question = question.order_by(turns.c.started.desc(), turns.c.id.desc()).limit(min(which.limit, MAX_ROWS))
         for name, value in (("upstream", which.upstream), ("ending", which.ending or "")):
             if value:
                 question = question.where(endings.c[name] == value)
@@ -138,7 +138,7 @@ class Queries:
             question = question.where(endings.c.turn_id.is_(None))
         return [TurnSummary(**_summary(row)) for row in await self._database.fetch(question)]
 
-    def _narrowed(self, question: Select[Any], which: Filter) -> Select[Any]:
+    def _filtered(self, question: Select[Any], which: Filter) -> Select[Any]:
         turns = schema.turns
         if which.caller is not None:
             question = question.where(turns.c.caller == which.caller)
@@ -154,13 +154,13 @@ class Queries:
         return question
 
     async def turn(self, turn_id: str, caller: str | None = None) -> TurnDetail | None:
-        """A turn by its own id, or by the id of the response that the client is given."""
+        """A turn by its id, or by the id of the response that the client received."""
         turns, endings = schema.turns, schema.endings
         question = _turn_columns(turns.c.request, turns.c.wish, turns.c.node, endings).order_by(turns.c.started.desc()).limit(1)
         if caller is not None:
             question = question.where(turns.c.caller == caller)
         rows = await self._database.fetch(question.where(turns.c.id == turn_id))
-        rows = rows or await self._database.fetch(question.where(known_as(turn_id)))
+        rows = rows or await self._database.fetch(question.where(has_response_id(turn_id)))
         if not rows:
             return None
         row = rows[0]
@@ -176,8 +176,8 @@ class Queries:
         )
 
     async def complete(self, turn_id: str, caller: str | None = None, name: str = "") -> dict[str, Any] | None:
-        """The complete response object of a turn, as it would have been without streaming: in the dialect of this name, or
-        in the client's own where that has such an object."""
+        """The complete response object of a turn, as a request without streaming would return it: in the dialect ``name``, else
+        in the client's own dialect if it has such an object."""
         turn = await self.turn(turn_id, caller)
         if turn is None or (turn.response is None and turn.ending == RUNNING):
             return None
@@ -185,7 +185,7 @@ class Queries:
             able = (known.name for known in DIALECTS.values() if known.response)
             own = turn.dialects["client"]
             name = own if own in DIALECTS and DIALECTS[own].response else next(able)
-        response = turn.told or Response(error=turn.error)
+        response = turn.client_response or Response(error=turn.error)
         response.id = turn.response_id or response.id or turn.id
         response.model, response.created = response.model or turn.model, response.created or int(turn.started)
         return dialect(name).build_response(response)
@@ -199,18 +199,18 @@ class Queries:
         return [frame for row in rows for frame in msgspec.msgpack.decode(row.body, type=list[RawFrame])]
 
     async def history(self, turn_id: str, caller: str | None = None) -> list[Message]:
-        """All that was said up to and with this turn, but for instructions that held for it alone."""
+        """All messages up to and including this turn, without the instructions that applied to this turn only."""
         turn = await self.turn(turn_id, caller)
         if turn is None or turn.request is None:
             return []
         said = turn.response.choices[0].parts if turn.response is not None and turn.response.choices else []
-        instructed = turn.wish.get("instructions") or turn.more.get("instructions")  # where an older version said it
+        instructed = turn.wish.get("instructions") or turn.more.get("instructions")  # older versions stored it in ``more``
         asked = turn.request.messages[1:] if instructed else turn.request.messages
         return [*asked, *([Message("assistant", said)] if said else [])]
 
     async def last_turn(self, session_id: str, caller: str | None = None) -> tuple[str, bool]:
-        """The turn that a session would be gone on from, and whether it has ended. One that ended without an answer is none: who
-        asked will ask again."""
+        """The turn that the next request of a session continues, and whether it has ended. A turn that ended without an answer
+        does not count, because its client will repeat the request."""
         turns, endings, answers = schema.turns, schema.endings, schema.answers
         heard = select(answers.c.turn_id).where(answers.c.turn_id == turns.c.id).exists()
         answered = or_(heard, endings.c.ending.not_in(BROKEN))
@@ -226,8 +226,8 @@ class Queries:
     async def sessions(
         self, caller: str | None = None, limit: int = 100, session_id: str = "", before: str = ""
     ) -> list[SessionSummary]:
-        """The newest first, by their last turn. Probes are not counted, and a session of nothing else is not shown.
-        ``before`` is the last session of the page before this one: its ``place_of``, or its id, which is where it stands now."""
+        """The sessions with the most recent turn first. Probes are not counted, and a session of probes only is not listed.
+        ``before`` is the last session of the previous page: its ``cursor_of``, or its id, which stands for its current place."""
         sessions, turns, endings = schema.sessions, schema.turns, schema.endings
         updated = func.max(turns.c.started)
         question = (
@@ -244,7 +244,7 @@ class Queries:
             .where(~turns.c.probe)
             .group_by(*sessions.c)
             .order_by(updated.desc(), sessions.c.id.desc())
-            .limit(min(limit, MOST))
+            .limit(min(limit, MAX_ROWS))
         )
         if caller is not None:
             question = question.where(sessions.c.caller == caller)
@@ -254,7 +254,7 @@ class Queries:
             last = select(updated).where(turns.c.session_id == before, ~turns.c.probe)
             if caller is not None:
                 last = last.where(turns.c.caller == caller)
-            question = question.having(_behind(updated, sessions.c.id, *await self._place(before, last, "session")))
+            question = question.having(_after(updated, sessions.c.id, *await self._place(before, last, "session")))
         rows = await self._database.fetch(question)
         titles = await self._titles([row.id for row in rows])
         return [SessionSummary(**row._mapping, title=titles.get(row.id, "")) for row in rows]
@@ -264,7 +264,7 @@ class Queries:
         return found[0] if found else None
 
     async def last_session(self, caller: str | None = None, directory: str | None = None) -> str | None:
-        """The session to go on with: the one of the last turn, of this directory when one is given."""
+        """The session of the newest turn, optionally of one directory."""
         sessions, turns = schema.sessions, schema.turns
         question = select(sessions.c.id).join(turns, turns.c.session_id == sessions.c.id).where(~turns.c.probe)
         if caller is not None:
@@ -275,14 +275,16 @@ class Queries:
         return rows[0].id if rows else None
 
     async def _place(self, before: str, when: Select[Any], what: str) -> tuple[float, str]:
-        """Where a page begins: as its reader was told, or as we find it."""
-        id, _, told = before.partition(AT)
+        """Where a page begins: from a cursor, or from the row of an id."""
+        id, _, time = before.partition(CURSOR_SEPARATOR)
         try:
-            at = float(told) if told else (await self._database.fetch(when))[0][0]
+            at = float(time) if time else (await self._database.fetch(when))[0][0]
         except (ValueError, IndexError):
             at = None
         if at is None or not math.isfinite(at):
-            raise RequestError(f"before is the last_id of a page, or the id of a {what} that you may see, not {excerpt(before)}")
+            raise RequestError(
+                f"before must be the last_id of a page, or the id of a {what} that you may see, not {excerpt(before)}"
+            )
         return at, id
 
     async def _titles(self, sessions: Sequence[str]) -> dict[str, str]:
@@ -328,17 +330,17 @@ _HISTORY: Final = text(
 )
 
 
-def place_of(found: TurnSummary | SessionSummary) -> str:
-    """Where it stands in its list, to go on behind it whatever becomes of it."""
-    return f"{found.id}{AT}{found.updated if isinstance(found, SessionSummary) else found.started!r}"
+def cursor_of(found: TurnSummary | SessionSummary) -> str:
+    """A cursor for the page after this row. It stays valid when the row is deleted or moves."""
+    return f"{found.id}{CURSOR_SEPARATOR}{found.updated if isinstance(found, SessionSummary) else found.started!r}"
 
 
-def _behind(time: ColumnElement[float], id: ColumnElement[str], at: float, last: str) -> ColumnElement[bool]:
+def _after(time: ColumnElement[float], id: ColumnElement[str], at: float, last: str) -> ColumnElement[bool]:
     return or_(time < at, and_(time == at, id < last))
 
 
-def known_as(response_id: str) -> ColumnElement[bool]:
-    """The turns whose response has this id: said when they started, or when they ended."""
+def has_response_id(response_id: str) -> ColumnElement[bool]:
+    """The turns whose response has this id. The id is stored at the start or at the end of a turn."""
     if not response_id:
         return false()
     turns, endings = schema.turns, schema.endings

@@ -1,6 +1,7 @@
-"""What this process saw lately, before the database has it: the next request of a tool loop comes in milliseconds.
+"""The recent turns of this process, from memory. The next request of a tool loop arrives within milliseconds, before the
+database has its predecessor.
 
-Bounded by the number of turns and by their bytes; what falls out is in the database, if contents are kept at all.
+The number of turns and their bytes are limited. Older turns are read from the database, if contents are stored.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from ..messages import Message
 from .conversation import ANSWER_BYTES, Conversation, alike
 from .echoes import carries_echo
 
-EDITED: Final = 0.5
-"""The depth of the newest answer, if it was edited: behind the very same, before an older one."""
-TURNS: Final = 1_000
-BYTES: Final = 8 * 2**20
-"""What a busy gateway is told in the seconds that a database may take to come back."""
+EDITED_DEPTH: Final = 0.5
+"""The depth of a match with the newest answer after an edit: worse than an exact match, better than an older answer."""
+MAX_TURNS: Final = 1_000
+MAX_BYTES: Final = 8 * 2**20
+"""Bytes of answers to remember: what a busy gateway receives while a database restarts."""
 
 
 class Seen(Struct):
-    """A turn that started here; once it ended, its tip and its answers. ``retrievable``: may be gone on from by its id."""
+    """A turn that started in this process; after its end also its tip and its answers. ``retrievable``: a request may continue
+    it by its response id."""
 
     turn_id: str
     session_id: str
@@ -39,7 +41,7 @@ class Seen(Struct):
 
 
 class Match(Struct, frozen=True):
-    """A turn that a conversation goes on from. ``depth`` is how many answers back that is."""
+    """The turn that a conversation continues. ``depth`` is how many answers back it is."""
 
     depth: float
     turn_id: str
@@ -47,7 +49,7 @@ class Match(Struct, frozen=True):
 
 
 class Recent:
-    def __init__(self, most_turns: int = TURNS, most_bytes: int = BYTES) -> None:
+    def __init__(self, most_turns: int = MAX_TURNS, most_bytes: int = MAX_BYTES) -> None:
         self._most_turns, self._most_bytes = most_turns, most_bytes
         self._weight = 0
         self._turns: OrderedDict[str, Seen] = OrderedDict()
@@ -71,7 +73,7 @@ class Recent:
             self._forget(self._turns.popitem(last=False)[1])
 
     def finish(self, turn_id: str, tip: bytes | None, said: bytes, response_id: str, answer: Message, weight: int) -> None:
-        """``said`` is the answer's normal form."""
+        """Notes the end of a turn. ``said`` is the answer's normal form."""
         seen = self._turns.get(turn_id)
         if seen is None:
             return
@@ -108,27 +110,26 @@ class Recent:
         return [(seen.turn_id, message) for seen in reversed(self._newest("session", session_id)) for message in seen.messages]
 
     def owner(self, session_id: str) -> str | None:
-        """Whose session this is, if it was seen here."""
+        """The caller of a session, if the session was seen here."""
         return next((seen.caller for seen in self._newest("session", session_id)), None)
 
     def ended(self, turn_id: str) -> bool:
-        """Did this turn end here, lately?"""
+        """Whether this turn ended here recently."""
         seen = self._turns.get(turn_id)
         return seen is not None and seen.ended
 
     def knows(self, response_id: str) -> bool:
-        """Is this the response of a turn that started here, lately?"""
+        """Whether this is the response of a turn that started here recently."""
         return ("response", response_id) in self._by
 
     def by_response(self, caller: str, response_id: str) -> Seen | None:
-        """The turn that can be gone on from by this id."""
+        """The turn that a request with this response id continues."""
         found = (seen for seen in self._newest("response", response_id) if seen.caller == caller)
         return next((seen for seen in found if seen.ended and seen.retrievable), None)
 
     def by_conversation(self, caller: str, conversation: Conversation, session_id: str = "") -> Match | None:
-        """The turn that this conversation goes on from, in this session or in one without a name: the longest history first,
-        and of two alike the one that nobody has gone on from yet. An answer that was edited on its way is found by what was
-        asked before it."""
+        """The turn that this conversation continues, in this session or in one without a name. The longest history wins; of
+        equal ones, the turn that nothing continues yet. An edited answer is found by the messages before it."""
 
         def ours(seen: Seen) -> bool:
             return seen.caller == caller and (seen.session_id == session_id if session_id else not seen.named)
@@ -137,12 +138,12 @@ class Recent:
             found = [seen for seen in self._newest("tip", prefix.tip) if ours(seen)]
             if found:
                 best = next((seen for seen in found if self._heads.get(seen.session_id) == seen.turn_id), found[0])
-                self._heads.pop(best.session_id, None)  # the next one that asks goes on from another
+                self._heads.pop(best.session_id, None)  # the next request with this history continues another turn
                 return Match(depth, best.turn_id, best.session_id)
             if depth == 0:
                 for seen in self._newest("asked", prefix.asked):
                     if ours(seen) and alike(seen.said, prefix.answer):
-                        return Match(EDITED, seen.turn_id, seen.session_id)
+                        return Match(EDITED_DEPTH, seen.turn_id, seen.session_id)
         return None
 
     # --- the index

@@ -1,5 +1,5 @@
-"""Answers that a client may ask for again by their id, or go on from. It can withdraw one, and then it is there no more for
-that client; the turn itself stays in the log."""
+"""Responses that a client may retrieve or continue by their id. A client can withdraw one; after that it is gone for the client,
+but the turn stays in the log."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sqlalchemy import Row, and_, select
 
 from . import schema
 from .database import Database, StoreUnavailable
-from .queries import Queries, TurnDetail, known_as
+from .queries import Queries, TurnDetail, has_response_id
 from .recent import Recent
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
 
 ELSEWHERE_SECONDS: Final = COMMIT_SECONDS + 0.1
-"""A turn of another process that is not there after this is not there."""
+"""Seconds to wait for a turn of another process. After the commit interval it must be in the database."""
 LOOK_SECONDS: Final = 0.05
 RETRIEVABLE: Final = and_(
     schema.turns.c.retrievable,
@@ -32,8 +32,8 @@ class Responses:
         self._writer = writer
 
     async def find(self, response_id: str, caller: str | None) -> TurnDetail | None:
-        """The turn that gave this response, whether it runs or has ended. Its client may know of the end before the database
-        does; only of one in the background it knows no more than we."""
+        """The turn with this response, running or ended. A client may know of the end before the database does, so an ended
+        stream waits for the commit; a background response does not."""
         row = await self._row(response_id, caller)
         turn = await self._queries.turn(row.id, caller) if row is not None else None
         if turn is None or turn.wish.get("background") or self._recent.knows(response_id):
@@ -45,7 +45,7 @@ class Responses:
         return turn
 
     async def withdraw(self, response_id: str, caller: str | None) -> bool:
-        """Nobody gets it by its id from now on. False if nobody did."""
+        """Makes a response unavailable by its id. Returns False if it was not available."""
         row = await self._row(response_id, caller)
         if row is None:
             return False
@@ -54,9 +54,9 @@ class Responses:
         return True
 
     async def _row(self, response_id: str, caller: str | None) -> Row[Any] | None:
-        """A turn of ours may still be on its way to the database, and so may one of another process."""
+        """The row of the turn. It may still be on its way to the database, from this process or from another."""
         turns = schema.turns
-        question = select(turns.c.id, RETRIEVABLE.label("retrievable")).where(known_as(response_id))
+        question = select(turns.c.id, RETRIEVABLE.label("retrievable")).where(has_response_id(response_id))
         if caller is not None:
             question = question.where(turns.c.caller == caller)
         question = question.order_by(turns.c.started.desc()).limit(1)
@@ -71,7 +71,7 @@ class Responses:
 
 
 async def settled(writer: Writer) -> None:
-    """Waits until what was put before is in the database."""
+    """Waits until everything that was queued before is in the database."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await writer.flush()

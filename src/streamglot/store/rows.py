@@ -1,4 +1,4 @@
-"""From what happened to rows: messages by their hash, histories as a tree, everything else as it is. Pure.
+"""Converts queued entries to rows: messages by their hash, histories as a tree, everything else as it is. Pure.
 
 A batch of entries becomes one ``Rows``; a message, a node or a turn that occurs twice in it is one row.
 """
@@ -22,43 +22,43 @@ from .tokenizer import wording
 from .turn import BARE_BYTES, Finished, Turn, answer_weight, given_id, title_of, weight
 
 TEXT_CHARS: Final = 65_536
-"""As much of a turn can be found by a search."""
+"""Characters of a turn that the search index contains."""
 MOST_TOKENS: Final = 2**31 - 1
-"""What a column of whole numbers holds: an upstream that counts further is not believed."""
+"""The maximum of an integer column. A larger count of an upstream is not credible and not stored."""
 
 SHORT_BYTES: Final = 2**16
-"""The most that a turn with short contents takes. One with more messages than that is kept without contents."""
+"""Bytes of a turn with shortened contents. A turn with more messages than fit is stored without contents."""
 ID_CHARS: Final = 512
-"""An id, or the name of a provider's state, that is longer is not kept: an index of PostgreSQL takes 2.7 KB."""
+"""Longer ids and names of provider state are not stored. An index entry of PostgreSQL takes at most 2.7 KB."""
 CONTENTS: Final = "contents"
-"""Says in the ``more`` of an ending that contents were ``cut`` or ``dropped`` for lack of room."""
+"""The key in ``more`` of an ending that says that contents were ``cut`` or ``dropped`` for lack of room."""
 
-UNTOLD: Final = "its words are not kept (store.content is off)"
-"""The message of an error, where contents are not kept."""
+NO_MESSAGE: Final = "the message is not stored (store.content is off)"
+"""Replaces the message of an error when contents are not stored."""
 
 PACKED: Final = b"\x01"
-"""How what is packed begins. An array, which is how a row began before, does not."""
+"""The first byte of compressed chunks. The arrays that earlier versions stored never begin with it."""
 
 Row: TypeAlias = dict[str, Any]
-_UNFIT: Final = (ValueError, TypeError, OverflowError, RecursionError)
-"""What is raised by a value that cannot be a row."""
+_UNFIT_ERRORS: Final = (ValueError, TypeError, OverflowError, RecursionError)
+"""The exceptions that a value raises if it cannot become a row."""
 _encoder = msgspec.json.Encoder()
 
 
 class Entry(Struct, kw_only=True):
-    """Something to write. ``kind`` is what it is counted as, ``weight`` about how many bytes it holds."""
+    """Something to write. ``kind`` is the counter that it belongs to, ``weight`` its approximate size in bytes."""
 
     kind: str
     weight: int = 256
 
     def lighter(self) -> Entry | None:
-        """The same with less content, for a queue that is full or a database that does not take it whole; None if all that it
-        holds must be kept."""
+        """The same entry with less content, for a full queue or a database that refuses it whole; None if everything in it is
+        required."""
         return None
 
 
 class TurnEntry(Entry, kw_only=True):
-    """A turn that started, or one that ended. ``request`` is what is kept of the request, where that is not all of it."""
+    """The start or the end of a turn. ``request`` replaces the turn's request if only a part of it is stored."""
 
     turn: Turn
     process: str
@@ -68,11 +68,11 @@ class TurnEntry(Entry, kw_only=True):
     request: Request | None = None
 
     def lighter(self) -> TurnEntry | None:
-        """First with short contents, then with none. How it ended and what it used always stay."""
+        """First shortens the contents, then drops them. The ending and the usage always stay."""
         if not self.content:
             return None
         short = self._short() if self.request is None else None
-        return short if short is not None and short.weight <= SHORT_BYTES else self._bare()
+        return short if short is not None and short.weight <= SHORT_BYTES else self._without_contents()
 
     def _short(self) -> TurnEntry:
         request, finished = short_request(self.turn.started.request), self.finished
@@ -84,7 +84,7 @@ class TurnEntry(Entry, kw_only=True):
             size += answer_weight(response)
         return replace(self, weight=size, request=request, finished=finished)
 
-    def _bare(self) -> TurnEntry:
+    def _without_contents(self) -> TurnEntry:
         finished = self.finished
         if finished is not None:
             response = bare_response(finished.response) if finished.response is not None else None
@@ -110,7 +110,7 @@ class StateEntry(Entry, kw_only=True):
 
 
 class StreamEntry(Entry, kw_only=True):
-    """A stream that can be resumed: it was opened, or (``last``) it has ended."""
+    """A resumable stream that was opened, or (with ``last``) has ended."""
 
     row: Row
 
@@ -123,7 +123,7 @@ class ChunkEntry(Entry, kw_only=True):
 
 
 class TrimEntry(Entry, kw_only=True):
-    """A stream's chunks up to a number are no longer kept."""
+    """Removes the chunks of a stream up to a number."""
 
     stream_id: str
     number: int
@@ -147,8 +147,8 @@ class Rows(Struct):
 
 
 def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
-    """All rows of these entries, for a database of this generation. An entry that cannot be written as it is is written with less
-    content. One that cannot be written at all is counted, and does not spoil the others."""
+    """All rows of these entries, for a database of this generation. An entry that cannot be written as it is loses content. One
+    that cannot be written at all is counted and does not affect the others."""
     rows = Rows(generation=generation)
     hashes: dict[int, bytes] = {}
     frames: dict[str, list[tuple[int, float, str, bytes]]] = {}
@@ -174,7 +174,7 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
                     rows.streams[entry.row["id"]] = entry.row
                 case TrimEntry():
                     rows.trims[entry.stream_id] = entry.number
-        except _UNFIT:
+        except _UNFIT_ERRORS:
             rows.unfit[entry.kind] = rows.unfit.get(entry.kind, 0) + 1
     rows.frames = [_frame_row(turn, found) for turn, found in frames.items()]
     rows.chunks = [row for stream, found in chunks.items() for row in _chunk_rows(stream, found)]
@@ -182,13 +182,13 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
 
 
 def _frame_row(turn: str, frames: list[tuple[int, float, str, bytes]]) -> Row:
-    """The frames of a turn that came together are one row."""
+    """The frames of one turn in a batch become one row."""
     return {"turn_id": turn, "number": frames[0][0], "body": msgspec.msgpack.encode([frame[1:] for frame in frames])}
 
 
 def _chunk_rows(stream: str, chunks: list[tuple[int, int, bytes]]) -> Iterator[Row]:
-    """So are the chunks of a stream, as long as none is missing between them; packed, because the frames of a stream are much
-    alike, and to pack them costs less than to write them as they are."""
+    """The consecutive chunks of one stream in a batch become one row. It is compressed: frames of a stream resemble each other,
+    and compressing costs less than writing them in full."""
     begin = 0
     for end in range(1, len(chunks) + 1):
         if end == len(chunks) or chunks[end][0] != chunks[end - 1][1] + 1:
@@ -198,8 +198,8 @@ def _chunk_rows(stream: str, chunks: list[tuple[int, int, bytes]]) -> Iterator[R
 
 
 def packed(data: bytes) -> bytes:
-    """With a window and tables so small that they take no time to set up: what is alike stands near. No checksum: the database
-    has its own ways to tell."""
+    """Compresses with a small window and small tables, which need no setup time; similar data is close together. There is no
+    checksum because the database detects damage."""
     packer = zlib.compressobj(1, zlib.DEFLATED, -13, 4)
     return PACKED + packer.compress(data) + packer.flush()
 
@@ -209,11 +209,12 @@ def unpacked(body: bytes) -> bytes:
 
 
 def _turn_or_less(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
-    """A turn whose contents cannot be written must end all the same: its conversation would stay locked."""
+    """Adds the rows of a turn. If its contents cannot be written, the ending must be written without them, or its conversation
+    would stay locked."""
     while True:
         try:
             _turn(rows, entry, hashes)
-        except _UNFIT:
+        except _UNFIT_ERRORS:
             lighter = entry.lighter()
             if lighter is None:
                 raise
@@ -263,8 +264,8 @@ def _turn(rows: Rows, entry: TurnEntry, hashes: dict[int, bytes]) -> None:
 def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, bytes]) -> Row:
     response, content, turn = finished.response, entry.content, entry.turn
     error = response.error if response is not None else None
-    if error is not None and not content:  # upstreams quote in their errors what they were asked
-        error = replace(error, message=UNTOLD, detail=None)
+    if error is not None and not content:  # upstreams quote the request in their errors
+        error = replace(error, message=NO_MESSAGE, detail=None)
     usage = response.usage if response is not None else None
     counted = None if finished.more.get("cached") else usage  # an answer from the cache used nothing
     asked = finished.upstream_request if content else None
@@ -304,7 +305,7 @@ def _ending(rows: Rows, entry: TurnEntry, finished: Finished, hashes: dict[int, 
 
 
 def _history(rows: Rows, messages: Iterable[Message], hashes: dict[int, bytes]) -> bytes | None:
-    """The node of the last message; all before it hang on it."""
+    """Adds a history to the tree and returns the node of its last message."""
     node: bytes | None = None
     for depth, message in enumerate(messages):
         mark = hashes.get(id(message))
@@ -317,7 +318,7 @@ def _history(rows: Rows, messages: Iterable[Message], hashes: dict[int, bytes]) 
 
 
 def _upstream_node(rows: Rows, turn: Turn, asked: Request, hashes: dict[int, bytes]) -> bytes | None:
-    """Mostly an upstream is asked what we were asked, and that is there already."""
+    """The node of the upstream request. It usually has the messages of the client's request, whose node exists already."""
     return turn.node if asked.messages is turn.started.request.messages else _history(rows, asked.messages, hashes)
 
 
@@ -330,12 +331,12 @@ def _message(rows: Rows, message: Message) -> bytes:
 
 
 def _request(request: Request) -> str:
-    """All but the messages, which are in the tree."""
+    """The request without its messages, which are in the tree."""
     return _json(replace(request, messages=[]))
 
 
 def _response(response: Response) -> str:
-    """All but the parts, which are messages too."""
+    """The response without its parts, which are stored as messages."""
     choices = [replace(choice, parts=[]) for choice in response.choices]
     return _json(replace(response, choices=choices))
 
@@ -346,7 +347,7 @@ def _words(request: Request, said: Iterable[Part]) -> str:
 
 
 def words(asked: str, answer: str = "") -> str:
-    """What a search finds: the last thing that was asked, and the answer. A few characters stand for many words."""
+    """The indexed text: the last user message and the answer. It is normalized to words; some single characters become many."""
     return wording(f"{asked[: TEXT_CHARS // 2]}\n{answer}"[:TEXT_CHARS])[: 2 * TEXT_CHARS]
 
 
@@ -355,7 +356,7 @@ def _tokens(count: int | None) -> int | None:
 
 
 def _id(text: str) -> str:
-    """Nothing in place of one that is longer than an id can be."""
+    """The id, or an empty string if it is too long."""
     return clean(text) if len(text) <= ID_CHARS else ""
 
 
@@ -364,7 +365,7 @@ def _json(value: object) -> str:
 
 
 def clean(text: str) -> str:
-    """Text as every database takes it: no NUL, no half of a pair."""
+    """Text that every database accepts: without NUL and half surrogate pairs."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,13 +1,14 @@
-"""The one schema, for both databases.
+"""The database schema, the same for both databases.
 
     sessions ──< turns ──1 endings ──< answers >── messages
                    │                                  │
                    └── node ──> nodes (a tree) ───────┘
 
-A turn is written when it starts and its ending when it ends, so nothing is ever changed. A message is kept once, by the
-hash of what it says; a node is a message and the node before it, so a history is one hash and shared history costs nothing.
-There are no foreign keys on purpose: a row may come before the row it names, and nothing is ever deleted by a cascade.
-Times are seconds since 1970. Columns of text that hold structures hold JSON.
+A turn is written when it starts and its ending when it ends, so rows never change. A message is stored once, under the hash of
+its
+content. A node is a message and its parent node, so a history is one hash, and shared history takes no extra space. There are no
+foreign keys on purpose: a row may be written before the row that it refers to, and nothing is deleted by a cascade.
+Times are seconds since 1970. Text columns that hold structures hold JSON.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ withdrawals = Table(
     Column("at", Double, nullable=False),
     sqlite_with_rowid=False,
 )
-"""Turns whose answer a client wants to be asked for no more. The turn itself stays."""
+"""Turns whose response a client has deleted. The turn itself stays."""
 endings = Table(
     "endings",
     metadata,
@@ -169,7 +170,7 @@ keys = Table(
     UniqueConstraint("hash", name="keys_by_hash"),
 )
 ASKED_FOR: Final = text("last IS NULL AND wanted > 0")
-"""Streams that run, and of which somebody wants something of the process that they run in."""
+"""Running streams that have a reader or a stop request."""
 streams = Table(
     "streams",
     metadata,
@@ -184,8 +185,9 @@ streams = Table(
     Index("streams_by_time", "seen"),
     Index("streams_asked_for", "id", sqlite_where=ASKED_FOR),
 )
-"""``wanted``: when somebody elsewhere last waited for it, or stopped it. The index has the same condition on PostgreSQL (the
-migrations write it): SQLAlchemy would load that dialect, 20 ms of CPU time, in every process that names it here."""
+"""``wanted`` is the time of the last notice of a reader, or of a stop request, from another process. On PostgreSQL the index has
+the same condition, which the migrations write: naming it here would load that SQLAlchemy dialect (20 ms of CPU) in every
+process."""
 chunks = Table(
     "chunks",
     metadata,
@@ -200,4 +202,4 @@ epochs = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("at", Double, nullable=False),
 )
-"""One row for each time that messages were pruned: who remembers which messages are there must then forget it."""
+"""One row for each pruning of messages. After it, every process must discard what it remembers as stored."""

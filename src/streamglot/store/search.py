@@ -1,8 +1,8 @@
-"""Searching by words: the same small language for both databases. ``two words "an exact phrase" -not``. A term that is several
-words, like ``3.14``, is a phrase.
+"""Full-text search with one small query language for both databases: ``two words "an exact phrase" -not``. A term that consists
+of several words, like ``3.14``, is a phrase.
 
-To index a text costs more than to write it. PostgreSQL puts that off by itself; SQLite's index follows in quiet moments, and
-before a search.
+Indexing a text costs more than writing it. PostgreSQL defers that by itself; the index of SQLite is updated when the process is
+idle, and before a search.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from . import schema
 from .database import Database
 from .tokenizer import wording
 
-AT_ONCE: Final = 100
-"""Texts of one transaction: who writes turns waits for it."""
+TEXTS_PER_TRANSACTION: Final = 100
+"""Texts per transaction. Writers of turns wait for it."""
 MOST_BEHIND: Final = 5_000
-"""Texts that a search may have to index first: a second or two."""
-QUIET: Final = 0.05
-"""A process that uses less of a core than this has nothing else to do."""
+"""Texts that a search may have to index first, which takes a second or two."""
+IDLE_CPU_SHARE: Final = 0.05
+"""A process that uses less than this share of a core is idle."""
 MOST_TERMS: Final = 64
 RULE: Final = 'two words "an exact phrase" -not'
 _BEHIND: Final = text("SELECT (SELECT coalesce(max(number), 0) FROM texts) - number AS texts FROM indexed")
@@ -37,61 +37,63 @@ _TERM: Final = re.compile(r'(-?)(?:"([^"]*)"|(\S+))')
 
 
 class Indexing:
-    """Keeps the index of SQLite near its texts."""
+    """Keeps the index of SQLite close to its texts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._looked, self._used = time.monotonic(), time.process_time()
 
     async def look(self) -> None:
-        """From time to time. A process that is busy leaves it for later, unless it is far behind."""
+        """Runs periodically. A busy process postpones the indexing, unless the index is far behind."""
         before, used = self._looked, self._used
         self._looked, self._used = time.monotonic(), time.process_time()
-        quiet = self._used - used < QUIET * (self._looked - before)
+        quiet = self._used - used < IDLE_CPU_SHARE * (self._looked - before)
         await self.catch_up(0 if quiet else MOST_BEHIND)
 
     async def catch_up(self, behind: int = 0) -> None:
-        """Up to so many texts behind the last one."""
+        """Indexes all texts except the last ``behind``."""
         while self._database.is_sqlite and (await self._database.fetch(_BEHIND))[0].texts > behind:
             await self._database.write(_index_some)
 
 
 def _index_some(connection: Connection) -> None:
-    last = connection.execute(_NEXT, {"most": AT_ONCE}).scalar()
-    if last is not None:  # else somebody else was faster
+    last = connection.execute(_NEXT, {"most": TEXTS_PER_TRANSACTION}).scalar()
+    if last is not None:  # otherwise another process indexed them first
         connection.execute(_INDEX, {"last": last})
         connection.execute(text("UPDATE indexed SET number = :last"), {"last": last})
 
 
 def matches(words: str, sqlite: bool) -> Select[Any]:
-    """The ids of the turns that have these words."""
+    """Selects the ids of the turns that match this query."""
     wanted, unwanted = terms(words)
     found = select(schema.texts.c.turn_id)
     if not sqlite:
-        return _narrowed(found, wanted, unwanted)
+        return _filtered(found, wanted, unwanted)
     search = table("search", column("rowid"))
     query = " AND ".join(f'"{term}"' for term in wanted) + "".join(f' NOT "{term}"' for term in unwanted)
     return found.join(search, search.c.rowid == schema.texts.c.number).where(text("search MATCH :query").bindparams(query=query))
 
 
 def terms(words: str) -> tuple[list[str], list[str]]:
-    """What must be there and what must not, each the words of a phrase."""
+    """The required and the excluded terms, each as the words of a phrase."""
     wanted: list[str] = []
     unwanted: list[str] = []
     for minus, phrase, word in _TERM.findall(words):
         if term := wording(phrase or word):
             (unwanted if minus else wanted).append(term)
     if not wanted:
-        raise RequestError(f"a search has a word that must be there: {RULE}; {excerpt(words)} has none")
+        raise RequestError(f"a search needs at least one word that must be present: {RULE}; {excerpt(words)} has none")
     if len(wanted) + len(unwanted) > MOST_TERMS:
-        raise RequestError(f"a search has at most {MOST_TERMS} terms, not {len(wanted) + len(unwanted)}: leave some out")
+        raise RequestError(f"a search may have at most {MOST_TERMS} terms, not {len(wanted) + len(unwanted)}: remove some")
     return wanted, unwanted
 
 
-def _narrowed(found: Select[Any], wanted: list[str], unwanted: list[str]) -> Select[Any]:
-    """The index of PostgreSQL finds the texts that have all the words; a phrase is looked for in those."""
+def _filtered(found: Select[Any], wanted: list[str], unwanted: list[str]) -> Select[Any]:
+    """Adds the conditions for PostgreSQL. Its index finds the texts that contain all words; phrases are then searched in
+    those."""
     body = schema.texts.c.body
-    single_first = sorted(wanted, key=lambda term: " " in term)  # all of those are asked for; of a long phrase some are enough
+    # all single words are used; of a long phrase, some words are enough
+    single_first = sorted(wanted, key=lambda term: " " in term)
     words = list(dict.fromkeys(" ".join(single_first).split()))[:MOST_TERMS]
     found = found.where(func.string_to_array(body, literal_column("' '")).op("@>")(literal(words, ARRAY(Text))))
     for named, is_wanted in ((wanted, True), (unwanted, False)):

@@ -1,11 +1,11 @@
-"""Which session a request belongs to: by what it names, else by the conversation that it repeats.
+"""Finds the session of a request: by what the request names, else by the conversation that it repeats.
 
     1. an explicit id (a header or a field), a conversation, a thread: a name that the client chose
     2. the response that it continues
     3. the hash of the conversation so far
 
-A name belongs to its caller: two callers that choose the same one have two sessions. A request that names nothing and
-repeats nothing starts a new one.
+A name belongs to its caller: if two callers choose the same name, they have two sessions. A request that names nothing and
+repeats nothing starts a new session.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from ..messages import Message, Request
 from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
-from .recent import EDITED, Match, Recent, Seen
+from .recent import EDITED_DEPTH, Match, Recent, Seen
 from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, RETRIEVABLE
 from .rows import ID_CHARS, clean
-from .turn import Session, mint_id, spoken_weight
+from .turn import Session, messages_weight, mint_id
 
 PREFIX: Final = "ses_"
 HEADERS: Final = ("x-streamglot-session", "x-session-id", "session-id", "session_id")
 CHAT: Final = "chat"
-"""The kind of name that the chats of a web page have."""
+"""The kind of the session names of the web page's chats."""
 FIND_SECONDS: Final = 1.0
-"""A request does not wait longer than this for its past."""
-LARGE: Final = 2**18
-"""A conversation of more bytes is hashed beside the event loop."""
-ANSWERS: Final = 500
-"""Answers of a session that are looked through for state to put back; a provider wants that of the last turns."""
+"""How long a request waits for its history, in seconds."""
+THREAD_HASH_BYTES: Final = 2**18
+"""A conversation of more bytes is hashed in a thread, not in the event loop."""
+MAX_ANSWERS: Final = 500
+"""Answers of a session that are searched for state to restore. Providers need that of the last turns only."""
 CANDIDATES: Final = 20
 _IN_USER: Final = re.compile(r"session[_\":\s]+([0-9a-f]{8}-[0-9a-f-]{27})")
 _decoder = msgspec.json.Decoder(Message)
 
 
 class Wanted(Struct, kw_only=True):
-    """What a request says of its session. ``directory`` is where the client works, if it says so."""
+    """What a request says about its session. ``directory`` is the client's working directory, if it sends one."""
 
     caller: str = ""
     name: str = ""
@@ -55,7 +55,7 @@ class Wanted(Struct, kw_only=True):
 
 
 def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapping[str, str], chat_field: str = "") -> Wanted:
-    """Reads the names out of a request, in every way that clients have of saying them."""
+    """Reads the session name from a request, in every form that clients use."""
     found = next((headers[name] for name in HEADERS if headers.get(name)), "")
     if not found:
         held = body.get("conversation")
@@ -71,26 +71,26 @@ def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapp
     return Wanted(
         caller=caller,
         name=clean(found[:ID_CHARS]),
-        response_id=previous[: ID_CHARS + 1],  # longer than any that is kept, where it is too long
+        response_id=previous[: ID_CHARS + 1],  # one more than the limit, so that a longer id matches nothing
         directory=headers.get("x-streamglot-directory", ""),
     )
 
 
 class Sessions:
     def __init__(self, database: Database, recent: Recent, others: Callable[[], bool] = lambda: False) -> None:
-        """``others``: are there processes that write what we do not see at once?"""
+        """``others`` returns whether other processes write to the database; their turns appear with a delay."""
         self._database = database
         self._recent = recent
         self._others = others
         self.missed = 0
 
     async def find(self, want: Wanted, request: Request) -> Session:
-        """The session, with the state of its providers. A database that does not answer in time costs the past (and is
-        counted in ``missed``), never the request; only a response that is named must be found, see ``previous``."""
+        """The session, with the state of its providers. If the database does not answer in time, the request continues without
+        its history (counted in ``missed``). Only a response that the request names must be found, see ``previous``."""
         session = Session(id="", caller=want.caller, name=want.name, directory=want.directory, started=time.time())
         if not want.response_id:
             session.conversation = await _conversation(want.caller, request)
-            if not want.name and not session.conversation.prefixes:  # it begins, so there is nothing to look for
+            if not want.name and not session.conversation.prefixes:  # the conversation begins, so there is nothing to find
                 session.id = mint_id(PREFIX, session.started)
                 return session
         try:
@@ -124,7 +124,7 @@ class Sessions:
         session.id = session.id or mint_id(PREFIX, session.started)
 
     async def _continued(self, caller: str, spoken: Conversation, session_id: str) -> tuple[str, str] | None:
-        """The turn that this conversation goes on from. Its last answer may be on its way to the database, from another process."""
+        """The turn that this conversation continues. Another process may be about to write its last answer."""
         best = self._recent.by_conversation(caller, spoken, session_id)
         until = time.monotonic() + ELSEWHERE_SECONDS
         while best is None or best.depth > 0:
@@ -137,7 +137,7 @@ class Sessions:
         return (best.turn_id, best.session_id) if best is not None else None
 
     def _remember(self, want: Wanted, session: Session) -> None:
-        """The same, from memory alone. The session's row may be missing, so it counts as new."""
+        """Finds the session from memory only. Its row may be missing in the database, so the session counts as new."""
         session.id, session.new, session.previous = "", True, ""
         seen: Seen | Match | None = self._recent.by_response(want.caller, want.response_id) if want.response_id else None
         if want.name:
@@ -151,7 +151,7 @@ class Sessions:
         session.id = session.id or mint_id(PREFIX, session.started)
 
     async def previous(self, caller: str, response_id: str) -> tuple[str, str] | None:
-        """The turn and the session of a response that this caller was given, and may go on from."""
+        """The turn and the session of a response of this caller that can be continued."""
         turns, endings, withdrawals = schema.turns, schema.endings, schema.withdrawals
         seen = self._recent.by_response(caller, response_id)
         if seen is not None:
@@ -171,7 +171,7 @@ class Sessions:
         return (rows[0].id, rows[0].session_id) if rows else None
 
     async def answers(self, session: Session) -> list[Message]:
-        """The answers of a session that carry state of a provider, oldest first: for ``restore_echoes``."""
+        """The answers of a session that carry provider state, oldest first, for ``restore_echoes``."""
         turns, answers, messages = schema.turns, schema.answers, schema.messages
         question = (
             select(turns.c.id, messages.c.body)
@@ -180,7 +180,7 @@ class Sessions:
             .where(turns.c.session_id == session.id, turns.c.caller == session.caller)
             .where(answers.c.echoes, answers.c.choice == 0)
             .order_by(turns.c.started.desc())
-            .limit(ANSWERS)
+            .limit(MAX_ANSWERS)
         )
         found: dict[str, Message] = {}
         try:
@@ -191,7 +191,7 @@ class Sessions:
         found.update(self._recent.answers(session.id))
         return [found[turn] for turn in sorted(found)]
 
-    # --- the database's side
+    # --- queries
 
     async def _owned(self, caller: str, session_id: str) -> bool:
         table = schema.sessions
@@ -207,7 +207,7 @@ class Sessions:
         return found
 
     async def _by_conversation(self, caller: str, spoken: Conversation, session_id: str) -> Match | None:
-        """As ``Recent`` finds it."""
+        """The database query that corresponds to ``Recent.by_conversation``."""
         turns, endings, sessions, later = schema.turns, schema.endings, schema.sessions, schema.turns.alias("later")
         gone_on = (
             select(later.c.id)
@@ -232,7 +232,7 @@ class Sessions:
             edited = question.where(turns.c.asked == newest.asked, endings.c.tip.is_not(None))
             for row in await self._database.fetch(edited.order_by(turns.c.started.desc()).limit(CANDIDATES)):
                 if alike(await self._said(row.id), newest.answer):
-                    return Match(EDITED, row.id, row.session_id)
+                    return Match(EDITED_DEPTH, row.id, row.session_id)
         return Match(rows[0].depth, rows[0].id, rows[0].session_id) if rows else None
 
     async def _said(self, turn_id: str) -> bytes:
@@ -243,17 +243,17 @@ class Sessions:
 
 
 def chat_session(caller: str, chat: str) -> str:
-    """The id of the session of a web page's chat."""
+    """The session id of a chat of the web page."""
     return named(caller, f"{CHAT}:{chat}")
 
 
 def named(caller: str, name: str) -> str:
-    """The id of the session that this caller calls so: the same in every process."""
+    """The session id for a name that this caller chose. It is the same in every process."""
     mark = hashlib.blake2b(f"{len(caller)}:{caller}{name}".encode("utf-8", "replace"), digest_size=16)
     return f"{PREFIX}{mark.hexdigest()}"
 
 
 async def _conversation(caller: str, request: Request) -> Conversation:
-    if spoken_weight(request) > LARGE:
+    if messages_weight(request) > THREAD_HASH_BYTES:
         return await asyncio.to_thread(hash_conversation, caller, request.messages)
     return hash_conversation(caller, request.messages)

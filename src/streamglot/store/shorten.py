@@ -1,6 +1,6 @@
-"""Contents that do not fit, made shorter: each long part is cut and says so itself. Pure.
+"""Shortens contents that do not fit: each long part is cut and says so. Pure.
 
-What is cut stays a conversation that can be gone on with: messages and calls keep their places, ids and order.
+A shortened conversation can still be continued: messages and calls keep their places, ids and order.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..messages import (
 )
 
 PART_CHARS: Final = 4096
-"""Characters that are kept of each part: enough to know what it was, little enough that thousands of turns fit."""
+"""Characters kept of each part: enough to recognize it, little enough for thousands of turns."""
 ERROR_CHARS: Final = 500
-"""Characters that are kept of the message of an error."""
+"""Characters kept of an error message."""
 
 
 def short_request(request: Request) -> Request:
-    """The request with short messages. Tools and fields of one dialect alone are left out where they are long."""
+    """The request with short messages. Long tools and long fields of a single dialect are left out."""
     return replace(
         request,
         messages=[replace(message, parts=[short_part(part) for part in message.parts]) for message in request.messages],
@@ -42,14 +42,14 @@ def short_request(request: Request) -> Request:
 
 
 def short_response(response: Response) -> Response:
-    """The response with short parts. How it ended and what it used stay."""
+    """The response with short parts. Its ending and its usage stay."""
     choices = [replace(choice, parts=[short_part(part) for part in choice.parts], extras=[]) for choice in response.choices]
     bare = bare_response(response)
     return replace(response, choices=choices, usage=bare.usage, error=bare.error, extras=[], extensions=None)
 
 
 def bare_response(response: Response) -> Response:
-    """What the response used and what went wrong with it, and nothing of what it said."""
+    """The usage and the error of a response, without its content."""
     counts = {name: getattr(response.usage, name) for name in TokenCounts.__struct_fields__ if name != "raw"}
     error = response.error
     if error is not None:
@@ -58,21 +58,21 @@ def bare_response(response: Response) -> Response:
 
 
 def short_part(part: Part) -> Part:
-    """The part itself where it is short. State of a provider goes with what it belongs to: a signature of words that are not
-    there is worth nothing."""
+    """The part itself if it is short, else its shortened form. The provider state of a cut part is dropped: a signature is
+    worthless without the text that it signs."""
     match part:
         case TextPart() | RefusalPart() | ReasoningPart():
             return _short_text(part)
         case ToolCallPart() if len(part.arguments) > PART_CHARS or _large(part.echo, part.native):
-            left_out = {"streamglot": f"{len(part.arguments)} characters of arguments were not kept"}
+            left_out = {"streamglot": f"{len(part.arguments)} characters of arguments were not stored"}
             return replace(part, arguments=msgspec.json.encode(left_out).decode(), echo=None, native=None)
         case ToolResultPart():
             content: list[Any] = [short_part(inner) for inner in part.content]
             return replace(part, content=content, native=None if _large(part.native) else part.native)
         case MediaPart() if len(part.data) + len(part.url) + len(part.transcript) > PART_CHARS:
-            return TextPart(f"[{part.mime or 'a medium'} of {len(part.data)} characters was not kept]")
+            return TextPart(f"[{part.mime or 'a medium'} of {len(part.data)} characters was not stored]")
         case NativePart() if encoded_size(part.data) > PART_CHARS:
-            return TextPart(f"[a part in the dialect {part.dialect} was not kept]")
+            return TextPart(f"[a part in the dialect {part.dialect} was not stored]")
     return part
 
 
@@ -82,7 +82,7 @@ def _short_text(part: TextPart | RefusalPart | ReasoningPart) -> Part:
         return part
     text = part.text
     if len(text) > PART_CHARS:
-        text = f"{text[:PART_CHARS]} [{len(text) - PART_CHARS} more characters were not kept]"
+        text = f"{text[:PART_CHARS]} [{len(text) - PART_CHARS} more characters were not stored]"
     if isinstance(part, RefusalPart):
         return RefusalPart(text)
     if isinstance(part, ReasoningPart):
@@ -95,7 +95,7 @@ def _large(*states: Any) -> bool:
 
 
 def encoded_size(value: object) -> int:
-    """About how many bytes this takes. What cannot be encoded counts as large."""
+    """The approximate size in bytes. A value that cannot be encoded counts as large."""
     if not value:
         return 0
     try:

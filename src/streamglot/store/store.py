@@ -1,4 +1,4 @@
-"""The store: one for each process. It takes what happens without waiting, and answers what was."""
+"""The store, one per process. It accepts data without waiting and answers queries."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from ..errors import ConfigError
 from ..messages import Message, Request
 from ..tasks import TaskSupervisor
-from .buffer import DatabaseBuffer, StreamBuffer
+from .buffer import StreamBuffer
 from .commit import Commit
 from .conversation import normal
-from .database import Database, StoreUnavailable, passing, within
+from .database import Database, StoreUnavailable, is_transient, within
+from .database_buffer import DatabaseBuffer
 from .keys import StoredKeys
 from .paths import default_url
 from .processes import FIRST_SECONDS, SEEN_SECONDS, Process
@@ -32,12 +33,12 @@ from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, R
 
 TURN: Final = "turn_"
 PROBE_SECONDS: Final = 2.0
-"""How often the database is looked at when nobody asks it anything: a fault that nobody meets is told within this time."""
+"""Seconds between two checks of the database when no query uses it, so that a fault is reported within this time."""
 
 
 class StoreSettings(Struct, forbid_unknown_fields=True, kw_only=True):
-    """``url``: sqlite:///path or postgresql://…, empty for a file in the user's data directory. ``content``: keep what was
-    said, not only that it was. ``raw``: keep the bytes as well, with their timing."""
+    """``url``: sqlite:///path or postgresql://…; empty for a file in the user's data directory. ``content``: store the messages,
+    not only the fact of a turn. ``raw``: also store the bytes with their timing."""
 
     url: str = ""
     content: bool = True
@@ -71,8 +72,8 @@ class Store:
 
     @classmethod
     async def open(cls, settings: StoreSettings | None = None, say: Callable[[Mapping[str, Any]], None] | None = None) -> Store:
-        """Opens or makes the database, and ends the turns of processes that died. A database that cannot be opened, or that
-        a newer version made, is a ConfigError."""
+        """Opens or creates the database and ends the turns of dead processes. Raises ConfigError if the database cannot be
+        opened or a newer version made it."""
         settings = settings or StoreSettings()
         store = cls(await Database.open(settings.url or default_url()), settings, say)
         try:
@@ -86,11 +87,12 @@ class Store:
         return store
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> Report:
-        """Writes everything that was taken, and says how it went. All of it takes no longer than this: what fails or hangs keeps
-        nothing else from being done."""
+        """Commits everything that is queued and reports the result, within this time. A step that fails or hangs does not
+        prevent the others."""
         self._closing.set()
         until = time.monotonic() + seconds
-        steps = [self.buffer.close(), self.writer.close(0.8 * seconds)]  # in this order: its last words go through the writer
+        # in this order: the end of the buffer's streams goes through the writer
+        steps = [self.buffer.close(), self.writer.close(0.8 * seconds)]
         await self._finish(until - 0.1 * seconds, *steps, *filter(None, [self._tick]))
         await self._finish(until - 0.05 * seconds, self.process.end())
         await self._finish(until, self.database.close())
@@ -100,7 +102,7 @@ class Store:
         return report
 
     async def _finish(self, until: float, *steps: Awaitable[None]) -> None:
-        """Side by side. What is not done in time is left."""
+        """Runs the steps concurrently and abandons those that are not done in time."""
         tasks = [asyncio.ensure_future(step) for step in steps]
         await asyncio.wait(tasks, timeout=max(0.0, until - time.monotonic()))
         for task in tasks:
@@ -109,8 +111,8 @@ class Store:
 
     def _finished(self, task: asyncio.Future[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception) and not passing(error):
-            self.writer.tell_fault(error)
+        if isinstance(error, Exception) and not is_transient(error):
+            self.writer.log_fault(error)
 
     async def _ticking(self) -> None:
         due = time.monotonic() + FIRST_SECONDS
@@ -125,8 +127,8 @@ class Store:
                 await self.buffer.expire()
                 await self.queries.indexing.look()
             except Exception as error:
-                if not passing(error):
-                    self.writer.tell_fault(error)
+                if not is_transient(error):
+                    self.writer.log_fault(error)
 
     # --- the path of a request
 
@@ -134,11 +136,11 @@ class Store:
         return await self.sessions.find(want, request)
 
     async def answers(self, session: Session) -> list[Message]:
-        """For ``restore_echoes``; empty, without a question, where there can be none."""
+        """The answers for ``restore_echoes``; empty without a query if there can be none."""
         return [] if session.new else await self.sessions.answers(session)
 
     async def history(self, session: Session) -> list[Message]:
-        """All that was said up to and with the turn that the session's ``previous`` names."""
+        """All messages up to and including the turn in the session's ``previous``."""
         if not session.previous:
             return []
         if self._recent.ended(session.previous):  # it may be on its way to the database
@@ -146,8 +148,8 @@ class Store:
         return await self.queries.history(session.previous, session.caller)
 
     async def last_turn(self, session: Session) -> tuple[str, bool]:
-        """The turn that a conversation goes on from where the client does not repeat it, and whether that has ended. It may be
-        on its way to the database, from here or from another process."""
+        """The turn that a conversation continues when the client does not repeat it, and whether it has ended. It may be on its
+        way to the database, from this process or from another."""
         if self._recent.owner(session.id) == session.caller:
             await settled(self.writer)
         until = time.monotonic() + ELSEWHERE_SECONDS
@@ -158,8 +160,8 @@ class Store:
             await asyncio.sleep(LOOK_SECONDS)
 
     def start(self, session: Session, started: Started) -> Turn:
-        """A turn begins. It is written ahead, so that it is there whatever happens to us. Room for its ending is reserved in
-        the same step: a turn that has begun has an ending."""
+        """Starts a turn and queues its row, so that the turn is stored even if the process dies. The same step reserves queue
+        space for the ending, so that every stored start gets an ending."""
         started.at = started.at or time.time()
         turn = Turn(self, mint_id(TURN, started.at), session, started, self.settings.raw)
         asked = session.conversation.asked if session.conversation is not None else None
@@ -213,7 +215,7 @@ class Store:
         self.writer.put(entry)
 
     def report(self) -> Report:
-        """Of the writer, of the database where it cannot be read, and of a buffer that has a queue of its own."""
+        """The state of the writer, of the database if it cannot be read, and of a buffer with its own queue."""
         one, two = self.writer.report(), self.buffer.report()
         one.missed = self.sessions.missed
         if self.database.trouble:

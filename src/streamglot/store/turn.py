@@ -1,4 +1,4 @@
-"""One turn: what is known when it starts, and what is known when it ends."""
+"""One turn: the data that is known when it starts, and the data that is known when it ends."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from .shorten import encoded_size
 
 TITLE_CHARS: Final = 120
 BARE_BYTES: Final = 1024
-"""About what a turn, or its ending, takes without contents."""
-TOLD: Final = "streamglot.turn"
-"""Beside the state of a provider: the turn in which it told it."""
+"""Approximate bytes of the start or the end of a turn without contents."""
+STATE_TURN: Final = "streamglot.turn"
+"""The key in a provider's state for the turn in which the provider sent it."""
 BROKEN: Final = ("truncated", "client_gone", "interrupted", "policy", "error")
 ENDINGS: Final = (
     *("end", "stop_sequence", "length", "tool_calls", "content_filter", "refusal", "pause", "cancelled", "other"),
     *BROKEN,
 )
-"""The true ones: first those of a stream that came to its end, then those of one that did not."""
+"""The endings of a turn: first those of complete streams, then those of incomplete ones."""
 
 
 class Session(Struct, kw_only=True):
-    """``new`` where nothing was found. ``previous`` is the turn that the request continues, where it is known;
-    ``state`` is what its providers told, by provider."""
+    """A session. ``new``: nothing was found in the database. ``previous`` is the turn that the request continues, if known.
+    ``state`` is the state that the providers sent, by provider."""
 
     id: str
     caller: str = ""
@@ -41,19 +41,19 @@ class Session(Struct, kw_only=True):
     state: dict[str, dict[str, Any]] = field(default_factory=dict)
     conversation: Conversation | None = None
 
-    def told_by(self, provider: str) -> dict[str, Any]:
-        """What this provider told in the turn that the request continues. Of a branch, or of what another one answered since, it
-        knows nothing: it has to be told everything."""
+    def provider_state(self, provider: str) -> dict[str, Any]:
+        """The state that this provider sent in the turn that the request continues. It is empty for a branch, or if another
+        provider answered since: the provider then needs the whole conversation."""
         state = dict(self.state.get(provider, {}))
-        return state if state.pop(TOLD, "") == self.previous != "" else {}
+        return state if state.pop(STATE_TURN, "") == self.previous != "" else {}
 
 
 class Started(Struct, kw_only=True):
-    """``caller`` is the key's name, or whatever tells two callers apart. The request is handed over: it must not be changed
-    after this. ``probe``: a request that a client sends on its own account; it gives a session no title and no state.
-    ``response_id`` is the id that the client is given, where it is known before the end; ``retrievable``: whether it may ask
-    for the answer again by it, or go on from it. ``wish`` is what the client said of that and the request does not show:
-    what it went on from, whether in the background."""
+    """The start of a turn. ``caller`` is the name of the key or another value that separates callers. The request must not be
+    changed after this. ``probe``: a request that the client's software sends by itself; it sets neither title nor state.
+    ``response_id`` is the id that the client receives, if it is known before the end. ``retrievable``: the client may retrieve
+    or continue the response by it. ``wish`` has the client's options that the request does not show: what it continues, whether
+    it runs in the background."""
 
     caller: str = ""
     request_id: str = ""
@@ -68,10 +68,10 @@ class Started(Struct, kw_only=True):
 
 
 class Finished(Struct, kw_only=True):
-    """``response`` is what came, whole or in part. ``upstream_request`` is the last request that was built for an upstream.
-    ``response_id`` is the id that the client was given, where neither the start said it nor the response has it. ``cost`` may be
-    a question: who knows the answer takes a while to load, so it is asked beside the event loop. ``written`` is called once the
-    ending is in the database, and never if it does not get there."""
+    """The end of a turn. ``response`` is the complete or partial response. ``upstream_request`` is the last request that was
+    built for an upstream. ``response_id`` is the id that the client received, if neither the start nor the response has it.
+    ``cost`` may be a function, which is called outside the event loop because the price data is slow to load. ``written`` is
+    called when the ending is in the database, and never if it does not get there."""
 
     ending: str
     response: Response | None = None
@@ -89,7 +89,7 @@ class Finished(Struct, kw_only=True):
     written: Callable[[], None] | None = None
 
 
-class Taker(Protocol):
+class TurnSink(Protocol):
     """What a turn needs of the store."""
 
     def take_frame(self, turn: Turn, direction: str, at: float, data: bytes) -> None: ...
@@ -98,11 +98,11 @@ class Taker(Protocol):
 
 
 class Turn:
-    """A turn that is under way. Nothing here waits, and nothing here fails: what cannot be kept is counted. ``written``, the
-    generation of the database that has it, and ``node``, where its history ends, are set by the writer. ``kept``: is there room
-    for it at all? If so, there is room for its ending too. ``weight``: of its request, in bytes."""
+    """A running turn. Its methods neither wait nor raise: data that cannot be stored is counted. The writer sets ``written``,
+    the generation of the database that has the turn, and ``node``, the end of its history. ``kept``: the queue had room for it;
+    there is room for its ending then, too. ``weight``: size of the request in bytes."""
 
-    def __init__(self, store: Taker, id: str, session: Session, started: Started, raw: bool) -> None:
+    def __init__(self, store: TurnSink, id: str, session: Session, started: Started, raw: bool) -> None:
         self.id = id
         self.session = session
         self.started = started
@@ -116,32 +116,33 @@ class Turn:
         self._raw = raw
 
     def frame(self, direction: str, at: float, data: bytes) -> None:
-        """Raw bytes of one read or write, if the store keeps them. ``at`` is seconds since the turn began."""
+        """Records the raw bytes of one read or write, if the store keeps them. ``at`` is seconds since the turn began."""
         if self._raw and not self.is_finished:
             self._store.take_frame(self, direction, at, data)
             self.frames += 1
 
     def learn(self, provider: str, extra: Extra) -> None:
-        """State of the conversation that the provider told: plain values of its own words, for its next request."""
+        """Records conversation state that the provider sent, for its next request."""
         state = {name: value for name, value in extra.data.items() if isinstance(value, (str, int, float, bool))}
         if state and not self.started.probe:
-            self._store.take_state(self, provider, {**state, TOLD: self.id})
+            self._store.take_state(self, provider, {**state, STATE_TURN: self.id})
 
     def forget_request(self) -> None:
-        """It has ended and its contents are not kept: the request must not fill the memory until the ending is written."""
+        """Drops the request of an ended turn whose contents are not stored, so that it does not occupy memory until the ending
+        is written."""
         request = self.started.request
         bare = Request(model=request.model, stream=request.stream, dialect=request.dialect)
         self.started = replace(self.started, request=bare)
 
     def finish(self, finished: Finished) -> None:
-        """Once; a second ending is not the true one."""
+        """Ends the turn. Later calls are ignored."""
         if not self.is_finished:
             self.is_finished = True  # the answer itself is not held here: it may be large
             self._store.take_end(self, finished)
 
 
 def given_id(started: Started, finished: Finished) -> str:
-    """The id by which the client knows the answer."""
+    """The id by which the client knows the response."""
     return finished.response_id or started.response_id or (finished.response.id if finished.response is not None else "")
 
 
@@ -151,7 +152,7 @@ def mint_id(prefix: str, now: float) -> str:
 
 
 def minted_at(id: str) -> float:
-    """When an id was made, as it says itself; 0 if it does not."""
+    """The time in an id; 0 if it has none."""
     try:
         return int(id.rpartition("_")[2][:14], 16) / 1_000_000
     except ValueError:
@@ -159,7 +160,7 @@ def minted_at(id: str) -> float:
 
 
 def is_probe(request: Request) -> bool:
-    """A request that an agent's client sends beside the conversation: one token to see whether the key works, or a title."""
+    """Whether the client's software sends this request beside the conversation: one token to check the key, or a title."""
     if request.max_tokens == 1:
         return True
     asks = [message for message in request.messages if message.role == "user"]
@@ -170,23 +171,23 @@ def is_probe(request: Request) -> bool:
 
 
 def title_of(request: Request) -> str:
-    """The first words of what is asked now."""
+    """The first words of the last user message."""
     asked = (message.text for message in reversed(request.messages) if message.role == "user")
     said = next((text for text in asked if text.strip()), "")
     return " ".join(said[: 4 * TITLE_CHARS].split())[:TITLE_CHARS]
 
 
 def weight(request: Request) -> int:
-    """About how many bytes it takes to keep this."""
-    size = BARE_BYTES + spoken_weight(request)
+    """The approximate size of the request in bytes."""
+    size = BARE_BYTES + messages_weight(request)
     for beside in (request.tools, request.extra, request.metadata):
         if beside:
             size += encoded_size(beside)
     return size
 
 
-def spoken_weight(request: Request) -> int:
-    """About how many bytes its messages have."""
+def messages_weight(request: Request) -> int:
+    """The approximate size of the messages in bytes."""
     return sum(_weight(message) for message in request.messages)
 
 
@@ -204,7 +205,7 @@ def _weight(message: Message) -> int:
 
 
 def _size(part: Part) -> int:
-    if type(part) is TextPart and part.echo is None:  # as nearly all are
+    if type(part) is TextPart and part.echo is None:  # the usual case
         return 64 + len(part.text)
     size = 64
     for name in ("text", "arguments", "transcript", "url"):

@@ -1,4 +1,5 @@
-"""The buffer of streams on Valkey or Redis: one Stream for each of ours, its ids the numbers of the chunks."""
+"""The stream buffer on Valkey or Redis. Each stream is a Stream there, and the ids of its entries are the numbers of the
+chunks."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from .buffer import (
     STREAM_BYTES,
     WATCH_SECONDS,
     Chunk,
-    Live,
+    LiveStream,
     beyond,
     incomplete,
     lost,
@@ -31,14 +32,14 @@ from .writer import Report
 
 PREFIX: Final = "streamglot:stream:"
 KEYS: Final = ("", ":head", ":caller")
-"""What is held of a stream: its chunks, what its readers must know, and whose it is."""
+"""The suffixes of a stream's keys: its chunks, its head, and its caller."""
 BATCH: Final = 1_000
 BLOCK_MILLISECONDS: Final = 1_000
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
-"""A server that is silent for longer is as good as gone."""
-LEAVE_SECONDS: Final = 0.5
-"""For saying goodbye to a server that may not listen."""
+"""A server that is silent for longer than this, in seconds, counts as gone."""
+DISCONNECT_SECONDS: Final = 0.5
+"""How long closing a connection may take, in seconds."""
 
 
 class ValkeyBuffer:
@@ -60,22 +61,22 @@ class ValkeyBuffer:
         self._faults: tuple[type[Exception], ...] = (ValkeyError, OSError, TimeoutError)
         self._client: Any = Valkey.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
         self._bytes, self._keep, self._lost = bytes, int(keep), lost
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveStream] = {}
         self._queue = ValkeyQueue(self._client, ResponseError, bytes=queue, back=self._beats, say=say)
         self._put = self._queue.put
         self._tasks = TaskSupervisor(say)
-        self._watch = self._tasks.start("valkey watch", self._watching)
+        self._watch = self._tasks.start("valkey watch", self._watch_requests)
 
     # --- the producer
 
     def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
-        self._live[stream_id] = Live(caller, on_stop, on_want, time.time(), head)
+        self._live[stream_id] = LiveStream(caller, on_stop, on_want, time.time(), head)
         self._put("streams", "SET", f"{PREFIX}{stream_id}:head", head, "EX", self._keep, size=len(head))
         self._put("streams", "SET", f"{PREFIX}{stream_id}:caller", caller, "EX", self._keep, size=len(caller))
         self._beat(stream_id)
 
     def wanted(self, stream_id: str) -> bool:  # noqa: ARG002
-        """We cannot know; and what is appended comes together in our queue."""
+        """Always False: readers are not known here, and the queue collects the chunks anyway."""
         return True
 
     def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
@@ -94,12 +95,12 @@ class ValkeyBuffer:
                 self._put("streams", "EXPIRE", f"{PREFIX}{stream_id}{key}", self._keep)
 
     def _beat(self, stream_id: str) -> None:
-        """We are alive; and what we keep of it is kept."""
+        """Sends a heartbeat and renews the expiry of the keys."""
         self._put("streams", "SET", f"{PREFIX}{stream_id}:live", "1", "EX", max(1, int(self._lost)))
         for key in KEYS:
             self._put("streams", "EXPIRE", f"{PREFIX}{stream_id}{key}", self._keep)
 
-    async def _watching(self) -> None:
+    async def _watch_requests(self) -> None:
         beat = float("-inf")
         every = min(BEAT_SECONDS, self._lost / 3)
         while True:
@@ -109,14 +110,15 @@ class ValkeyBuffer:
                     await self._beat_all()
                 if self._live:
                     await self._look()
-            except Exception as error:  # streams could not be stopped any more if this ended
-                self._queue.tell_fault(error)
+            except Exception as error:  # without this task no stream could be stopped
+                self._queue.log_fault(error)
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _beat_all(self) -> None:
-        """While the server is gone they would only fill the queue; they follow when it is back."""
+        """Sends the heartbeats of all streams. They are skipped while the server is gone, because they would only fill the
+        queue."""
         if not self._live:
-            await self._queue.greet()
+            await self._queue.check_connection()
         elif not self._queue.failing:
             self._beats()
 
@@ -125,7 +127,7 @@ class ValkeyBuffer:
             self._beat(stream_id)
 
     async def _look(self) -> None:
-        """For those who want a stream to stop."""
+        """Looks for stop requests."""
         here = list(self._live)
         try:
             flags = await self._client.mget([f"{PREFIX}{stream_id}:stop" for stream_id in here])
@@ -158,7 +160,7 @@ class ValkeyBuffer:
                     end = await self._last(key)
                     raise beyond(stream_id, after, end) if end is not None and end < after else lost(stream_id)
         except self._faults as error:
-            raise StoreUnavailable(f"the buffer of streams does not answer: {error}") from None
+            raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
 
     async def head(self, stream_id: str, caller: str | None = None) -> str:
         try:
@@ -166,10 +168,10 @@ class ValkeyBuffer:
                 raise unknown(stream_id)
             return (await self._client.get(f"{PREFIX}{stream_id}:head") or b"").decode()
         except self._faults as error:
-            raise StoreUnavailable(f"the buffer of streams does not answer: {error}") from None
+            raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
 
     async def _last(self, key: str) -> int | None:
-        """The number of its last event, if it has ended."""
+        """The number of the last event, if the stream has ended."""
         newest = await self._client.xrevrange(key, count=1)
         return int(newest[0][1][b"end"]) if newest and b"end" in newest[0][1] else None
 
@@ -183,7 +185,7 @@ class ValkeyBuffer:
                 return False
             await self._client.set(f"{PREFIX}{stream_id}:stop", "1", ex=self._keep)
         except self._faults as error:
-            raise StoreUnavailable(f"the buffer of streams does not answer: {error}") from None
+            raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
         return True
 
     async def _owned(self, stream_id: str, caller: str | None) -> bool:
@@ -197,17 +199,17 @@ class ValkeyBuffer:
     # --- life
 
     async def expire(self) -> None:
-        """The server forgets by itself."""
+        """Does nothing: the server expires the keys."""
 
     def report(self) -> Report:
         return self._queue.report()
 
     async def close(self) -> None:
-        """Within seconds, whatever the server does."""
+        """Ends all streams and closes the connections within seconds, whatever the server does."""
         for stream_id in list(self._live):
             self.end(stream_id)
         await ended(self._watch)
         await self._queue.close()
         with suppress(*self._faults):
-            async with asyncio.timeout(LEAVE_SECONDS):
+            async with asyncio.timeout(DISCONNECT_SECONDS):
                 await self._client.aclose()

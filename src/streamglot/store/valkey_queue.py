@@ -1,7 +1,7 @@
-"""What is on its way to Valkey: a bounded queue of commands, and a task that sends them in batches.
+"""A bounded queue of commands for Valkey, and a task that sends them in batches.
 
-As with the writer of the database, ``put`` never waits; what does not fit is counted, what cannot be sent is tried again until
-``close`` gives up, and all of it is told.
+As with the database writer, ``put`` never waits. Commands that do not fit are counted; commands that cannot be sent are retried
+until ``close`` gives up; both are reported.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from ..tasks import TaskSupervisor
 from .writer import FIRST_PAUSE, LONGEST_PAUSE, SHARES, Report
 
 QUEUE_BYTES: Final = 64 * 2**20
-"""What may wait for a server that does not answer; more is dropped, and counted."""
+"""Bytes that may wait for a server that does not answer; further commands are dropped and counted."""
 COMMAND_BYTES: Final = 280
-"""What a command weighs in the queue, without what it keeps."""
+"""Bytes that a command takes in the queue, without its data."""
 BATCH: Final = 1_000
 BATCH_BYTES: Final = 4 * 2**20
-"""So much gets through in time on a slow line, too."""
+"""Bytes per batch. This gets through in time even on a slow connection."""
 FLUSH_SECONDS: Final = 0.01
-"""Chunks that come together go together."""
+"""Seconds in which commands are collected before they are sent."""
 CLOSE_SECONDS: Final = 3.0
-TAKEN: Final = "equal or smaller"
-"""What is said of a chunk that came before."""
-STATES: Final = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN")
-"""Why a server refuses for now what it takes later; those that the client has classes for (OOM, READONLY…) are not listed."""
+DUPLICATE: Final = "equal or smaller"
+"""Part of the server's error for a chunk that it has already."""
+TEMPORARY_ERRORS: Final = ("BUSY", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN")
+"""Errors with which a server temporarily refuses commands. Those for which the client has classes (OOM, READONLY…) are not
+listed."""
 
 
 class Command(NamedTuple):
@@ -38,7 +39,7 @@ class Command(NamedTuple):
 
 
 class ValkeyQueue:
-    """``refusal`` is the class of what the server says against a command. ``back`` is called when it was gone and is there."""
+    """``refusal`` is the exception class for a refused command. ``back`` is called when the server is reachable again."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class ValkeyQueue:
         return bool(self._failing_since)
 
     def put(self, kind: str, *words: Any, size: int = 0) -> None:
-        """Queues a command that keeps ``size`` bytes, or counts it as dropped."""
+        """Queues a command that carries ``size`` bytes, or counts it as dropped."""
         weight = COMMAND_BYTES + size
         if self._weight + weight > SHARES.get(kind, 1.0) * self._bytes or self._task.done():
             self._drop(kind)
@@ -86,14 +87,14 @@ class ValkeyQueue:
         self._wake.set()
 
     def _drop(self, kind: str) -> None:
-        """The first of a row is told at once, the whole row when there is room again."""
+        """Counts a dropped command. The first of a series is logged at once, the total when there is room again."""
         if self._dropped_before is None:
             self._dropped_before = self._dropped.copy()
-            self._tell("store_dropping", kind=kind, queued=len(self._queue), queued_bytes=self._weight)
+            self._log("store_dropping", kind=kind, queued=len(self._queue), queued_bytes=self._weight)
         self._dropped[kind] += 1
 
-    async def greet(self) -> None:
-        """Is it there at all? Where something waits to be sent, that will tell."""
+    async def check_connection(self) -> None:
+        """Checks whether the server answers. If commands are queued, sending them will show it."""
         if not self._queue:
             try:
                 await self._client.ping()
@@ -103,7 +104,7 @@ class ValkeyQueue:
                 self._succeeded()
 
     async def close(self) -> None:
-        """Sends everything. A server that does not come back in time costs what is queued, counted as dropped."""
+        """Sends everything. If the server does not come back in time, the rest is counted as dropped."""
         self._closing = True
         self._wake.set()
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
@@ -138,13 +139,13 @@ class ValkeyQueue:
                     await self._send(batch)
                 except Exception as error:  # a fault of our own must not end the sending
                     self._unfit.update(command.kind for command in batch)
-                    self.tell_fault(error)
-                self._settle(batch)
+                    self.log_fault(error)
+                self._mark_done(batch)
             if not self._queue and not self._closing:
                 self._wake.clear()
 
     def _batch(self) -> list[Command]:
-        """The first that wait. They do so until they are sent: what is in the queue in the end is lost."""
+        """The first commands of the queue. They stay in it until they are sent, so that the rest can be counted at the end."""
         batch: list[Command] = []
         size = 0
         for command in self._queue:
@@ -154,18 +155,18 @@ class ValkeyQueue:
                 break
         return batch
 
-    def _settle(self, batch: list[Command]) -> None:
+    def _mark_done(self, batch: list[Command]) -> None:
         for command in batch:
             self._queue.popleft()
             self._weight -= command.weight
         self._oldest = time.monotonic()
         self._succeeded()
         if self._dropped_before is not None and self._weight < self._bytes / 2:
-            self._tell("store_dropped", dropped=dict(self._dropped - self._dropped_before))
+            self._log("store_dropped", dropped=dict(self._dropped - self._dropped_before))
             self._dropped_before = None
 
     async def _send(self, batch: list[Command]) -> None:
-        """Until it is there. A chunk that was sent twice has a number that is taken, which is well."""
+        """Sends a batch until it succeeds. A chunk that is sent twice is refused as a duplicate, which is harmless."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -183,7 +184,8 @@ class ValkeyQueue:
         self._unfit.update(refused)
 
     async def _try(self, batch: list[Command]) -> Counter[str]:
-        """The kinds of what no server would take. Raises where this one does not answer, or takes nothing for now."""
+        """Sends a batch once. Returns the kinds of the commands that no server would accept. Raises if the server does not
+        answer or temporarily refuses."""
         pipeline = self._client.pipeline(transaction=False)
         for command in batch:
             pipeline.execute_command(*command.words)
@@ -191,38 +193,38 @@ class ValkeyQueue:
         refused: Counter[str] = Counter()
         message = ""
         for command, reply in zip(batch, replies, strict=True):
-            if isinstance(reply, Exception) and TAKEN not in str(reply):
-                if type(reply) is not self._refusal or str(reply).startswith(STATES):
+            if isinstance(reply, Exception) and DUPLICATE not in str(reply):
+                if type(reply) is not self._refusal or str(reply).startswith(TEMPORARY_ERRORS):
                     raise reply
                 refused[command.kind] += 1
                 message = message or f"{command.words[0]}: {reply}"
         if refused:
             self._last_error = message[:300]
-            self._tell("store_unfit", kind=next(iter(refused)), message=self._last_error)
+            self._log("store_unfit", kind=next(iter(refused)), message=self._last_error)
         return refused
 
     def _failed(self, error: Exception) -> None:
         self._last_error = str(error)[:300] or type(error).__name__
         if not self._failing_since:
             self._failing_since = time.monotonic()
-            self._tell("store_failing", message=self._last_error)
+            self._log("store_failing", message=self._last_error)
 
     def _succeeded(self) -> None:
         if self._failing_since:
             seconds, self._failing_since = time.monotonic() - self._failing_since, 0.0
-            self._tell("store_back", seconds=round(seconds, 3))
+            self._log("store_back", seconds=round(seconds, 3))
             self._back()
 
-    def tell_fault(self, error: Exception) -> None:
-        """A fault of our own, in a task that goes on."""
-        self._tell("store_fault", message=f"{type(error).__name__}: {error}"[:300])
+    def log_fault(self, error: Exception) -> None:
+        """Logs a fault of our own in a task that continues."""
+        self._log("store_fault", message=f"{type(error).__name__}: {error}"[:300])
 
-    def _tell(self, event: str, **more: Any) -> None:
+    def _log(self, event: str, **more: Any) -> None:
         self._say({"event": event, "where": "valkey", **more})
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """Cancels it until it ends: before Python 3.12 ``wait_for``, which the client uses, may lose a cancellation."""
+    """Cancels the task until it ends: before Python 3.12, ``wait_for``, which the client uses, may lose a cancellation."""
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=FIRST_PAUSE)

@@ -1,14 +1,14 @@
-"""The one writer of a process: a bounded queue, and a task that commits it in batches.
+"""The writer of a process: a bounded queue, and a task that commits it in batches.
 
-``put`` never waits. When the queue is full, contents are dropped and never the ending of a turn or what it used:
+``put`` never waits. When the queue is full, contents are dropped, but never the ending of a turn or its usage:
 
-    1. raw bytes and chunks of streams are not taken any more, and those that are queued make room for turns
-    2. a turn that does not fit whole is taken with short contents, then with none
-    3. turns that are queued lose their contents too
-    4. a turn for which there is no room even then is not begun: it has no start that would wait for an ending
+    1. raw bytes and stream chunks are no longer accepted, and queued ones make room for turns
+    2. a turn that does not fit is queued with shortened contents, then without contents
+    3. queued turns lose their contents too
+    4. a turn that does not fit even then is not started in the store, so no start is without an ending
 
-What is dropped is counted by its kind. What is queued is tried again, with pauses, for as long as the database is locked, full
-or gone; only ``close`` gives up, after a time, and counts what it gives up.
+Dropped entries are counted by kind. Queued entries are retried, with pauses, while the database is locked, full or gone. Only
+``close`` gives up, after a time, and counts what it abandons.
 """
 
 from __future__ import annotations
@@ -23,36 +23,37 @@ from msgspec import Struct
 
 from ..tasks import TaskSupervisor
 from .commit import Commit
-from .database import passing, within
+from .database import is_transient, within
 from .rows import Entry, Rows, TurnEntry, rows_of
 
 COMMIT_SECONDS: Final = 0.2
-"""A turn that ended longer ago than this is in the database. One that ends while nothing else does is there sooner."""
+"""Maximum seconds between the end of a turn and its commit. A turn that ends alone is committed sooner."""
 CHUNK_SECONDS: Final = 0.1
-"""Chunks of a stream are waited for by its readers in other processes."""
+"""The same for stream chunks, in seconds. Readers in other processes wait for them."""
 QUEUE_ENTRIES: Final = 50_000
-"""Entries that may wait with their contents. Turns without contents are limited by their bytes alone."""
+"""Entries with contents that may be queued. Turns without contents are limited by bytes only."""
 QUEUE_BYTES: Final = 128 * 2**20
-"""Bytes that may wait: ten seconds of a busy gateway without a database, or 100,000 turns without their contents."""
+"""Bytes that may be queued: ten seconds of a busy gateway without a database, or 100,000 turns without contents."""
 RAW: Final = ("frames", "chunks")
-"""Kinds that nobody needs to know how a turn ended."""
+"""Kinds that are not needed to know how a turn ended."""
 CONTENTS: Final = "contents"
-"""Contents of turns that were cut or dropped are counted as this kind."""
+"""The counter for contents of turns that were cut or dropped."""
 SHARES: Final[Mapping[str, float]] = {"frames": 0.5, "chunks": 0.6, CONTENTS: 0.9}
-"""How much of the queue each kind may fill; the others may fill all of it."""
+"""The share of the queue that each kind may fill; other kinds may fill all of it."""
 BATCH_ENTRIES: Final = 2_000
 BATCH_BYTES: Final = 16 * 2**20
-"""One commit: large enough to be cheap, small enough not to hold the lock for long."""
+"""Bytes per commit: large enough to be cheap, small enough not to hold the lock for long."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
 CLOSE_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = 5.0
-"""A commit that has no answer for so long is as bad as one that failed."""
+"""A commit without an answer for this long, in seconds, is reported like a failure."""
 
 
 class Report(Struct, kw_only=True):
-    """How the writer is doing. ``dropped`` did not fit, ``unfit`` no database would take; ``behind`` is the age in seconds of
-    what waits longest. ``missed`` are looks into the past that had no answer: the request went on without."""
+    """The state of the writer. ``dropped`` entries did not fit, ``unfit`` ones no database would accept. ``behind`` is the age
+    in seconds of the oldest queued entry. ``missed`` counts lookups of history that got no answer, so that the request continued
+    without it."""
 
     queued: int
     queued_bytes: int
@@ -103,11 +104,11 @@ class Writer:
         self._attempting: asyncio.Task[None] | None = None
         self._task = TaskSupervisor(say).start("store writer", self._run)
 
-    # --- from outside
+    # --- called by the store
 
     def put(self, entry: Entry, reserve: int = 0) -> bool:
-        """Queues the entry, with less content if need be; False if it is dropped. ``reserve`` bytes are kept free until they are
-        given back by an entry with a negative number: that one always fits."""
+        """Queues the entry, with less content if necessary. Returns False if it is dropped. ``reserve`` bytes stay free until an
+        entry with the negative number releases them; that entry always fits."""
         if self._task.done():
             self.drop(entry.kind)
             return False
@@ -123,7 +124,7 @@ class Writer:
         return True
 
     def _fits(self, entry: Entry, reserve: int = 0) -> bool:
-        """Where a start reserves room for its ending, both must fit."""
+        """Whether an entry fits. A start must fit together with the space that it reserves for its ending."""
         size = self._weight + self._reserved + entry.weight + max(0, reserve)
         if _heavy(entry):
             share = SHARES[entry.kind if entry.kind in RAW else CONTENTS]
@@ -131,7 +132,7 @@ class Writer:
         return size <= self._bytes
 
     def _with_room(self, entry: Entry, reserve: int) -> Entry | None:
-        """The entry as it fits after others made room for it; None if it does not."""
+        """The entry in a form that fits after others made room for it; None if it does not fit."""
         if entry.kind in RAW:
             return None
         self._make_room(lambda queued: None if queued.kind in RAW else queued)
@@ -149,8 +150,8 @@ class Writer:
         return found
 
     def _make_room(self, lighter: Callable[[Entry], Entry | None]) -> None:
-        """Puts in place of each queued entry what ``lighter`` makes of it. What it takes away leaves an empty entry behind: who
-        waits until an entry is written counts them."""
+        """Replaces each queued entry by the result of ``lighter``. A removed entry leaves an empty one, because ``flush`` counts
+        entries."""
         if not self._heavy:
             return
         queue: deque[Entry] = deque()
@@ -173,7 +174,8 @@ class Writer:
             self._wake.set()
         if kind == "chunks":
             self._due = min(self._due, time.monotonic() + CHUNK_SECONDS)
-        elif kind == "endings" and self._due > self._committed + self._interval / 2:  # the next request may look for it elsewhere
+        # the next request may look for it in another process
+        elif kind == "endings" and self._due > self._committed + self._interval / 2:
             self._due = self._committed + self._interval / 2
             self._hurry.set()
         queue.append(entry)
@@ -184,19 +186,19 @@ class Writer:
             self._hurry.set()
 
     def drop(self, kind: str) -> None:
-        """Counts what is dropped. The first of a row is told at once, the whole row when there is room again."""
+        """Counts a dropped entry. The first of a series is logged at once, the total when there is room again."""
         if not self._dropping:
             self._dropping = True
             self._dropped_before = self._dropped.copy()
             self._say({"event": "store_dropping", "kind": kind, "queued": len(self._queue), "queued_bytes": self._weight})
         self._dropped[kind] += 1
 
-    def tell_fault(self, error: Exception) -> None:
-        """A fault of our own, in a task that goes on."""
+    def log_fault(self, error: Exception) -> None:
+        """Logs a fault of our own in a task that continues."""
         self._say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
 
     async def flush(self) -> None:
-        """Waits until what was put before is in the database (or was unfit for it)."""
+        """Waits until everything that was queued before is in the database, or was found unfit."""
         until = self._put
         self._due = 0.0
         self._hurry.set()
@@ -204,7 +206,7 @@ class Writer:
             await self._settled.wait_for(lambda: self._done >= until or self._task.done())
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Writes everything. A database that does not come back in time costs what is queued, counted as dropped."""
+        """Commits everything. If the database does not come back in time, the rest is counted as dropped."""
         self._closing, self._deadline = True, time.monotonic() + seconds
         self._wake.set()
         self._hurry.set()
@@ -240,12 +242,12 @@ class Writer:
                 batch = self._take()
                 if batch:
                     try:
-                        await self._keep(batch)
+                        await self._commit_batch(batch)
                     except Exception as error:  # a fault of our own must not end the writing
                         self._note_unfit(batch, error)
                     finally:
                         self._weight -= sum(entry.weight for entry in batch)
-                        await self._settle(len(batch))
+                        await self._mark_done(len(batch))
                         batch = []  # this frame lives on: it would hold the last contents until the next batch
                 elif self._closing:
                     return
@@ -272,7 +274,7 @@ class Writer:
                 self._wake.set()
         return batch
 
-    async def _settle(self, count: int) -> None:
+    async def _mark_done(self, count: int) -> None:
         self._done += count
         self._oldest = self._committed = time.monotonic()
         if self._dropping and len(self._queue) < self._entries / 2 and self._weight < self._bytes / 2:
@@ -281,18 +283,18 @@ class Writer:
         async with self._settled:
             self._settled.notify_all()
 
-    async def _keep(self, batch: list[Entry]) -> None:
-        """Commits the batch. If no database would take it as it is, its entries are tried one by one."""
+    async def _commit_batch(self, batch: list[Entry]) -> None:
+        """Commits the batch. If the database refuses it, the entries are committed one by one."""
         try:
             await self._try(batch)
         except _GivenUp:
             self._dropped.update(entry.kind for entry in batch if entry.kind)
         except Exception:
             for entry in batch:
-                await self._keep_one(entry)
+                await self._commit_one(entry)
 
-    async def _keep_one(self, entry: Entry) -> None:
-        """Commits one entry: whole, or with as much content as the database takes."""
+    async def _commit_one(self, entry: Entry) -> None:
+        """Commits one entry whole, or with as much content as the database accepts."""
         tried: Entry | None = entry
         while tried is not None:
             try:
@@ -316,7 +318,7 @@ class Writer:
             self._say({"event": "store_unfit", "kind": kind, "message": self._last_error})
 
     async def _try(self, batch: list[Entry]) -> None:
-        """Until it is written. Every row can be written twice without harm, so a commit whose answer was lost is repeated."""
+        """Retries until the batch is written. Every row can be written twice, so a commit whose answer was lost is repeated."""
         rows, pause = Rows(generation=0), FIRST_PAUSE
         while True:
             if self._over.done():
@@ -326,7 +328,7 @@ class Writer:
                     rows = await asyncio.to_thread(rows_of, batch, self._commit.generation)
                 await self._attempt(rows)
             except Exception as error:
-                if not passing(error):
+                if not is_transient(error):
                     raise
                 self._failed(error)
                 if self._closing and time.monotonic() + pause > self._deadline:
@@ -346,7 +348,7 @@ class Writer:
                     entry.finished.written()
 
     async def _attempt(self, rows: Rows) -> None:
-        """A database that does not even say no must not keep us from closing."""
+        """Commits once. A database that does not answer must not prevent closing."""
         attempt = self._attempting = asyncio.get_running_loop().create_task(self._commit(rows))
         try:
             await asyncio.wait({attempt, self._over}, return_when=asyncio.FIRST_COMPLETED)
@@ -355,7 +357,7 @@ class Writer:
             await attempt
         finally:
             self._attempting = None
-            attempt.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may hear how it ends
+            attempt.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for the result
             attempt.cancel()
 
     def _failed(self, error: Exception) -> None:
@@ -378,7 +380,7 @@ def _has_contents(entry: Entry) -> bool:
 
 
 def _heavy(entry: Entry) -> bool:
-    """Could it make room?"""
+    """Whether the entry could make room."""
     return entry.kind in RAW or _has_contents(entry)
 
 

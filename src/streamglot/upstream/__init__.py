@@ -1,4 +1,4 @@
-"""Whom we ask: the upstreams, how their bytes are fetched, and which of them a model means."""
+"""Upstreams: their settings, the HTTP client that reads from them, and the routes from models to upstreams."""
 
 from .response import UpstreamResponse
 from .settings import Timeouts, Upstream

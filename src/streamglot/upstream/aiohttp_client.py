@@ -1,4 +1,4 @@
-"""Bytes over HTTP, by aiohttp: pooled connections, verified TLS, proxies. The only module that knows the client library."""
+"""HTTP requests with aiohttp: pooled connections, verified TLS, proxies. The only module that imports aiohttp."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .secrets import shown_url
 from .settings import Upstream
 
 READ_BYTES: Final = 2**16
-"""What may wait unread for one stream: a slow client stops the upstream after twice this."""
+"""Bytes buffered for one stream. A slow client stops the upstream after twice this amount."""
 HEADER_BYTES: Final = 2**16
-"""One header of an upstream: policies and cookies are long, no header is longer than this."""
+"""Bytes of one response header. Policies and cookies are long, but no header is longer than this."""
 DRAIN_SECONDS: Final = 1.0
-"""How long to wait for the end of an answer that is over, so that its connection can be used again."""
+"""How long to wait for the end of a completed answer, in seconds, so that its connection can be reused."""
 IDLE_SECONDS: Final = 30.0
-"""How long a connection waits for its next request: less than the servers' own patience."""
+"""How long an idle connection stays open, in seconds: less than the servers' own timeouts."""
 
 
 class AiohttpResponse:
@@ -36,10 +36,10 @@ class AiohttpResponse:
         try:
             return await self._read()
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamTruncated(f"the connection broke: {_said(error)}") from None
+            raise UpstreamTruncated(f"the connection broke: {_reason(error)}") from None
 
     async def drain(self) -> None:
-        """The answer said all it had to say: its end is awaited for a moment, and the connection goes back to the pool."""
+        """Waits briefly for the end of a completed answer, so that the connection returns to the pool."""
         content = self._response.content
         try:
             if not content.at_eof():
@@ -57,7 +57,7 @@ class AiohttpResponse:
 
 
 class AiohttpClient:
-    """The pool of connections of one process."""
+    """The connection pool of one process."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -82,7 +82,8 @@ class AiohttpClient:
             await self._session.close()
 
     async def post(self, upstream: Upstream, url: str, headers: Mapping[str, str], body: bytes) -> AiohttpResponse:
-        """The answer as soon as its headers are there. A redirect is not followed: it would carry the key elsewhere."""
+        """Returns the response as soon as its headers arrive. Redirects are not followed, because they would send the key
+        elsewhere."""
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=upstream.timeouts.connect)
         trust = self._trusted(upstream.ca_file) if upstream.ca_file else True
@@ -95,11 +96,11 @@ class AiohttpClient:
         except aiohttp.ServerDisconnectedError:
             raise UpstreamTruncated("the connection was closed before an answer came") from None
         except aiohttp.ClientResponseError as error:
-            raise UpstreamProtocolError(f"the answer is not HTTP: {error.message or _said(error)}", retryable=True) from None
+            raise UpstreamProtocolError(f"the answer is not HTTP: {error.message or _reason(error)}", retryable=True) from None
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
-            raise _unreachable(url, _said(error)) from None
+            raise _unreachable(url, _reason(error)) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise UpstreamTruncated(f"the connection broke before an answer came: {_said(error)}") from None
+            raise UpstreamTruncated(f"the connection broke before an answer came: {_reason(error)}") from None
         return AiohttpResponse(response, upstream)
 
     def _trusted(self, path: str) -> ssl.SSLContext:
@@ -113,9 +114,10 @@ class AiohttpClient:
 
 def _unreachable(url: str, why: str) -> UpstreamError:
     return UpstreamError(
-        f"it cannot be reached at {shown_url(url)}: {why}; is it running, and is base_url right?", code="upstream_unreachable"
+        f"it cannot be reached at {shown_url(url)}: {why}; check that it is running and that base_url is right",
+        code="upstream_unreachable",
     )
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,12 +1,13 @@
-"""One HTTP/1.1 connection to an upstream: a request out, an answer in, as bare as a proxy needs it.
+"""One HTTP/1.1 connection to an upstream: it sends a request and reads a response, with no more features than a proxy needs.
 
-A general client spends more on a request than all the rest of the gateway. Here the bytes of a read go through the parser
-into the answer that waits for them, and nothing else is made of them.
+A general client spends more CPU on a request than the rest of the gateway. Here the bytes of a read go through the parser
+directly
+into the response that waits for them.
 
-Theory of limits: the parser hands body bytes on at once, where backpressure bounds them. Everything else it may accumulate (status
-line, headers, trailers, half a line) or swallow (chunk extensions) comes without a body byte, so one counter of the bytes since the
-last body byte bounds all of it. A second counter bounds the whole answer on the wire. Times are bounded by the deadlines of the
-exchange: first byte, idle and total, and by ``DRAIN_SECONDS`` behind the end of the stream.
+Theory of limits: the parser passes body bytes on at once, where backpressure bounds them. Everything else that it may accumulate
+(status line, headers, trailers, half a line) or skip (chunk extensions) arrives without body bytes, so one counter of the bytes
+since the last body byte bounds all of it. A second counter bounds the whole response on the wire. Times are bounded by the
+deadlines of the exchange (first byte, idle, total) and by ``DRAIN_SECONDS`` after the end of the stream.
 """
 
 from __future__ import annotations
@@ -24,24 +25,25 @@ from .response import UpstreamResponse
 from .writes import Writes
 
 READ_BYTES: Final = 2**16
-"""What may wait unread for one stream: a slow client stops the upstream after twice this."""
+"""Bytes buffered for one stream. A slow client stops the upstream after twice this amount."""
 HEAD_BYTES: Final = 2**17
-"""Bytes of an answer without a byte of its body between them: status line and headers, chunk extensions, trailers. Policies and
-cookies are long, all together are never longer than this."""
+"""Bytes of a response without a body byte between them: status line and headers, chunk extensions, trailers. Policies and
+cookies are long, but all headers together are shorter than this."""
 WIRE_BYTES: Final = 4 * MAX_RESPONSE_BYTES
-"""All bytes of one answer, with its framing: a body of the largest size that is read, in chunks of two bytes."""
+"""Bytes of one response on the wire: a body of the maximum size in chunks of two bytes."""
 DRAIN_SECONDS: Final = 1.0
-"""How long to wait for the end of an answer that is over, so that its connection can be used again."""
+"""How long to wait for the end of a completed answer, in seconds, so that its connection can be reused."""
 
 
 class Connection(asyncio.Protocol):
-    """``idle`` takes the connection when its answer is over and another request may go over it; ``lost`` when it is gone."""
+    """A connection. ``idle`` is called with it when its response is complete and it can take another request, ``lost`` when it
+    is closed."""
 
     def __init__(
         self, idle: Callable[[Connection], None], lost: Callable[[Connection], None], writes: Writes | None = None
     ) -> None:
         self.since = 0.0
-        """When it became idle: for who keeps it."""
+        """When the connection became idle; the pool uses it."""
         self._idle = idle
         self._lost = lost
         self._writes = writes or Writes()
@@ -52,17 +54,17 @@ class Connection(asyncio.Protocol):
         self._bytes_without_body = 0
         self._paused = False
         self._parser = httptools.HttpResponseParser(self)
-        self._parser.set_dangerous_leniencies(  # what browsers and other clients forgive
+        self._parser.set_dangerous_leniencies(  # faults that browsers and other clients tolerate
             lenient_headers=True,
             lenient_optional_lf_after_cr=True,
             lenient_optional_cr_before_lf=True,
             lenient_spaces_after_chunk_size=True,
         )
 
-    # --- for the client
+    # --- called by the pool
 
     async def ask(self, head: bytes, body: bytes) -> UpstreamResponse:
-        """Sends the request and waits for the headers of its answer."""
+        """Sends the request and waits for the headers of the response."""
         assert self._transport is not None
         self._answer = answer = PlainResponse(self)
         self._headers = {}
@@ -75,10 +77,10 @@ class Connection(asyncio.Protocol):
             while not answer.status:
                 await answer.more()
         except BaseException:
-            answer.close()  # and not the connection: it may be another request's already, if the answer has come whole
+            answer.close()  # not the connection: if the response is complete, it may belong to another request already
             raise
         encoding = answer.headers.get("content-encoding", "identity").strip().lower()
-        return answer if encoding == "identity" else Unpacked(answer, encoding)
+        return answer if encoding == "identity" else DecompressedResponse(answer, encoding)
 
     def _send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -87,17 +89,17 @@ class Connection(asyncio.Protocol):
     def alive(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def heard(self) -> bool:
-        """Has a byte come since the last request went out?"""
+    def has_received(self) -> bool:
+        """Whether a byte arrived since the last request was sent."""
         return self._bytes > 0
 
     def abort(self) -> None:
-        """Hangs up at once."""
+        """Closes the connection at once."""
         self._answer = None
         if self._transport is not None:
             self._transport.abort()
 
-    # --- for the answer: waiting readers are the backpressure
+    # --- called by the response, whose readers cause the backpressure
 
     def pause(self) -> None:
         if not self._paused and self._transport is not None:
@@ -109,14 +111,15 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    # --- the transport's words
+    # --- called by the transport
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of uvloop is no subclass
+    # type: ignore[override]  # uvloop's transport is no subclass
+    def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
-        if answer is None:  # nobody asked: what comes cannot be told from the answer to the next request
+        if answer is None:  # unsolicited bytes could be taken for the response to the next request
             self.abort()
             return
         self._bytes += len(data)
@@ -138,7 +141,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         answer, self._answer = self._answer, None
         if answer is not None:
-            answer.cut(exc)
+            answer.disconnect(exc)
         self._lost(self)
 
     def _fail(self, why: str) -> None:
@@ -147,14 +150,14 @@ class Connection(asyncio.Protocol):
         if answer is not None:
             answer.fail(UpstreamProtocolError(why, retryable=True) if not answer.status else UpstreamTruncated(why))
 
-    # --- the parser's words
+    # --- called by the parser
 
     def on_message_begin(self) -> None:
-        if self._answer is None:  # an answer behind the one that was asked for
+        if self._answer is None:  # a second response to one request
             self.abort()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._answer is None or self._answer.status:  # a trailer: nobody reads them
+        if self._answer is None or self._answer.status:  # trailers are ignored
             return
         known = name.lower().decode("latin-1")
         if known not in self._headers:
@@ -175,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         answer = self._answer
-        if answer is None or not answer.status:  # "100 Continue" and its like come before the answer
+        if answer is None or not answer.status:  # interim responses such as "100 Continue" precede the response
             return
         self._answer = None
         self.resume()
@@ -188,7 +191,7 @@ class Connection(asyncio.Protocol):
 
 
 class PlainResponse:
-    """The answer that a connection reads. ``status`` is 0 until the headers have come."""
+    """The response of a connection. ``status`` is 0 until the headers have arrived."""
 
     def __init__(self, connection: Connection) -> None:
         self.status = 0
@@ -199,10 +202,10 @@ class PlainResponse:
         self._error: UpstreamError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    # --- for who asked
+    # --- called by the reader
 
     async def more(self) -> None:
-        """Waits for the next that comes."""
+        """Waits for the next bytes."""
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
@@ -239,7 +242,7 @@ class PlainResponse:
         if connection is not None:
             connection.abort()
 
-    # --- for the connection
+    # --- called by the connection
 
     def begin(self, status: int, headers: Mapping[str, str]) -> None:
         self.status, self.headers = status, headers
@@ -254,8 +257,8 @@ class PlainResponse:
         self._connection = None
         self.wake()
 
-    def cut(self, error: Exception | None) -> None:
-        """The connection is gone. That is an end only where nothing else was to mark it."""
+    def connection_lost(self, error: Exception | None) -> None:
+        """Handles the loss of the connection. It is the end of the body only if nothing else marks the end."""
         self._connection = None
         reason = f": {type(error).__name__}: {error}" if error else ""
         if not self.status:
@@ -274,13 +277,13 @@ class PlainResponse:
             self._waiter.set_result(None)
 
 
-class Unpacked:
-    """An answer that came compressed, though nobody asked for that."""
+class DecompressedResponse:
+    """A response that arrived compressed without having been requested so."""
 
     def __init__(self, answer: PlainResponse, encoding: str) -> None:
         if encoding not in ("gzip", "x-gzip", "deflate"):
             answer.close()
-            raise UpstreamProtocolError(f"the answer comes in the encoding {encoding!r}, which was not asked for")
+            raise UpstreamProtocolError(f"the answer has the content encoding {encoding!r}, which was not requested")
         self.status = answer.status
         self.headers = answer.headers
         self._answer = answer
@@ -289,8 +292,8 @@ class Unpacked:
         self.close = answer.close
 
     async def read(self) -> bytes:
-        """At most so much at once, however well it was compressed. What follows the compressed data is not read: it would wait in
-        the decompressor without a limit."""
+        """The next bytes, limited in size however well they were compressed. Bytes after the compressed data are not read,
+        because they would accumulate in the decompressor without a limit."""
         while not self._inflate.eof:
             packed = self._inflate.unconsumed_tail or await self._answer.read()
             if not packed:

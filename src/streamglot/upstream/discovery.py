@@ -1,4 +1,4 @@
-"""What is there without a word of configuration: keys in the environment, servers on this machine."""
+"""Finds upstreams without configuration: API keys in the environment and servers on this machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .providers import PROVIDERS, Provider
 from .settings import Upstream
 
 PROBE_SECONDS = 0.3
-"""A server on this machine answers at once or is not there."""
+"""Seconds to wait for a server on this machine. It answers at once or is not there."""
 PROBE_BYTES = 2**20
 
 
 class Found(Struct):
-    """``models`` are those that a server on this machine says it has."""
+    """A provider and whether it was found. ``models`` are those that a server on this machine lists."""
 
     provider: Provider
     there: bool
@@ -33,7 +33,7 @@ class Found(Struct):
 
 
 async def discover(environment: Mapping[str, str], providers: tuple[Provider, ...] = PROVIDERS) -> list[Found]:
-    """Every provider that we know, found or not, and why."""
+    """Every known provider, found or not, with the reason."""
 
     async def look(provider: Provider) -> Found:
         if provider.key_env:
@@ -41,16 +41,16 @@ async def discover(environment: Mapping[str, str], providers: tuple[Provider, ..
             return Found(provider, there, f"{provider.key_env} is {'set' if there else 'not set'}")
         place = urlsplit(provider.probe)
         address = f"{place.hostname}:{place.port}"
-        models = await _asked(place.hostname or "", place.port or 80, place.path)
+        models = await _list_models(place.hostname or "", place.port or 80, place.path)
         if models is None:
-            return Found(provider, False, f"nothing like it answers at {address}")
+            return Found(provider, False, f"no such server answers at {address}")
         return Found(provider, True, f"{address} answers", models)
 
     return list(await asyncio.gather(*(look(provider) for provider in providers)))
 
 
-async def _asked(host: str, port: int, path: str) -> list[str] | None:
-    """The models that the server lists there; None if there is no such server."""
+async def _list_models(host: str, port: int, path: str) -> list[str] | None:
+    """The models that the server lists; None if there is no such server."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             reader, writer = await asyncio.open_connection(host, port, limit=PROBE_BYTES)
@@ -82,7 +82,7 @@ class _Named(Struct):
 
 
 class _Listing(Struct):
-    """One of the two shapes in which servers list their models."""
+    """The two response formats in which servers list their models."""
 
     models: list[_Named] | None = None
     data: list[_Named] | None = None

@@ -1,7 +1,8 @@
-"""A model on this machine: llama.cpp's own HTTP server on loopback, in a process of its own.
+"""A model on this machine: llama.cpp's HTTP server on loopback, in its own process.
 
-``LocalServer`` starts that process, ends it, and says which upstream it makes. Between this process and the
-model's (``llama.py``) stands a third (``keeper.py``), which starts a model again that died.
+``LocalServer`` starts and ends that process and describes it as an upstream. A supervisor process (``supervisor.py``) runs
+between
+this process and the model's (``llama.py``); it restarts a model that died.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ from typing import Final
 
 from ..errors import ConfigError, UpstreamError
 from .llama import NAME as NAME
-from .llama import Order, launch, tell
+from .llama import LaunchParameters, configure, launch
 from .settings import BreakerSettings, Timeouts, Upstream
-from .weights import CHOICE, DEFAULT, chosen, sound, switched_off
+from .weights import CHOICE, DEFAULT, chosen, is_valid, switched_off
 
 ALIAS: Final = "smollm2"
 LIBRARY: Final = "xllamacpp"
 PINNED: Final = "2026.10.11549"
-"""The release that the names in ``llama.py`` belong to."""
-KEEPER: Final = "streamglot.upstream.supervisor"
+"""The release whose names ``llama.py`` uses."""
+SUPERVISOR_MODULE: Final = "streamglot.upstream.supervisor"
 FORMAT: Final = "hermes"
-"""The notation of calls in the template of the default model: the server reads them, and we read what it overlooked."""
+"""The tool-call format of the default model's template. The server parses most calls; the in-band parser finds those it
+missed."""
 TEMPLATE: Final = Path(__file__).with_name("local.jinja")
 THREADS: Final = "STREAMGLOT_LOCAL_THREADS"
 CONTEXT: Final = "STREAMGLOT_LOCAL_CONTEXT"
 CONTEXT_TOKENS: Final = 8192
-"""What the default model was trained on."""
+"""The context length of the default model, in tokens."""
 STOP_SECONDS: Final = 3.0
 ATTEMPTS: Final = 6
-"""With pauses that grow: while a model that died is loaded again, most requests only wait."""
-REST: Final = BreakerSettings(failures=2 * ATTEMPTS, seconds=1.0)
-"""It is looked after, and back before long: leaving it alone would only make it seem away for longer."""
+"""Attempts with growing pauses. While a model restarts, most requests only wait."""
+BREAKER: Final = BreakerSettings(failures=2 * ATTEMPTS, seconds=1.0)
+"""The supervisor restarts the model soon, so a long pause would only delay requests."""
 
 
 def missing(environment: Mapping[str, str] = os.environ) -> str:
@@ -53,9 +55,9 @@ def missing(environment: Mapping[str, str] = os.environ) -> str:
 
 
 class LocalServer:
-    """The process. ``start`` may be called from any thread and any number of times; it waits until the model is loaded, which
-    then stays at the same address. ``log``: write a line on standard error when the model died, and when it is back. ``lazy``:
-    ``start`` does not wait, and the model is loaded with the first request."""
+    """The server process. ``start`` may be called from any thread and repeatedly; it waits until the model is loaded. The
+    address stays the same after restarts. ``log``: write a line to standard error when the model dies and when it is back.
+    ``lazy``: ``start`` does not wait, and the first request loads the model."""
 
     def __init__(
         self, weights: Path, environment: Mapping[str, str] = os.environ, log: bool = False, *, lazy: bool = False
@@ -76,7 +78,7 @@ class LocalServer:
 
     @property
     def process(self) -> int | None:
-        """The number of the keeper's process, while it runs."""
+        """The process id of the supervisor while it runs."""
         return self._process.pid if self._process is not None and self.running else None
 
     def start(self) -> Upstream:
@@ -94,7 +96,7 @@ class LocalServer:
             inband=FORMAT if self._is_default else "auto",
             timeouts=Timeouts(connect=2.0),
             attempts=ATTEMPTS,
-            rest=REST,
+            breaker=BREAKER,
         )
 
     @property
@@ -106,7 +108,7 @@ class LocalServer:
         if process is None or self._owner != os.getpid():
             return
         assert process.stdin is not None
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # it has ended already
             process.stdin.close()
         try:
             process.wait(STOP_SECONDS)
@@ -118,7 +120,7 @@ class LocalServer:
         self._process = None
 
     def _launch(self) -> None:
-        order = Order(
+        parameters = LaunchParameters(
             str(self.weights),
             self.key,
             threads(self._environment),
@@ -127,25 +129,25 @@ class LocalServer:
             self._port,
             self._lazy,
         )
-        process = self._process = launch(KEEPER, None if self._log else subprocess.DEVNULL)
-        began = tell(process, order)
-        if not began.port:
+        process = self._process = launch(SUPERVISOR_MODULE, None if self._log else subprocess.DEVNULL)
+        report = configure(process, parameters)
+        if not report.port:
             self.stop()
-            why = began.error or "its process ended and said nothing"
-            if self.weights.is_file() and not sound(self.weights):
+            why = report.error or "its process ended without a message"
+            if self.weights.is_file() and not is_valid(self.weights):
                 why = "its weights are damaged: streamglot local pull fetches the default ones again"
             raise UpstreamError(f"the local model {self.weights.name!r} could not be started: {why}", code="local_failed")
-        self._port = began.port
+        self._port = report.port
 
 
 def local_server(environment: Mapping[str, str] = os.environ, log: bool = False, *, lazy: bool = False) -> LocalServer | None:
-    """The server for the weights that are there; None if there is nothing to run, or nothing to run it with."""
+    """The server for the installed weights; None if weights or the package are missing."""
     weights = chosen(environment)
     return None if weights is None or find_spec(LIBRARY) is None else LocalServer(weights, environment, log, lazy=lazy)
 
 
 def threads(environment: Mapping[str, str] = os.environ) -> int:
-    """One processor is left to those who read the answer."""
+    """The number of threads: one processor is left for the gateway and its clients."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _number(environment, THREADS, max(1, there - 1))
 
@@ -155,5 +157,5 @@ def _number(environment: Mapping[str, str], name: str, usual: int) -> int:
     if not text:
         return usual
     if not text.isdigit() or not int(text):
-        raise ConfigError(f"{name} is {text!r}; a number above 0 is wanted")
+        raise ConfigError(f"{name} is {text!r}; it must be a number above 0")
     return int(text)

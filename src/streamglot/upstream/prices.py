@@ -1,4 +1,4 @@
-"""What an answer cost, where the price of its model is known; nothing is asked of a network."""
+"""The cost of an answer, if the price of its model is known. No network is used."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .local import NAME as LOCAL
 from .providers import PROVIDERS
 
 _PAID: Final = frozenset(provider.name for provider in PROVIDERS if provider.key_env)
-"""Upstreams with a price list. For all others it need not be loaded."""
+"""Upstreams with a price list. For others the price data is not loaded."""
 
 
 def price(usage: TokenCounts, model: str, upstream: str) -> float | None:
-    """In US dollars; None where it is not known."""
+    """The price in US dollars; None if unknown."""
     if upstream == LOCAL:
         return 0.0
     if upstream not in _PAID or usage.input_tokens is None or usage.output_tokens is None:
@@ -30,12 +30,12 @@ def price(usage: TokenCounts, model: str, upstream: str) -> float | None:
             cache_write_tokens=usage.cache_write_tokens,
         )
         return _total(prices, counted, model, upstream)
-    except (LookupError, ValueError, TypeError, ArithmeticError):  # no such model, or counts that nobody can have used
+    except (LookupError, ValueError, TypeError, ArithmeticError):  # an unknown model, or impossible counts
         return None
 
 
 def _total(prices: Any, counted: Any, model: str, upstream: str) -> float:
-    """The names of some providers' models have their maker in front; others know them without."""
+    """Some providers prefix a model's name with its maker; the price list has the name without it."""
     try:
         return float(prices.calc_price(counted, model_ref=model, provider_id=upstream).total_price)
     except LookupError:
@@ -44,7 +44,7 @@ def _total(prices: Any, counted: Any, model: str, upstream: str) -> float:
 
 @lru_cache(1)
 def _prices() -> Any:
-    """The table of prices: a package that may be missing, and that takes a while to load."""
+    """The price data: an optional package that is slow to load."""
     try:
         import genai_prices
     except ModuleNotFoundError:

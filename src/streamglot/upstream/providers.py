@@ -1,6 +1,6 @@
-"""The providers that are known: where they are, what finds them, and what they take beyond their dialect or do not take.
+"""The known providers: their addresses, how they are discovered, and how their abilities differ from their dialect's.
 
-An upstream of the configuration at the address of a provider has that provider's abilities, whatever it is called.
+A configured upstream at the address of a known provider has that provider's abilities, whatever its name.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .settings import Upstream
 
 
 class Provider(Struct, frozen=True):
-    """``key_env``: the variable that holds its key. A provider without one is a server on this machine: its port is tried.
-    ``models``: the patterns that mean this provider where several would do. ``abilities``: where they are others than those
-    of its dialect, for all dialects that it speaks."""
+    """A row of the table. ``key_env``: the variable with the API key. A provider without one is a server on this machine, which
+    is found by its port. ``models``: patterns of model names that prefer this provider. ``abilities``: differences from its
+    dialect's, for all dialects of the provider."""
 
     name: str
     title: str
@@ -52,7 +52,7 @@ _STRICT: Final = Abilities(
         *("logit_bias", "logprobs", "top_logprobs", "seed"),
     ),
 )
-"""A server that refuses every field that it does not know, and ids of calls in any form but its own."""
+"""A server that refuses unknown fields and call ids in other forms than its own."""
 
 PROVIDERS: Final = (
     Provider(
@@ -142,23 +142,23 @@ PROVIDERS: Final = (
 
 
 def _host(base_url: str) -> str:
-    """The host and port of an address, and nothing of what may be secret in it."""
+    """The host and port of a URL, without anything secret."""
     place = urlsplit(base_url)
     try:
         port = place.port
-    except ValueError:  # the port is no number up to 65,535: no provider is there
+    except ValueError:  # an invalid port: no provider has this address
         return ""
     return f"{place.hostname}:{port}" if port else place.hostname or ""
 
 
-_AT: Final = {_host(provider.base_url): provider.abilities for provider in PROVIDERS if provider.key_env}
+_BY_HOST: Final = {_host(provider.base_url): provider.abilities for provider in PROVIDERS if provider.key_env}
 
 
 @lru_cache(1024)
 def _known(base_url: str, said: Abilities) -> Abilities:
-    return said.over(_AT.get(_host(base_url), NONE_SAID))
+    return said.over(_BY_HOST.get(_host(base_url), NONE_SAID))
 
 
 def abilities_of(upstream: Upstream) -> Abilities:
-    """What is known of an upstream beyond its dialect: what its configuration says, else its provider's row."""
+    """The abilities of an upstream: from its configuration, else from its provider's row."""
     return _known(upstream.base_url, upstream.abilities)

@@ -1,8 +1,8 @@
-"""The upstream that is always there: it streams recorded or scripted streams, with their timing.
+"""An upstream that needs no network: it replays recorded or scripted streams with their timing.
 
-A recording is a file in the folder given as ``base_url`` (``file:…``), named after the model: ``NAME.EXT`` or ``NAME``; its
-dialect is the upstream's. Beside it, ``NAME.EXT.times`` may hold one ``SECONDS BYTES`` pair a line: when each piece came.
-Without a folder, or where no such file is, a short scripted answer is given.
+A recording is a file in the directory given as ``base_url`` (``file:…``), named after the model: ``NAME.EXT`` or ``NAME``. Its
+dialect is the upstream's. A file ``NAME.EXT.times`` beside it may contain one ``SECONDS BYTES`` pair per line: when each piece
+arrived. Without a directory or a matching file, the answer is a short scripted one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .settings import Upstream
 
 SCHEME = "file:"
 DEFAULT_GAP = 0.02
-"""Seconds between the pieces of a scripted answer: quick, and still to be seen as a stream."""
+"""Seconds between the pieces of a scripted answer: fast, but visible as a stream."""
 
 
 class ReplayResponse:
@@ -48,12 +48,12 @@ class ReplayResponse:
         self._next = len(self._pieces)
 
 
-def open_replay(upstream: Upstream, model: str, said: str) -> ReplayResponse:
-    """``said`` is what the client asked: a scripted answer says it back."""
+def open_replay(upstream: Upstream, model: str, message: str) -> ReplayResponse:
+    """Opens a recording or a scripted answer. ``message`` is the client's message, which a scripted answer repeats."""
     speed = float(upstream.options.get("speed", 1.0))
     path = _recording(upstream, model)
     if path is None:
-        return ReplayResponse(_scripted(upstream, model, said), dialect(upstream.dialect).media_type, speed)
+        return ReplayResponse(_scripted(upstream, model, message), dialect(upstream.dialect).media_type, speed)
     try:
         pieces = _recorded(path)
     except (OSError, ValueError) as error:
@@ -78,9 +78,9 @@ def _recording(upstream: Upstream, model: str) -> Path | None:
     if folder is None:
         return None
     if "/" in model or "\\" in model or model.startswith("."):
-        raise RequestError(f"a recording is named by its file name alone, not {model!r}")
+        raise RequestError(f"a recording must be named by its file name without directories, not {model!r}")
     exact = folder / model
-    with suppress(OSError):  # a name that is too long for a file
+    with suppress(OSError):  # the name may be too long for a file
         if exact.is_file():
             return exact
     return next((path for path in sorted(folder.glob("*")) if path.stem == model and path.suffix != ".times"), None)
@@ -101,12 +101,12 @@ def _recorded(path: Path) -> list[tuple[float, bytes]]:
     return pieces
 
 
-def _scripted(upstream: Upstream, model: str, said: str) -> list[tuple[float, bytes]]:
-    """An answer in the words of the upstream's own dialect, so that its reader has to read it."""
-    words = f"You said: {said}" if said else "Nothing was said."
+def _scripted(upstream: Upstream, model: str, message: str) -> list[tuple[float, bytes]]:
+    """An answer written in the upstream's own dialect, so that its reader is exercised."""
+    words = f"You message: {message}" if message else "Nothing was message."
     events: list[list[Event]] = [[StreamStart("replay", model, 1), TextStart()]]
     events += [[TextDelta(word)] for word in _pieces(words)]
-    count = len(said.split())
+    count = len(message.split())
     events.append([TextEnd(), Usage(count, count + 2), StreamEnd("end", "stop")])
     box = dialect(upstream.dialect).writer()
     pieces = [(number * DEFAULT_GAP, box.feed(some)) for number, some in enumerate(events)]

@@ -1,4 +1,4 @@
-"""What an upstream answers: a status, headers, and bytes to read one piece at a time."""
+"""The response of an upstream: a status, headers, and a body that is read in pieces."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class UpstreamResponse(Protocol):
     headers: Mapping[str, str]
 
     async def read(self) -> bytes:
-        """The next bytes as they came; empty at the end."""
+        """The next bytes of the body; empty at the end."""
 
     async def drain(self) -> None:
-        """All that matters was read: waits a moment for the end, so that the connection can be used again."""
+        """Waits briefly for the end of a completed answer, so that the connection can be reused."""
 
     def close(self) -> None:
-        """Lets go at once: what was not read is not wanted."""
+        """Closes the response at once; unread bytes are discarded."""

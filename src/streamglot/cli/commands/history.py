@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...callers import MOST
+from ...callers import MAX_LIMIT
 from .. import completion_values
 from ..help import group, together
 from ..values import FILE, completed, text
@@ -46,7 +46,7 @@ LIMIT = click.option(
     "-n", "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="At most this many, the newest; 0 for all."
 )
 TURN = click.argument("turn", type=text, default="", shell_complete=completed(completion_values.turns))
-RATE = click.IntRange(1, MOST)
+RATE = click.IntRange(1, MAX_LIMIT)
 
 
 @logs.command(
@@ -211,7 +211,7 @@ def sessions_show(session: str, json: bool) -> int:
 @click.option("--tokens-per-minute", type=RATE, help="The tokens that it may use in a minute.")
 @click.option("--concurrent", type=RATE, help="The streams that it may have open at once.")
 @click.option("--budget-cost", type=click.FloatRange(min=0), help="What it may cost, in US dollars.")
-@click.option("--budget-tokens", type=click.IntRange(0, MOST), help="The tokens that it may use.")
+@click.option("--budget-tokens", type=click.IntRange(0, MAX_LIMIT), help="The tokens that it may use.")
 @click.option("--budget-per", type=text, default="", help="The period of a budget: 30d, 24h …; for ever if left out.")
 def keys_add(name: str, models: tuple[str, ...], budget_per: str, **limits: Any) -> int:  # Click passes the options by name
     """Make a key and print it, once.

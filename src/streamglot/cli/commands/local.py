@@ -44,7 +44,7 @@ def _with_bar(source: str, sha256: str) -> Path:
 
 def listed() -> int:
     run = weights.chosen()
-    found = weights.kept()
+    found = weights.cached()
     if not found:
         print("there are no weights in the cache: streamglot local pull", file=sys.stderr)
     for path in found:

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from ...errors import ConfigError, RequestError
 from ...store import ENDINGS, Filter, TurnSummary, summary_line
 from ...store.export import detail_line
-from ...store.queries import RUNNING, place_of
+from ...store.queries import RUNNING, cursor_of
 from ..output import table
 from ..output.json_output import seen
 from ..output.transcript import Transcript
@@ -100,7 +100,7 @@ async def summaries(library: StoreView, which: Filter) -> AsyncIterator[TurnSumm
         if len(page) < PAGE:
             return
         left -= len(page)
-        which = structs.replace(which, before=place_of(page[-1]))
+        which = structs.replace(which, before=cursor_of(page[-1]))
 
 
 def show(text: str, as_json: bool, response: bool, dialect: str) -> int:

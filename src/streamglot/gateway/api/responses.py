@@ -137,7 +137,7 @@ def _events(turn: TurnDetail) -> list[Event]:
     """The turn as a stream again. One that was left has no end of its own: it counts as cancelled."""
     if not turn.ending:
         return [StreamStart(turn.response_id)]
-    response = turn.told or Response()
+    response = turn.client_response or Response()
     response.id = turn.response_id
     if turn.ending in _UNFINISHED:
         response.error = None

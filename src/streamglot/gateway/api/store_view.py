@@ -42,11 +42,11 @@ class StoreView:
         self._queries = store.queries
 
     async def sessions(self, limit: int, before: str) -> dict[str, Any]:
-        from ...store.queries import place_of
+        from ...store.queries import cursor_of
 
         found = await self._queries.sessions(self.caller, limit + 1, before=before)
         page = _page(found, limit)
-        return {**page, "last_id": place_of(found[:limit][-1])} if found else page  # a session goes up when it goes on
+        return {**page, "last_id": cursor_of(found[:limit][-1])} if found else page  # a session goes up when it goes on
 
     async def session(self, session_id: str, limit: int, before: str) -> dict[str, Any]:
         from ...store import Filter

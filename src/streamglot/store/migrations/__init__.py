@@ -1,4 +1,4 @@
-"""The versions of the schema, run by ``Database.open``. The database says which one it has."""
+"""The schema versions, run by ``Database.open``. The database records its own version."""
 
 HEAD = "0005"
-"""The newest."""
+"""The newest version."""

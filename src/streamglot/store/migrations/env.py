@@ -1,4 +1,4 @@
-"""What Alembic runs: the versions on the connection that it is given, inside that connection's transaction."""
+"""Run by Alembic: applies the migrations on the given connection, inside its transaction."""
 
 from __future__ import annotations
 

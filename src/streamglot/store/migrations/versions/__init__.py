@@ -1,1 +1,1 @@
-"""One file for each version, in the order that their ``down_revision`` says. A version that was released is never changed."""
+"""One file per version, ordered by ``down_revision``. A released version never changes."""

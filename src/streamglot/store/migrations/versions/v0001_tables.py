@@ -1,4 +1,4 @@
-"""Sessions, turns and what they say; keys; streams that can be resumed."""
+"""Creates the tables of sessions, turns, messages, keys and resumable streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full-text search: the words of each turn, and an index of the database's own kind over them."""
+"""Adds full-text search: the words of each turn, and the database's own kind of index on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ branch_labels = None
 depends_on = None
 
 TEXT_CHARS = 65_536
-AT_ONCE = 500
+ROWS_PER_BATCH = 500
 
 SQLITE = (
     "CREATE VIRTUAL TABLE search USING fts5(body, content='texts', content_rowid='number')",
@@ -40,7 +40,7 @@ def upgrade() -> None:
 
 
 def _fill(connection: sa.Connection) -> None:
-    """The words of the turns that are there already: the last message that was sent, and the answer."""
+    """Adds the words of existing turns: the last user message and the answer."""
     texts = sa.table("texts", sa.column("turn_id"), sa.column("body"))
     question = sa.text(
         "SELECT turns.id, asked.body, said.body FROM turns "
@@ -49,7 +49,7 @@ def _fill(connection: sa.Connection) -> None:
         "LEFT JOIN messages AS said ON said.hash = answers.message WHERE turns.id > :after ORDER BY turns.id LIMIT :most"
     )
     after = ""
-    while rows := connection.execute(question, {"after": after, "most": AT_ONCE}).all():
+    while rows := connection.execute(question, {"after": after, "most": ROWS_PER_BATCH}).all():
         after = rows[-1][0]
         words = [{"turn_id": row[0], "body": f"{_words(row[1])}\n{_words(row[2])}".strip()[:TEXT_CHARS]} for row in rows]
         found = [row for row in words if row["body"]]

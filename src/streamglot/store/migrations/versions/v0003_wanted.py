@@ -1,4 +1,4 @@
-"""Streams that somebody reads while they run: their chunks are written more often."""
+"""Adds the time at which somebody last read a running stream. The chunks of such streams are written more often."""
 
 from __future__ import annotations
 

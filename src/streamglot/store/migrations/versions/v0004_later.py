@@ -1,7 +1,8 @@
-"""Less to do for each turn and each look.
+"""Reduces the work for each turn and each look.
 
-The index of SQLite follows its texts in quiet moments instead of at every one of them: ``indexed`` says how far it is. Streams
-of which somebody wants something are found without a look at all the others.
+SQLite's index is updated when the process is idle instead of with every text; ``indexed`` is the number of the last indexed
+text.
+A partial index finds the streams with readers or stop requests.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SQLITE = (
     "INSERT INTO indexed SELECT coalesce(max(number), 0) FROM texts",
     "CREATE TRIGGER texts_gone AFTER DELETE ON texts WHEN old.number <= (SELECT number FROM indexed) BEGIN "
     "INSERT INTO search(search, rowid, body) VALUES ('delete', old.number, old.body); "
-    # the number of the newest one is given again when it is gone
+    # SQLite reuses the number of the newest text after its deletion
     "UPDATE indexed SET number = min(number, (SELECT coalesce(max(number), 0) FROM texts)); END",
 )
 

@@ -1,0 +1,302 @@
+"""The stream buffer in the store's database.
+
+Chunks go through the store's writer. Readers in the producer's process are woken by the producer; readers in other processes poll,
+and note in the row of the stream that they wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Row, delete, func, select, update
+
+from ..errors import RequestError
+from ..tasks import TaskSupervisor, WriteLine
+from . import schema
+from .buffer import (
+    BEAT_SECONDS,
+    KEEP_SECONDS,
+    LOST_SECONDS,
+    OPEN_SECONDS,
+    POLL_SECONDS,
+    STREAM_BYTES,
+    WANTED_SECONDS,
+    WATCH_SECONDS,
+    Chunk,
+    LiveStream,
+    beyond,
+    incomplete,
+    lost,
+    unknown,
+)
+from .database import Database, StoreUnavailable, Watch, within
+from .processes import is_alive
+from .rows import ChunkEntry, StreamEntry, TrimEntry, unpacked
+from .turn import minted_at
+from .writer import Writer
+
+T = TypeVar("T")
+
+IDLE_SECONDS: Final = 0.5
+"""Upper limit of the pause between two polls, in seconds. A reader of another process's stream polls less and less often."""
+LATE_SECONDS: Final = 5.0
+"""The same wait, in seconds, for a stream whose id says that it is newer than this. The database may be busy."""
+PAGE: Final = 64
+_chunks = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
+
+
+class DatabaseBuffer:
+    """Stores streams in the store's database, through the store's writer."""
+
+    def __init__(
+        self,
+        database: Database,
+        writer: Writer,
+        *,
+        bytes: int = STREAM_BYTES,
+        keep: float = KEEP_SECONDS,
+        lost: float = LOST_SECONDS,
+        say: WriteLine | None = None,
+    ) -> None:
+        self._database, self._writer = database, writer
+        self._tasks = TaskSupervisor(say)
+        self._bytes, self._keep, self._lost = bytes, keep, lost
+        self._live: dict[str, LiveStream] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._expiry = 0.0
+        self._closing = asyncio.Event()
+
+    # --- the producer
+
+    def open(self, stream_id: str, caller: str, on_stop: Callable[[], None], on_want: Callable[[], None], head: str = "") -> None:
+        self._live[stream_id] = LiveStream(caller, on_stop, on_want, time.time(), head)
+        self._write_row(stream_id)
+        if self._watch is None or self._watch.done():
+            self._watch = self._tasks.start("stream watch", self._watch_requests)
+
+    def wanted(self, stream_id: str) -> bool:
+        return self._live[stream_id].has_reader_until > time.monotonic()
+
+    def append(self, stream_id: str, first: int, last: int, data: bytes) -> None:
+        entry = ChunkEntry(kind="chunks", weight=len(data) + 128, stream_id=stream_id, first=first, last=last, data=data)
+        self._writer.put(entry)
+        live = self._live[stream_id]
+        trimmed = live.add(last, len(data), self._bytes)
+        live.wake()
+        if trimmed:
+            self._writer.put(TrimEntry(kind="streams", stream_id=stream_id, number=trimmed))
+
+    def end(self, stream_id: str) -> None:
+        live = self._live.get(stream_id)
+        if live is not None:
+            self._write_row(stream_id, live.last)
+            del self._live[stream_id]
+            live.wake()
+
+    def _write_row(self, stream_id: str, last: int | None = None) -> None:
+        live = self._live[stream_id]
+        row = {
+            "id": stream_id,
+            "caller": live.caller,
+            "started": live.started,
+            "seen": time.time(),
+            "last": last,
+            "stopped": False,
+        }
+        row |= {"head": live.head, "wanted": 0.0}
+        self._writer.put(StreamEntry(kind="streams", row=row))
+
+    async def _watch_requests(self) -> None:
+        """Looks for stop requests and readers of other processes while there is a stream."""
+        table = schema.streams
+        asked_for = Watch(self._database, select(table.c.id, table.c.stopped, table.c.wanted).where(schema.ASKED_FOR))
+        beat = time.monotonic()
+        while self._live and not await within(self._closing, WATCH_SECONDS):
+            try:
+                if time.monotonic() - beat > min(BEAT_SECONDS, self._keep / 4):
+                    beat = time.monotonic()
+                    self._beat(beat)
+                for row in await asked_for.look() or ():
+                    self._handle_request(row)
+            except Exception as error:  # without this task no stream could be stopped
+                if not isinstance(error, StoreUnavailable):
+                    self._writer.log_fault(error)
+
+    def _handle_request(self, row: Row[Any]) -> None:
+        """Handles a stop request or a reader's notice from another process."""
+        if (live := self._live.get(row.id)) is None:
+            return
+        if row.wanted != live.wanted:
+            live.wanted = row.wanted
+            self._tasks.attempt("stream wanted", live.want)
+        if row.stopped:
+            self._tasks.attempt("stream stop", live.stop)
+
+    def _beat(self, now: float) -> None:
+        """Sends the heartbeats: often for streams with readers, seldom for the others, so that they do not expire."""
+        for stream_id, live in self._live.items():
+            if live.has_reader_until > now or now - live.written > self._keep / 4:
+                live.written = now
+                self._write_row(stream_id)
+
+    # --- readers
+
+    async def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:
+        table = schema.chunks
+        question = select(table).where(table.c.stream_id == stream_id).order_by(table.c.number).limit(PAGE)
+        status = await self._opened(stream_id, caller)
+        last_sign, seen, noticed, pause = time.monotonic(), status.seen, 0.0, POLL_SECONDS
+        while True:
+            rows = await self._with_retries(partial(self._database.fetch, question.where(table.c.last > after)))
+            for row in rows:
+                first = row.number
+                for last, data in _chunks.decode(unpacked(row.body)):
+                    if last > after:
+                        if first > after + 1:
+                            raise incomplete(stream_id, after)
+                        after = last
+                        yield Chunk(first, last, data)
+                    first = last + 1
+            if rows:
+                last_sign, pause = time.monotonic(), POLL_SECONDS
+                continue
+            if status.last is not None:
+                if after > status.last:
+                    raise beyond(stream_id, after, status.last)
+                if after < status.last:
+                    raise incomplete(stream_id, after)
+                return
+            if status.ending is not None:  # a turn ends after its stream, unless its process died
+                raise lost(stream_id)
+            if time.monotonic() - noticed > WANTED_SECONDS:
+                noticed = time.monotonic()
+                await self._want(stream_id, status.wanted)
+            pause = await self._pause(stream_id, after, pause)
+            now = await self._with_retries(partial(self._status, stream_id, caller))
+            if now is None:
+                raise unknown(stream_id)
+            status = now
+            if status.seen != seen or stream_id in self._live:
+                last_sign, seen = time.monotonic(), status.seen
+            if status.last is None and time.monotonic() - last_sign > self._lost:
+                if not await self._with_retries(partial(self._produced, stream_id)):
+                    raise lost(stream_id)
+                last_sign = time.monotonic()
+
+    async def _with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeats a query while the database does not answer, so that a reader survives a short outage."""
+        until = time.monotonic() + self._lost
+        while True:
+            try:
+                return await ask()
+            except StoreUnavailable:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(IDLE_SECONDS)
+
+    async def _pause(self, stream_id: str, after: int, seconds: float) -> float:
+        """Waits until there may be more chunks and returns the next pause. A producer in this process wakes its readers at each
+        append; the chunk is in the database shortly after."""
+        live = self._live.get(stream_id)
+        if live is None or live.last > after:
+            await asyncio.sleep(seconds)
+            return min(seconds * 1.2, IDLE_SECONDS)
+        await within(live.news, WANTED_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
+        return POLL_SECONDS
+
+    async def _produced(self, stream_id: str) -> bool:
+        """Whether the process that runs this turn is alive."""
+        table, turns = schema.processes, schema.turns
+        question = select(table).join(turns, turns.c.process == table.c.id).where(turns.c.id == stream_id)
+        return any(is_alive(row, time.time()) for row in await self._database.fetch(question))
+
+    async def _want(self, stream_id: str, wanted: float) -> None:
+        """Notifies the producer that a reader waits, unless another reader just did. If the notice fails, chunks only come
+        later."""
+        if stream_id in self._live:
+            self._live[stream_id].want()
+            return
+        if abs(time.time() - wanted) < WANTED_SECONDS:
+            return
+        table = schema.streams
+        with suppress(StoreUnavailable):
+            await self._database.execute(update(table).where(table.c.id == stream_id).values(wanted=time.time()))
+
+    async def head(self, stream_id: str, caller: str | None = None) -> str:
+        if self._produces(stream_id, caller):
+            return self._live[stream_id].head
+        head: str = (await self._opened(stream_id, caller)).head
+        return head
+
+    async def stop(self, stream_id: str, caller: str | None = None) -> bool:
+        if self._produces(stream_id, caller):
+            self._live[stream_id].stop()
+            return True
+        try:
+            await self._opened(stream_id, caller)
+        except RequestError:
+            return False
+        table = schema.streams
+        await self._database.execute(update(table).where(table.c.id == stream_id).values(stopped=True, wanted=time.time()))
+        return True
+
+    async def _opened(self, stream_id: str, caller: str | None) -> Row[Any]:
+        until = time.monotonic() + (LATE_SECONDS if abs(time.time() - minted_at(stream_id)) < LATE_SECONDS else OPEN_SECONDS)
+        while True:
+            status = await self._status(stream_id, caller)
+            if status is not None:
+                return status
+            if time.monotonic() > until and not self._produces(stream_id, caller):
+                raise unknown(stream_id)
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _produces(self, stream_id: str, caller: str | None) -> bool:
+        """Returns whether this process produces the stream. Its row then appears, however busy the database is."""
+        live = self._live.get(stream_id)
+        return live is not None and caller in (None, live.caller)
+
+    async def _status(self, stream_id: str, caller: str | None) -> Row[Any] | None:
+        """The row of the stream and the ending of its turn, which has the same id. One query reads both, so they are
+        consistent."""
+        table, endings = schema.streams, schema.endings
+        question = select(table, endings.c.ending).outerjoin(endings, endings.c.turn_id == table.c.id)
+        question = question.where(table.c.id == stream_id)
+        if caller is not None:
+            question = question.where(table.c.caller == caller)
+        rows = await self._database.fetch(question)
+        return rows[0] if rows else None
+
+    # --- life
+
+    async def expire(self) -> None:
+        streams, chunks, now = schema.streams, schema.chunks, time.time()
+        if now < self._expiry:
+            return
+        oldest = (await self._database.fetch(select(func.min(streams.c.seen))))[0][0]
+        self._expiry = self._keep + (now if oldest is None else oldest)
+        if now < self._expiry:
+            return
+        old = select(streams.c.id).where(streams.c.seen <= now - self._keep)
+
+        def forget(connection: Connection) -> None:
+            connection.execute(delete(chunks).where(chunks.c.stream_id.in_(old)))
+            connection.execute(delete(streams).where(streams.c.id.in_(old)))
+
+        await self._database.write(forget)
+
+    def report(self) -> None:
+        """Returns None: the report of the store's writer covers this buffer."""
+
+    async def close(self) -> None:
+        for stream_id in list(self._live):
+            self.end(stream_id)
+        self._closing.set()
+        if self._watch is not None:
+            await self._watch
