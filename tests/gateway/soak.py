@@ -31,6 +31,7 @@ from gateway.running import Answer
 from gateway.scenarios import DONE, END, said, usage
 from gateway.upstream import head, piece, sse
 from streamglot.store import Database, schema
+from waiting import soon
 
 CHUNKS = 16
 GAP = 0.4
@@ -273,6 +274,11 @@ def _free_port() -> int:
         return port
 
 
+def _listens(port: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
 async def soak(seconds: float, streams: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 20_000), hard), hard))
@@ -281,7 +287,7 @@ async def soak(seconds: float, streams: int) -> int:
         config = Path(folder) / "streamglot.toml"
         config.write_text(
             f'[server]\ndiscover = false\nport = {port}\nkeep_alive_seconds = 2.0\n[upstreams.up]\nbase_url = "http://127.0.0.1:{behind}/v1"\n'
-            f"attempts = 2\npause = 0.05\nrest = {{ failures = 1000000 }}\ntimeouts = {{ first_byte = {IDLE}, idle = {IDLE}, connect = 10.0 }}\n"
+            f"attempts = 2\npause = 0.05\nbreaker = {{ failures = 1000000 }}\ntimeouts = {{ first_byte = {IDLE}, idle = {IDLE}, connect = 10.0 }}\n"
             f'[store]\nurl = "sqlite:///{folder}/soak.db"\n'
         )
         here = Path(__file__).parents[1]
@@ -290,7 +296,7 @@ async def soak(seconds: float, streams: int) -> int:
         log = (Path(folder) / "log").open("wb")
         gateway = subprocess.Popen([sys.executable, "-c", SERVE, "serve", "--config", str(config)], stderr=log)
         try:
-            await asyncio.sleep(3)
+            await soon(lambda: _listens(port) and _listens(behind), lambda: "gateway or upstream did not start")
             watched = Watched(gateway.pid, port)
             crowd = Crowd(port)
             fresh = watched.megabytes()
