@@ -76,7 +76,7 @@ def at_random(source: random.Random) -> Callable[[str], list[str]]:
     def cut(text: str) -> list[str]:
         pieces, at = [], 0
         while at < len(text):
-            size = source.choice((1, 1, 2, 3, 5, 17, 80, 500))
+            size = source.choice((0, 1, 1, 1, 2, 3, 5, 17, 80, 500))
             pieces.append(text[at : at + size])
             at += size
         return pieces

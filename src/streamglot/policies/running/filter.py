@@ -140,6 +140,8 @@ class BlockFilter:
 
     def _each_delta(self, block: Block, run: list[BareEvent], texts: list[str]) -> None:
         for event, text in zip(run, texts, strict=True):
+            if not text:  # has no content to judge; a piece of a call without text means that the call begins
+                continue
             unit = Unit(
                 structs.replace(block.piece, text=text), self._judging.now(), block=block, found=Found(text, "", "", text)
             )
