@@ -53,7 +53,8 @@ class Question:
 
 
 class NextRequest(Question):
-    """Asks an upstream again with ``request``. The reply is a new model turn, fed to the stage as events."""
+    """Asks an upstream again with ``request``. The reply is a new model turn, fed to the stage as events. If no upstream can be
+    asked, the stage is fed with one ``StreamError`` instead."""
 
     def __init__(self, request: Request) -> None:
         self.request = request

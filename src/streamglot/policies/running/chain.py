@@ -8,7 +8,8 @@ from typing import Any
 from ...events import BareEvent, StreamEnd
 from ...messages import Request
 from ...stages.stage import ExchangeContext, Question
-from ..verdicts import Retry
+from ..pieces import Piece
+from ..verdicts import Refuse, Retry
 from .blocks import text_block
 from .filter import BlockFilter
 from .judging import Judging
@@ -78,8 +79,11 @@ class Chain:
                 return filter.release.taken()
         return []
 
-    def give_up(self, message: str) -> list[BareEvent]:
-        """The retry failed: the answer is refused with this message."""
+    def give_up(self, reason: str) -> list[BareEvent]:
+        """The retry failed: the answer is refused with the message of the policy that asked for it."""
+        message = self.retry.message if self.retry is not None else ""
+        refused = Refuse(message=message, reason=reason)
+        self._recorder.record(self._members[self._retried_by].policy, Piece("answer", unit="answer"), refused, choice=self._choice)
         self.done = False
         released = self._through(self._retried_by + 1, [*text_block(message), StreamEnd("content_filter")])
         self.done = True
