@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, asked
+from gateway.asking import CLIENT_DIALECTS, asked, body_of
 from gateway.conftest import upstreams_at
 from gateway.judges import SCRIPTED, judged
 from gateway.running import Running, running
 from gateway.scenarios import DONE, WEATHER, calls, chunk, said, usage
 from gateway.upstream import Hang, HostileUpstream, head, piece, sse, streamed, whole
-from streamglot.policies import retry
+from streamglot.policies import refuse, retry
 
 SECRET = "AKIAIOSFODNN7EXAMPLE"
 BLOCKED = {"use": "block_patterns", "detectors": ["api_keys"], "action": "end", "message": "leaked"}
@@ -66,3 +66,12 @@ def test_a_retry_that_no_upstream_takes_is_refused_with_its_message(
     assert (understood.text, understood.calls, understood.error) == ("Let me look. That is not allowed.", [], None)
     line = judging.line(model)
     assert line["ending"] == "content_filter"
+
+
+def test_a_header_tells_what_was_decided_before_the_first_byte(judging: Running, upstream: HostileUpstream) -> None:
+    upstream.scripts["told"], upstream.scripts["untouched"] = CALL, SECOND
+    body = body_of("openai_chat", "openai_chat/told", stream=False)
+    with judged({"weather": refuse(" No.", reason="never")}):
+        answer = judging.ask("/v1/chat/completions", body)
+    assert answer.headers["x-streamglot-policy"] == "gateway.judges:ScriptedJudge=refuse"
+    assert "x-streamglot-policy" not in judging.ask("/v1/chat/completions", {**body, "model": "openai_chat/untouched"}).headers

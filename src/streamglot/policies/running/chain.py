@@ -83,7 +83,9 @@ class Chain:
         """The retry failed: the answer is refused with the message of the policy that asked for it."""
         message = self.retry.message if self.retry is not None else ""
         refused = Refuse(message=message, reason=reason)
-        self._recorder.record(self._members[self._retried_by].policy, Piece("answer", unit="answer"), refused, choice=self._choice)
+        self._recorder.record(
+            self._members[self._retried_by].policy, Piece("answer", unit="answer"), refused, choice=self._choice
+        )
         self.done = False
         released = self._through(self._retried_by + 1, [*text_block(message), StreamEnd("content_filter")])
         self.done = True
