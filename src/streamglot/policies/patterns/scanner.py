@@ -9,8 +9,9 @@ After each piece it asks two questions about ``held`` and the new text together:
    it cannot become longer. One that begins at the hold position or behind it waits.
 
 Everything before the hold position that is not part of a final match leaves as free text. So the result depends on the text alone
-and not on where it was cut. To keep the cost linear, a candidate that has grown long is looked at again only at certain lengths, and
-these depend on the text alone too. A candidate that reaches ``hold_chars`` is not released: the scanner reports an ``Overflow``.
+and not on where it was cut. To keep the cost linear, a candidate that has grown past ``RESCAN_CHARS`` is looked at again only at certain
+lengths, and a long piece is taken in parts, so that every candidate is looked at when it has exactly ``hold_chars`` characters. One that
+is still open then is not released: the scanner reports an ``Overflow``. So that too depends on the text alone.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class Scanner:
     def __init__(self, patterns: PatternSet) -> None:
         self._set = patterns
         self._context = b""
-        self._due = RESCAN_CHARS
+        self._due = patterns.hold_chars  # no candidate can pass the hold limit between two looks
         self._stopped = False
         self.held = ""
 
@@ -218,7 +219,7 @@ class Scanner:
             near = buffer[max(0, hold - 4 * self._set.context_chars) : hold].decode("utf-8", "replace")
             self._context = near[-self._set.context_chars :].encode()
         size = len(self.held)
-        self._due = RESCAN_CHARS if size < RESCAN_CHARS else _next_scan(size, self._set.hold_chars)
+        self._due = self._set.hold_chars if size < RESCAN_CHARS else _next_scan(size, self._set.hold_chars)
         if size >= self._set.hold_chars:
             self._stopped = True
             self.held = ""
