@@ -224,7 +224,9 @@ def test_long_candidates_are_decided_the_same_however_they_are_cut() -> None:
     for number in range(12):
         compiled = PatternSet(patterns, hold_chars=source.choice((2048, 2500, 4096)))
         lengths = (1, 2047, 2048, 2049, 2175, 2500, 4096)
-        text = "".join(source.choice(("a" * source.choice(lengths), "b", "key-", "!", "x ", "y", " ")) for _ in range(12 + number))
+        text = "".join(
+            source.choice(("a" * source.choice(lengths), "b", "key-", "!", "x ", "y", " ")) for _ in range(12 + number)
+        )
         results = []
         for size in (1, 17, 2048, 5000, len(text)):
             scanner = compiled.scanner()
