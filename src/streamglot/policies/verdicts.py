@@ -34,9 +34,11 @@ class Replace(_Verdict, frozen=True, tag="replace"):
 
 
 class Ask(_Verdict, frozen=True, tag="ask"):
-    """Hold the piece until a person has decided. ``message`` tells the person what it is about."""
+    """Hold the piece until a person has decided. ``message`` tells the person what it is about. ``client``: ask the user of the client in
+    the client's own dialect, where the dialect can ask about a call; otherwise the operator is asked, through the approvals API."""
 
     message: str = ""
+    client: bool = False
 
 
 class Retry(_Verdict, frozen=True, tag="retry"):
@@ -101,8 +103,8 @@ def refuse(message: str, *, reason: str = "") -> Refuse:
     return Refuse(message=message, reason=reason)
 
 
-def ask(message: str = "", *, reason: str = "") -> Ask:
-    return Ask(message=message, reason=reason)
+def ask(message: str = "", *, client: bool = False, reason: str = "") -> Ask:
+    return Ask(message=message, client=client, reason=reason)
 
 
 def end(message: str = "", *, text: str = "", stop: StopReason | None = None, reason: str = "") -> End:

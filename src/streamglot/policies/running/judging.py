@@ -6,18 +6,23 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...errors import excerpt
+from ...events import Extra
 from ...stages.stage import Question
-from ..approvals import Decision
+from ..approvals import Decision, SuspendedCall
 from ..pieces import Piece
 from ..policy import JudgeContext
 from ..verdicts import SEVERITY, Ask, Defer, Forward, Refuse, Rewrite, Verdict
 from .members import Member
-from .questions import Approval, Judgement
+from .questions import Approval, Judgement, Suspension
 from .records import Recorder
 from .release import Unit
 
 MAX_PENDING: Final = 128
-"""Verdicts of one policy that may be awaited at once for one choice: as many calls as a model makes in one turn, and then some."""
+"""Verdicts of one policy that may be awaited at once for one choice: more calls than a model makes in one turn."""
+APPROVAL: Final = "approval"
+"""The dialect of an Extra that asks the client's user about a call; writers of dialects that can ask write it in their own form."""
+APPROVED_CALLS: Final = "approved_calls"
+"""The subject in the exchange's state with the ids of calls that the client's user has approved."""
 
 
 class Judging:
@@ -50,6 +55,9 @@ class Judging:
     def accept(self, unit: Unit, verdict: Verdict | Defer, *, recorded: bool = False) -> None:
         """Takes a verdict, or turns it into a question."""
         policy = self.member.policy
+        if isinstance(verdict, Ask) and unit.piece.call_id in self.context.exchange.state.get(APPROVED_CALLS, ()):
+            verdict = Forward(reason="the user of the client approved the call")
+            self.note(unit.piece, verdict)
         if isinstance(verdict, (Defer, Ask)):
             if len(self._pending) >= MAX_PENDING:
                 verdict = self._failure(OverflowError(f"{MAX_PENDING} verdicts are awaited already"))
@@ -57,7 +65,7 @@ class Judging:
             else:
                 question: Question
                 if isinstance(verdict, Ask):
-                    question = Approval(policy, unit.piece, self.context, verdict)
+                    question = self._ask_about(unit, verdict)
                 else:
                     question = Judgement(policy, unit.piece, self.context)
                 self._pending[question] = unit
@@ -67,11 +75,20 @@ class Judging:
             self.note(unit.piece, verdict)
         unit.verdict = verdict
 
+    def _ask_about(self, unit: Unit, verdict: Ask) -> Approval:
+        policy = self.member.policy
+        if verdict.client and self.context.exchange.can_ask and unit.events is not None and not self.member.shadow:
+            return Suspension(policy, unit.piece, self.context, verdict, unit.events)
+        return Approval(policy, unit.piece, self.context, verdict)
+
     def settle(self, question: Question, reply: Any) -> Unit | None:
         """The unit whose question was answered; None if nobody waits for it any more."""
         unit = self._pending.pop(question, None)
         if unit is None:
             return None
+        if isinstance(reply, SuspendedCall):
+            self._suspended(unit, reply)
+            return unit
         verdict = self._verdict_of_reply(reply)
         if isinstance(verdict, Ask):
             self.accept(unit, verdict)
@@ -100,6 +117,16 @@ class Judging:
             verdict: Verdict = reply
             return verdict
         return self._failure(TypeError(f"decide gave {excerpt(reply)}, which is no verdict"))
+
+    def _suspended(self, unit: Unit, call: SuspendedCall) -> None:
+        """The call is withheld in this answer, and the client is told what to ask its user."""
+        asked = call.request
+        unit.verdict = Refuse()
+        unit.notice = Extra(
+            APPROVAL,
+            {"id": asked.id, "call_id": asked.call_id, "message": asked.message, "name": asked.tool, "arguments": asked.text},
+        )
+        self.note(unit.piece, Ask(message=asked.message, reason="the user of the client is asked"), self.now() - unit.since)
 
     def _failed_at_once(self, piece: Piece, error: Exception) -> Verdict:
         verdict = self._failure(error)

@@ -17,6 +17,7 @@ from ...errors import LimitExceeded, PolicyRefused
 from ...events import (
     BareEvent,
     Citation,
+    Extra,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
@@ -77,7 +78,7 @@ class Block:
 class Unit:
     """Something to be judged: a piece of a streaming block (``found``), a whole block (``events``), or what comes whole (``event``)."""
 
-    __slots__ = ("block", "event", "events", "found", "piece", "since", "verdict")
+    __slots__ = ("block", "event", "events", "found", "notice", "piece", "since", "verdict")
 
     def __init__(
         self,
@@ -96,6 +97,7 @@ class Unit:
         self.events = events
         self.event = event
         self.verdict: Verdict | None = None
+        self.notice: Extra | None = None  # what the client is told in place of the piece
 
 
 class Release:
@@ -258,6 +260,8 @@ class Release:
             self._render_found(unit.block, unit.found, verdict)
         elif unit.events is not None and unit.block is not None:
             self._render_block(unit.block, unit.piece, unit.events, verdict)
+            if unit.notice is not None:
+                self.out.append(unit.notice)
         elif unit.event is not None:
             self._render_whole(unit.event, verdict, unit.block)
 
