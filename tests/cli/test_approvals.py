@@ -104,7 +104,7 @@ def test_arguments_are_edited_in_an_editor(tmp_path: Path) -> None:
 def test_what_cannot_be_decided_is_said(tmp_path: Path) -> None:
     with held(tmp_path) as waiting:
         assert "no open approval 'nothing'" in waiting.run("approve", "nothing", status=1)
-        assert "no JSON" in waiting.run("edit", waiting.asked["id"], "{", status=2)
+        assert "not valid JSON" in waiting.run("edit", waiting.asked["id"], "{", status=2)
         assert "the id is empty" in waiting.run("approve", "", status=2)
         waiting.run("approve", waiting.asked["id"], http_proxy="http://127.0.0.1:9")
         waiting.answer()

@@ -164,7 +164,7 @@ def test_the_least_hold_back_follows_from_the_needs() -> None:
         (lambda: request("media"), "a request has no blocks of kind 'media'"),
         (lambda: delta("text") | block("text"), "two needs for text"),
         (lambda: prepare([always(FORWARD, of=answer() | block("text"))]), "whole answer and for single blocks"),
-        (lambda: prepare(["redact"]), "is no policy"),  # type: ignore[list-item]  # a wrong use
+        (lambda: prepare(["redact"]), "is not a policy"),  # type: ignore[list-item]  # a wrong use
     ],
 )
 def test_needs_that_are_refused(declare: Callable[[], Any], rule: str) -> None:
@@ -380,8 +380,8 @@ def test_options_cannot_be_changed() -> None:
         ({"use": "dry_run", "policy": 3}, "must be a policy or a list of policies"),
         ({"use": "no.such.module:Class"}, "cannot be imported"),
         ({"use": "json:nothing"}, "cannot be imported"),
-        ({"use": "json:dumps"}, "is no policy"),
-        ({"use": "collections:OrderedDict"}, "is no policy"),
+        ({"use": "json:dumps"}, "is not a policy"),
+        ({"use": "collections:OrderedDict"}, "is not a policy"),
     ],
 )
 def test_configurations_that_are_refused(table: dict[str, Any], rule: str) -> None:

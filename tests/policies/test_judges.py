@@ -130,7 +130,7 @@ def test_a_judge_that_does_not_answer_in_time_refuses() -> None:
 def test_a_judge_that_fails_does_as_it_was_told(on_error: Any, left: list[str]) -> None:
     async def scenario() -> None:
         VERDICTS["one"] = ValueError("broken")
-        VERDICTS["three"] = "nonsense"  # type: ignore[assignment]  # what is no verdict fails too
+        VERDICTS["three"] = "nonsense"  # type: ignore[assignment]  # a value that is not a verdict fails too
         driver = Driver(Gated(on_error=on_error))
         driver.feed(CALLS)
         after = await driver.settled()

@@ -1,4 +1,4 @@
-"""Patterns in texts that come in pieces: found as in the whole text, and no more held than necessary."""
+"""Patterns in texts that come in pieces are found as in the whole text, and no more text is held than necessary."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
-    """What a person decided. ``text`` are changed arguments, for an approval. ``message`` is said to the client, for a refusal."""
+    """What a person decided. ``text``: changed arguments of an approved call. ``message``: what the client is told about a refused piece."""
 
     approved: bool
     message: str = ""
@@ -87,7 +87,7 @@ class Approvals:
             del self._open[request.id]
 
     def decide(self, id: str, decision: Decision) -> None:
-        """Resumes who asked. Must be called in the event loop of ``ask``."""
+        """Resumes the policy that asked. Must be called in the event loop of ``ask``."""
         entry = self._open.get(id)
         if entry is None or entry[1].done():
             raise RequestError(

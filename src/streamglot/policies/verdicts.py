@@ -49,7 +49,7 @@ class Retry(_Verdict, frozen=True, tag="retry"):
 
 
 class Refuse(_Verdict, frozen=True, tag="refuse"):
-    """Withhold the piece and say ``message`` in its place. Of a streaming text, the rest of the block is withheld too. In a
+    """Withhold the piece and say ``message`` in its place. If the piece is part of a streaming text, the rest of the block is withheld too. In a
     request, the whole request is refused."""
 
     message: str = ""

@@ -85,7 +85,7 @@ def approvals_edit(id: str, arguments: str | None, url: str, key: str) -> int:
         try:
             msgspec.json.decode(arguments)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"the arguments are no JSON: {error}; nothing was decided") from None
+            raise ConfigError(f"the arguments are not valid JSON: {error}; nothing was decided") from None
     return gateway.decide(asked, {"approved": True, "text": arguments})
 
 
@@ -157,7 +157,7 @@ def _object(body: bytes, url: str) -> dict[str, Any]:
     except msgspec.DecodeError:
         found = None
     if not isinstance(found, dict):
-        raise RequestError(f"what answers at {url} is no streamglot gateway: it said {excerpt(body)}")
+        raise RequestError(f"what answers at {url} is not a streamglot gateway: it said {excerpt(body)}")
     return found
 
 

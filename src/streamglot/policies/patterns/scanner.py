@@ -56,7 +56,7 @@ class Pattern(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """A match: its text, the name of its pattern, and the text as it stood in the stream (in JSON it may have been escaped)."""
+    """A match: its text, the name of its pattern, and the text as it was in the stream (in JSON it may have been escaped)."""
 
     text: str
     name: str
@@ -66,7 +66,7 @@ class Found(Struct, frozen=True):
     bare: bool = False
 
     def written(self, replacement: str) -> str:
-        """The replacement as it must stand in the stream."""
+        """The replacement as it must be written into the stream."""
         if self.in_string or self.bare:
             import json
 
@@ -131,7 +131,7 @@ class PatternSet:
         return sorted(ends, key=lambda pair: -pair[0])
 
     def segments(self, text: str) -> list[Segment]:
-        """The segments of a text that is there as a whole."""
+        """The segments of a complete text."""
         scanner = Scanner(self)
         return [*scanner.feed(text), *scanner.close()]
 
@@ -146,7 +146,7 @@ def _next_scan(length: int, most: int) -> int:
 
 
 class Scanner:
-    """One text. ``feed`` and ``close`` give segments; ``held`` is what waits."""
+    """Scans one text. ``feed`` and ``close`` return segments; ``held`` is the text that waits."""
 
     __slots__ = ("_context", "_due", "_set", "_stopped", "held")
 
@@ -255,7 +255,7 @@ def _width(first: int) -> int:
 
 
 def joined(segments: list[Segment]) -> list[Segment]:
-    """The same with neighbouring free texts as one."""
+    """The same segments, with adjacent free texts joined."""
     joined: list[Segment] = []
     pending: list[str] = []
     for segment in segments:

@@ -1,4 +1,4 @@
-"""The policies on one choice, one after another: what the first releases, the second sees."""
+"""Runs the policies on one choice in order: each one sees what the one before it releases."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Chain:
         self.done, self.retry = False, None
 
     def cut(self) -> list[BareEvent]:
-        """Ends this choice without an end of its own: what is open in its output is closed."""
+        """Closes the block that is open in the output of this choice, and releases nothing more."""
         self.done = True
         for filter, member in zip(reversed(self._filters), reversed(self._members), strict=True):
             if not member.shadow:

@@ -43,14 +43,14 @@ class Judging:
         self.accept(unit, self.verdict(unit.piece))
 
     def verdict(self, piece: Piece) -> Verdict | Defer:
-        """What the policy says at once. A policy that fails refuses, unless it was told otherwise."""
+        """The immediate verdict of the policy. A policy that fails refuses, unless its ``on_error`` says otherwise."""
         try:
             verdict = self.member.policy.judge(piece, self.context)
         except Exception as error:
             return self._failed_at_once(piece, error)
         if isinstance(verdict, Defer) or type(verdict) in SEVERITY:
             return verdict
-        return self._failed_at_once(piece, TypeError(f"judge gave {excerpt(verdict)}, which is no verdict"))
+        return self._failed_at_once(piece, TypeError(f"judge gave {excerpt(verdict)}, which is not a verdict"))
 
     def accept(self, unit: Unit, verdict: Verdict | Defer, *, recorded: bool = False) -> None:
         """Takes a verdict, or turns it into a question."""
@@ -82,7 +82,7 @@ class Judging:
         return Approval(policy, unit.piece, self.context, verdict)
 
     def settle(self, question: Question, reply: Any) -> Unit | None:
-        """The unit whose question was answered; None if nobody waits for it any more."""
+        """The unit whose question was answered; None for a question that is no longer open."""
         unit = self._pending.pop(question, None)
         if unit is None:
             return None
@@ -116,7 +116,7 @@ class Judging:
         if type(reply) in SEVERITY:
             verdict: Verdict = reply
             return verdict
-        return self._failure(TypeError(f"decide gave {excerpt(reply)}, which is no verdict"))
+        return self._failure(TypeError(f"decide gave {excerpt(reply)}, which is not a verdict"))
 
     def _suspended(self, unit: Unit, call: SuspendedCall) -> None:
         """The call is withheld in this answer, and the client is told what to ask its user."""
@@ -130,7 +130,7 @@ class Judging:
 
     def _failed_at_once(self, piece: Piece, error: Exception) -> Verdict:
         verdict = self._failure(error)
-        if isinstance(verdict, Forward):  # which is not recorded otherwise
+        if isinstance(verdict, Forward):  # a plain forward is not recorded, a failure is
             self.note(piece, verdict)
         return verdict
 
@@ -140,7 +140,7 @@ class Judging:
 
 
 def failure_verdict(on_error: str, name: str, error: BaseException) -> Forward | Refuse:
-    """The verdict in place of one that could not be had. The client is not told what went wrong, only that something was withheld."""
+    """The verdict of a policy that failed. The client is told that something was withheld, and not what went wrong."""
     cause = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
     reason = f"the policy {cause}: {type(error).__name__}: {error}"
     if on_error == "forward":
@@ -149,7 +149,7 @@ def failure_verdict(on_error: str, name: str, error: BaseException) -> Forward |
 
 
 def decided(decision: Decision) -> Verdict:
-    """What a person decided, as a verdict."""
+    """Converts the decision of a person to a verdict."""
     by = f"decided by {decision.by}" if decision.by else "decided by a person"
     if not decision.approved:
         return Refuse(message=decision.message or "[refused by a person]", reason=by)

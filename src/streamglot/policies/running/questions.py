@@ -75,7 +75,7 @@ class Together(Question):
 
     def __init__(self, questions: Sequence[Judgement | Approval]) -> None:
         self.questions = tuple(questions)
-        self.seconds = max(question.seconds or 0.0 for question in questions) + 1.0  # each has its own deadline first
+        self.seconds = max(question.seconds or 0.0 for question in questions) + 1.0  # each question has its own, earlier deadline
 
     async def resolve(self, engine: Engine) -> list[Any]:
         async def one(question: Judgement | Approval) -> Any:

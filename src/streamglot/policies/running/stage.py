@@ -25,7 +25,7 @@ _ENDS = (StreamEnd, StreamError)
 
 
 def policy_stage(policies: Iterable[Policy], *, clock: Callable[[], float] = time.monotonic) -> StageFactory:
-    """Builds the stage of these policies for each exchange; none where no policy applies. The policies are prepared once, here."""
+    """Returns the factory of the stage: None for an exchange to which no policy applies. The policies are prepared once, here."""
     members = prepare(policies)
     for_answers = [each for each in members if each.sees_answers]
     for_requests = [each for each in members if each.sees_requests]
@@ -56,9 +56,9 @@ class PolicyStage(Stage):
         self._chains: dict[int, Chain] = {}
         self._asked: dict[Question, tuple[Chain, int]] = {}
         self._questions: list[Question] = []
-        self._later: dict[Question, Judging] = {}  # of policies that only watch, about the request
+        self._later: dict[Question, Judging] = {}  # questions of dry runs about the request
         self._start: StreamStart | None = None
-        self._end: StreamEnd | StreamError | None = None  # of the stream, while other choices are not done
+        self._end: StreamEnd | StreamError | None = None  # the end of the stream, until all choices are done
         self._ended: set[int] = set()
         self._retried = False
         self._retrying = False  # the upstream is being asked again
