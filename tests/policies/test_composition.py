@@ -30,6 +30,7 @@ from streamglot.policies import (
     When,
     answer,
     apply_policies,
+    ask,
     block,
     delta,
     end,
@@ -286,6 +287,13 @@ def test_a_dry_run_of_a_judge_delays_nothing() -> None:
         assert [fact["verdict"] for fact in driver.context.annotations["policies"]] == ["refuse", "refuse"]
 
     asyncio.run(scenario())
+
+
+def test_nobody_is_asked_in_a_dry_run() -> None:
+    context = ExchangeContext()
+    events = stream(call("rm", "{}"), reason="tool_calls")
+    assert run(events, DryRun(policy=Judge(by=lambda piece: ask("May I?"))), context=context) == events
+    assert [(fact["verdict"], fact["dry_run"]) for fact in context.annotations["policies"]] == [("ask", True)]
 
 
 def test_a_dry_run_needs_a_policy() -> None:

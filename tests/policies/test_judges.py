@@ -404,6 +404,38 @@ def test_without_an_upstream_a_retry_is_a_refusal(unit: str) -> None:
     asyncio.run(scenario())
 
 
+def test_a_retry_that_the_engine_cannot_open_is_refused_with_its_message() -> None:
+    async def scenario() -> None:
+        VERDICTS["two"] = retry("Otherwise.", message="[no]")
+        failed: list[Event] = [StreamError("busy", "no upstream", "upstream", True, 503)]
+        driver = Driver(Gated(), turns=[failed])
+        await driver.request(REQUEST)
+        driver.feed(stream(call("two", "{}"), reason="tool_calls"))
+        after = await driver.settled()
+        check(after)
+        assert (text_of(after), end_of(after)) == ("[no]", StreamEnd("content_filter"))
+        asked, refused = driver.context.annotations["policies"]
+        assert (asked["verdict"], refused["verdict"]) == ("retry", "refuse")
+        assert refused["reason"] == "the upstream could not be asked again: no upstream"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("unit", ["block", "answer"])
+def test_the_usage_of_both_turns_of_a_retry_is_added(unit: str) -> None:
+    async def scenario() -> None:
+        VERDICTS["two"] = retry("Otherwise.")
+        block = call("two", "{}") if unit == "block" else text("two")
+        driver = Driver(Gated(unit=unit), turns=[[*SECOND[:-1], Usage(7, 3), SECOND[-1]]])
+        await driver.request(REQUEST)
+        driver.feed([*stream(block)[:-1], Usage(5, 2), StreamEnd("tool_calls")])
+        after = await driver.settled()
+        check(after)
+        assert [event for event in after if isinstance(event, Usage)][-1] == Usage(12, 5)
+
+    asyncio.run(scenario())
+
+
 def test_no_retry_behind_a_call_that_was_released_or_without_a_request() -> None:
     async def scenario() -> None:
         VERDICTS["two"] = retry("Otherwise.", message="[no]")

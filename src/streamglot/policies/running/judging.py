@@ -58,6 +58,10 @@ class Judging:
         if isinstance(verdict, Ask) and unit.piece.call_id in self.context.exchange.state.get(APPROVED_CALLS, ()):
             verdict = Forward(reason="the user of the client approved the call")
             self.note(unit.piece, verdict)
+        if isinstance(verdict, Ask) and self.member.shadow:
+            self.note(unit.piece, verdict)  # nobody is asked in a dry run
+            unit.verdict = Forward()
+            return
         if isinstance(verdict, (Defer, Ask)):
             if len(self._pending) >= MAX_PENDING:
                 verdict = self._failure(OverflowError(f"{MAX_PENDING} verdicts are awaited already"))
@@ -77,7 +81,7 @@ class Judging:
 
     def _ask_about(self, unit: Unit, verdict: Ask) -> Approval:
         policy = self.member.policy
-        if verdict.client and self.context.exchange.can_ask and unit.events is not None and not self.member.shadow:
+        if verdict.client and self.context.exchange.can_ask and unit.events is not None:
             return Suspension(policy, unit.piece, self.context, verdict, unit.events)
         return Approval(policy, unit.piece, self.context, verdict)
 
