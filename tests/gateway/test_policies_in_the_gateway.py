@@ -30,7 +30,7 @@ def judging(upstream: HostileUpstream) -> Iterator[Running]:
 @pytest.mark.parametrize("dialect", CLIENT_DIALECTS)
 def test_a_stream_that_a_policy_ends_stops_the_upstream(judging: Running, upstream: HostileUpstream, dialect: str) -> None:
     """The upstream would go on for ever: it sees that the gateway hung up, and has sent nothing after that."""
-    model = f"leaks-{dialect}"
+    model = f"policy-leaks-{dialect}"
     upstream.scripts[model] = [head(transfer_encoding="chunked"), piece(sse(said(f"It is {SECRET} of yours"))), Hang()]
     understood = asked(judging, dialect, f"openai_chat/{model}", x_request_id=model)
     assert "leaked" in (understood.error or "")
@@ -42,16 +42,16 @@ def test_a_stream_that_a_policy_ends_stops_the_upstream(judging: Running, upstre
 
 def test_the_usage_of_a_turn_that_is_asked_for_again_counts(judging: Running, upstream: HostileUpstream) -> None:
     """An answer that was judged as a whole has its usage: both turns are counted."""
-    upstream.scripts["again"] = [CALL, SECOND]
+    upstream.scripts["policy-again"] = [CALL, SECOND]
     with judged({"weather": retry("Do without it.")}):
-        understood = asked(judging, "openai_chat", "openai_chat/again", x_request_id="again")
+        understood = asked(judging, "openai_chat", "openai_chat/policy-again", x_request_id="policy-again")
     assert understood.error is None
     assert (understood.text, understood.calls) == ("Let me look. Without it.", [])
-    assert len(upstream.requests("again")) == 2
-    assert upstream.requests("again")[1].body["messages"][-1]["content"] == "Do without it."
+    assert len(upstream.requests("policy-again")) == 2
+    assert upstream.requests("policy-again")[1].body["messages"][-1]["content"] == "Do without it."
     assert understood.usage is not None
     assert understood.usage[:2] == (12, 5)
-    line = judging.line("again")
+    line = judging.line("policy-again")
     assert (line["input_tokens"], line["output_tokens"]) == (12, 5)
 
 
@@ -59,7 +59,7 @@ def test_the_usage_of_a_turn_that_is_asked_for_again_counts(judging: Running, up
 def test_a_retry_that_no_upstream_takes_is_refused_with_its_message(
     judging: Running, upstream: HostileUpstream, dialect: str
 ) -> None:
-    model = f"never-again-{dialect}"
+    model = f"policy-never-again-{dialect}"
     upstream.scripts[model] = [CALL, whole({"error": {"message": "busy"}}, 503)]
     with judged({"weather": retry("Do without it.", message=" That is not allowed.")}):
         understood = asked(judging, dialect, f"openai_chat/{model}", x_request_id=model)
@@ -69,9 +69,12 @@ def test_a_retry_that_no_upstream_takes_is_refused_with_its_message(
 
 
 def test_a_header_tells_what_was_decided_before_the_first_byte(judging: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["told"], upstream.scripts["untouched"] = CALL, SECOND
-    body = body_of("openai_chat", "openai_chat/told", stream=False)
+    upstream.scripts["policy-told"], upstream.scripts["policy-untouched"] = CALL, SECOND
+    body = body_of("openai_chat", "openai_chat/policy-told", stream=False)
     with judged({"weather": refuse(" No.", reason="never")}):
         answer = judging.ask("/v1/chat/completions", body)
     assert answer.headers["x-streamglot-policy"] == "gateway.judges:ScriptedJudge=refuse"
-    assert "x-streamglot-policy" not in judging.ask("/v1/chat/completions", {**body, "model": "openai_chat/untouched"}).headers
+    assert (
+        "x-streamglot-policy"
+        not in judging.ask("/v1/chat/completions", {**body, "model": "openai_chat/policy-untouched"}).headers
+    )
