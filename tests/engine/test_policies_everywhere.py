@@ -106,6 +106,7 @@ def test_a_person_decides_through_the_api(tmp_path: Path, approved: bool) -> Non
         assert approve(gateway, {"approved": approved}) == 200
         asking.join()
         assert gateway.ask("/approvals").json() == {"approvals": []}
+        assert {"/approvals", "/approvals/{id}"} <= set(gateway.ask("/openapi.json").json()["paths"])
         assert gateway.ask("/approvals/nothing", {"approved": True}).status == 404
         assert gateway.ask("/approvals/nothing", {"approve": "yes"}).status == 400
     assert bool(found[0].calls) == approved
