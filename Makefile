@@ -66,6 +66,7 @@ bench-store: $(READY) ## finished turns a second in the store
 
 soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and faults for SOAK_SECONDS=
 	cd tests && ../$(BIN)/python -m gateway.soak $(SOAK_SECONDS) $(SOAK_STREAMS)
+	cd tests && ../$(BIN)/python -m gateway.soak_policies $(SOAK_STREAMS) 2
 
 fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=, and FUZZ_SPLITS= random splits through every policy
 	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS)

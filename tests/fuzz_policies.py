@@ -15,11 +15,11 @@ from streamglot.policies.patterns import JsonScanner, PatternSet, Segment
 from streamglot.policies.patterns.scanner import joined
 
 SPLITS_OF_A_STREAM = 4
-"""A stream is cut this many times, as making it and running it whole costs as much as a cut."""
+"""A stream is cut this many times, because making it and running it whole costs as much as a cut."""
 
 
 def run(splits: int, seed: int) -> int:
-    """Tries this many splits; the number that was tried."""
+    """Tries at least this many splits, and returns how many were tried."""
     source = random.Random(seed)
     policies = every_policy()
     patterns = policies["redact"].needs().request_patterns

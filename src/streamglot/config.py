@@ -47,7 +47,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     ``origins``: pages that browsers may use the gateway from, beside those of this machine. ``allowed_hosts``: names beside
     those of this machine that a gateway without keys may be addressed by; ``"*"`` for any. ``public_paths``: which of ``/``,
     ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, all on loopback and none
-    elsewhere. ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds.
+    elsewhere. ``log_content``: write requests and answers into the log, without what ``redact`` finds: patterns in RE2's
+    syntax, for which the extra ``policies`` must be installed.
     ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole.
     ``authentication``: ``auto`` asks for keys where others than this machine reach the gateway, and from the first key on that
     is made; ``required`` always asks, ``none`` never does."""

@@ -108,8 +108,11 @@ def _check_server(server: ServerConfig) -> None:
         fault = fault_of_key_name(key.name)
         if fault:
             raise ConfigError(f"server.keys: {fault}")
-    for pattern in server.redact:
-        try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ConfigError(f"server.redact has {excerpt(pattern)}, which is no pattern: {error}") from None
+    if server.redact:
+        from .policies.patterns.syntax import parse
+
+        for pattern in server.redact:
+            try:
+                parse(pattern)
+            except (ConfigError, OverflowError, RecursionError) as error:
+                raise ConfigError(f"server.redact has {excerpt(pattern)}, which cannot be used: {error}") from None

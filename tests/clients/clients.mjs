@@ -11,6 +11,7 @@ import * as ai6 from "ai";
 import * as ai7 from "ai-7";
 import { Ollama } from "ollama";
 import OpenAI from "openai";
+import { APPROVALS } from "./approvals.mjs";
 
 const QUESTION = "q";
 const asked = [{ role: "user", content: QUESTION }];
@@ -245,4 +246,5 @@ export const CLIENTS = {
   "anthropic": anthropic,
   "google-genai": genai,
   "ollama": ollama,
+  ...APPROVALS,
 };

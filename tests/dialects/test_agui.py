@@ -411,6 +411,17 @@ class TestActivityEvents:
             ],
         }
 
+    def test_interrupt_for_a_call_that_the_client_was_not_told_of(self) -> None:
+        question = asking(Approval("q-1", "a", "May I?", name="rm", arguments='{"path":"/"}'))
+        assert write([START, question, StreamEnd()])[-1]["outcome"]["interrupts"] == [
+            {
+                "id": "q-1",
+                "reason": "tool_call",
+                "message": "May I?",
+                "metadata": {"toolName": "rm", "arguments": '{"path":"/"}'},
+            }
+        ]
+
     def test_own_interrupts(self) -> None:
         given = [{"id": "a", "reason": "input", "expiresAt": "2030-01-01", "message": None}, {"id": 1}, "odd"]
         said = write([START, Extra("agui", {"interrupts": given}), StreamEnd()])

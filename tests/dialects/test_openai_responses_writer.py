@@ -33,6 +33,7 @@ from streamglot import (
     ToolResult,
     Usage,
 )
+from streamglot.dialects.approval import Approval, asking
 from streamglot.dialects.echo import pack
 from streamglot.dialects.openai_responses.reader import ResponsesReader
 from streamglot.dialects.openai_responses.response import build
@@ -485,3 +486,14 @@ def test_the_official_client_sees_a_failure() -> None:
     assert events[-1].response.error.message == "sorry"
     with pytest.raises(openai.APIError, match="sorry"):
         client_reads(write(StreamError("server_error", "sorry", status=500)))
+
+
+# --- approvals
+
+
+def test_a_question_about_a_call_is_an_approval_request() -> None:
+    question = asking(Approval("q", "call_a", "May I?", name="rm", arguments="{}"))
+    request = {"type": "mcp_approval_request", "id": "q", "server_label": "streamglot", "name": "rm", "arguments": "{}"}
+    assert output(*HI, question) == [message("Hi"), request]
+    assert output(question) == [request]
+    assert lost(asking(Approval("q", "call_a"))) == {"Extra": 1}

@@ -324,6 +324,16 @@ class TestCalls:
             {"type": "tool-approval-request", "approvalId": "p", "toolCallId": "a"},
         ]
 
+    def test_approval_of_a_call_that_the_client_was_not_told_of(self) -> None:
+        said = inside([asking(Approval("q", "a", name="rm", arguments='{"path": "/"}'))])
+        call = {"toolCallId": "a", "toolName": "rm", "providerExecuted": True, "dynamic": True}
+        assert said == [
+            {"type": "tool-input-start", **call},
+            {"type": "tool-input-delta", "toolCallId": "a", "inputTextDelta": '{"path": "/"}'},
+            {"type": "tool-input-available", **call, "input": {"path": "/"}},
+            {"type": "tool-approval-request", "approvalId": "q", "toolCallId": "a"},
+        ]
+
     def test_approval_of_no_call_is_counted(self) -> None:
         box = make()
         box.feed([START, asking(Approval("q", "a"))])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,10 +12,12 @@ from streamglot.engine.conversation import ConversationState
 from streamglot.engine.exchange import Exchange, Passthrough
 from streamglot.engine.observer import ExchangeResult, Observer
 from streamglot.engine.record import ExchangeRecord
+from streamglot.engine.tokens import estimate
 from streamglot.engine.upstream_stream import EventSource
 from streamglot.errors import RequestError, StreamglotError
 from streamglot.events import Event, StepEnd, StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart, Usage
 from streamglot.messages import Message, Request, TextPart
+from streamglot.stages.stage import NextRequest, Output, Stage, StageFactory
 from streamglot.upstream import Upstream
 from streamglot.upstream.settings import Timeouts
 
@@ -107,9 +109,9 @@ class Watch(Observer):
         self.results.append(result)
 
 
-def exchange_of(pool: Pool, *observers: Observer) -> Exchange:
+def exchange_of(pool: Pool, *observers: Observer, stages: Sequence[StageFactory] = ()) -> Exchange:
     request = Request(model="m", messages=[Message("user", [TextPart("hello")])])
-    return Exchange(request, pool, record=ExchangeRecord("r1", "openai_chat", 0.0, "m"), observers=observers)
+    return Exchange(request, pool, record=ExchangeRecord("r1", "openai_chat", 0.0, "m"), stages=stages, observers=observers)
 
 
 async def test_the_lists_of_events_are_those_of_the_reads() -> None:
@@ -121,6 +123,34 @@ async def test_the_lists_of_events_are_those_of_the_reads() -> None:
     assert result.response.choices[0].text == "one two"
     assert (watch.began, watch.seen, turn.closed) == (1, [*BEGIN, *REST], 1)
     assert result.record.estimated is None
+
+
+class AskAgain(Stage):
+    """Gives the first turn up at its first text, and asks for another one."""
+
+    again = False
+
+    def feed(self, events: list[Event]) -> list[Output]:
+        if self.again:
+            return [event for event in events if not isinstance(event, StreamStart)]
+        self.again = True
+        return [StreamStart(), NextRequest(Request(model="m", messages=[Message("user", [TextPart("again")])]))]
+
+
+@pytest.mark.parametrize("reported", [True, False])
+async def test_the_usage_of_a_turn_that_was_given_up_is_estimated(reported: bool) -> None:
+    pool, watch = Pool(Turn(BEGIN)), Watch()
+    exchange = exchange_of(pool, watch, stages=[lambda _context: AskAgain()])
+    await exchange.start()
+    pool.turn = Turn([StreamStart(), TextStart(), *(event for event in REST if reported or not isinstance(event, Usage))])
+    while await exchange.read() is not None:
+        pass
+    exchange.close()
+    [result] = watch.results
+    assert result.record.usage == (Usage(3, 4) if reported else None)
+    assert result.record.estimated is not None
+    first = estimate(exchange.request)
+    assert result.record.estimated.input_tokens == first + (3 if reported else first)
 
 
 async def test_a_whole_answer_is_the_same_exchange_collected() -> None:

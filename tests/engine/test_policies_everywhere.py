@@ -61,6 +61,16 @@ def test_the_client_and_the_command_line_are_judged_too(tmp_path: Path) -> None:
         assert SECRET not in collect(client.stream(model="leak", messages="hi")).choices[0].text
 
 
+def test_a_stored_turn_shows_what_a_policy_changed(tmp_path: Path) -> None:
+    shell = shell_with(tmp_path, '[[policies]]\nuse = "deny_tools"\ntools = ["shell"]\nmessage = "No."\n').keeps()
+    shell.environment["STREAMGLOT_STORE__URL"] = f"sqlite:///{tmp_path}/turns.db"
+    assert shell.run("query", "-m", "call", "hi").stdout == b"one momentNo.\n"
+    shown = shell.run("logs", "show").stdout.decode()
+    line = "deny_tools: refuse answer tool_call shell, the tool shell is not allowed"
+    assert f"verdict   {line}" in shown
+    assert f"\n{line}\n+ No.\n" in shown
+
+
 def test_a_client_brings_policies_of_its_own(tmp_path: Path) -> None:
     shell = shell_with(tmp_path, "")
     loaded = load(shell.home / "streamglot.toml", shell.environment)
@@ -96,6 +106,7 @@ def test_a_person_decides_through_the_api(tmp_path: Path, approved: bool) -> Non
         assert approve(gateway, {"approved": approved}) == 200
         asking.join()
         assert gateway.ask("/approvals").json() == {"approvals": []}
+        assert {"/approvals", "/approvals/{id}"} <= set(gateway.ask("/openapi.json").json()["paths"])
         assert gateway.ask("/approvals/nothing", {"approved": True}).status == 404
         assert gateway.ask("/approvals/nothing", {"approve": "yes"}).status == 400
     assert bool(found[0].calls) == approved

@@ -139,8 +139,12 @@ def gemini(url: str, model: str, stream: bool) -> Reading:
     return reading
 
 
+def ollama_client(url: str) -> ollama.Client:
+    return ollama.Client(host=url, timeout=httpx.Timeout(PATIENCE))
+
+
 def ollama_chat(url: str, model: str, stream: bool) -> Reading:
-    client = ollama.Client(host=url, timeout=httpx.Timeout(PATIENCE))
+    client = ollama_client(url)
     reading = Reading()
     options: Any = {"stream": stream}
     answer: Any = client.chat(model=model, messages=[USER], tools=CHAT_TOOLS, **options)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +19,7 @@ from gateway.kept import keeping, kept
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, said
 from gateway.upstream import HostileUpstream, Seen, sse, streamed, unfinished, whole
+from streamglot.client.capture import Capture, capture
 from streamglot.config import Config, LoadedConfig, load, shown
 from streamglot.engine.content_log import EDGE_CHARS, MOST_CHARS, ContentLog
 from streamglot.errors import ConfigError
@@ -23,6 +27,7 @@ from streamglot.messages import Message, Request, Response, TextPart
 from streamglot.store import Database, Filter, Queries, export_jsonl, export_markdown
 from streamglot.upstream import Upstream
 from streamglot.upstream.secrets import HIDDEN, MAX_CHARS, SecretMask, hide, hide_in, secrets_in_url, shown_url
+from waiting import PATIENCE
 
 KEY = "zq-9f8e7d6c5b4a-0123456789"
 HEADER = "t0k3n-of-the-header-1234"
@@ -175,6 +180,26 @@ def test_a_long_content_is_cut_without_showing_half_a_secret() -> None:
     assert "in all" in shrunk
 
 
+CATASTROPHIC = """
+from streamglot.engine.content_log import ContentLog
+from streamglot.messages import Message, Request, Response, TextPart
+
+def asked(pattern, text):
+    return ContentLog([pattern]).line("id", Request("m", messages=[Message("user", [TextPart(text)])]), Response())["asked"]
+
+for pattern, unit in ((r"(a+)+$", "a"), (r"(x+x+)+y", "x"), (r"(?:a|aa)+!", "a"), ("x*y|x", "x")):
+    for size in (60, 100_000):
+        asked(pattern, unit * size + "?")
+print(asked("(a+)+!", "before " + "a" * 40 + "! after"))
+"""
+
+
+def test_a_pattern_that_backtracks_without_end_does_not_stop_the_gateway() -> None:
+    """In a process of its own: a backtracking engine would not come back, and Python could not stop it."""
+    done = subprocess.run([sys.executable, "-c", CATASTROPHIC], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert f"before {HIDDEN} after" in done.stdout
+
+
 # --- addresses with secrets in them
 
 
@@ -322,3 +347,37 @@ def test_a_mask_hides_secrets_however_they_are_cut() -> None:
         assert HEADER.encode() not in cut
         assert len(cut) == len(data)
     assert SecretMask([]).feed(b"abc") == b"abc"
+
+
+def test_a_mask_hides_a_secret_as_json_writes_it() -> None:
+    mask = SecretMask(['quo"ted-secret'])
+    assert (
+        mask.feed(b'{"said": "quo\\"ted-secret"} quo"ted-secret') + mask.close() == b'{"said": "***************"} **************'
+    )
+
+
+# --- recordings
+
+
+def recorded(upstream: HostileUpstream, **settings: Any) -> Capture:
+    asked = Upstream(name="one", base_url=f"{upstream.url}/v1", dialect="openai_chat", key=KEY, headers={"x-token": HEADER})
+    request = Request("taped", messages=[Message("user", [TextPart("q")])])
+    return asyncio.run(capture(asked, "taped", request, settings))
+
+
+def test_a_recording_has_no_secret(upstream: HostileUpstream, tmp_path: Path) -> None:
+    body = sse(said(f"you sent {KEY} and {HEADER}"), END, DONE)
+    cuts = [body.index(KEY.encode()) + 7, body.index(HEADER.encode()) + 3]
+    upstream.scripts["taped"] = streamed(body[: cuts[0]], body[cuts[0] : cuts[1]], body[cuts[1] :], x_echo=f"Bearer {KEY}")
+    captured = recorded(upstream)
+    captured.save(tmp_path / "tape")
+    assert (captured.status, captured.broken) == (200, "")
+    assert len(captured.data) == len(body)
+    assert captured.headers["x-echo"] == f"Bearer {HIDDEN}"
+    no_secret_in(f"{captured} {(tmp_path / 'tape').read_text()}")
+
+
+def test_a_recording_that_breaks_off_keeps_all_bytes_that_came(upstream: HostileUpstream) -> None:
+    upstream.scripts["taped"] = unfinished(sse(said("Half")) + b"data: " + KEY[:9].encode())
+    captured = recorded(upstream)
+    assert captured.data.endswith(b"data: " + KEY[:9].encode()), "the beginning of a key is no key"

@@ -14,7 +14,7 @@ from streamglot.stages.stage import ExchangeContext, NextRequest, Output, Questi
 
 
 class FakeEngine:
-    """What policies may use of the engine. ``said`` are the answers of the judging model, one for each request."""
+    """The services that policies may use. ``said`` are the answers of the judging model, one for each request."""
 
     store = None
 
@@ -39,7 +39,7 @@ class FakeEngine:
 
 
 class Driver:
-    """``out`` is what has left, in order. ``turns`` are the answers to further requests; ``asked`` are these requests."""
+    """``out`` has the events that were released, in order. ``turns`` are the answers to further requests; ``asked`` are these requests."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Driver:
             return changed
 
     async def settled(self) -> list[Event]:
-        """Waits until nothing is asked any more."""
+        """Waits until no question is open."""
         while self.tasks:
             await asyncio.wait(set(self.tasks))
         return self.out

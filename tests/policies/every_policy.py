@@ -1,4 +1,4 @@
-"""Each built-in policy with options under which it has something to do, and streams on which it does it."""
+"""Each built-in policy with options, and random streams on which the policy has something to do."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def random_words(source: random.Random, most: int) -> str:
 
 
 def random_stream(source: random.Random) -> list[Event]:
-    """A stream with something for each policy."""
+    """A stream that has content for each policy."""
 
     def words(most: int = 12) -> str:
         return random_words(source, most)

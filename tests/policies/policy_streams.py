@@ -56,7 +56,7 @@ def shown(event: BareEvent) -> str:
 
 
 def split(events: Iterable[Event], cut: Callable[[str], list[str]]) -> list[Event]:
-    """The same stream with its deltas cut otherwise."""
+    """The same stream with its deltas cut in another way."""
     given: list[Event] = []
     for event in normal(events):
         wrapped = event.event if isinstance(event, Choice) else event
@@ -76,7 +76,7 @@ def at_random(source: random.Random) -> Callable[[str], list[str]]:
     def cut(text: str) -> list[str]:
         pieces, at = [], 0
         while at < len(text):
-            size = source.choice((1, 1, 2, 3, 5, 17, 80, 500))
+            size = source.choice((0, 1, 1, 1, 2, 3, 5, 17, 80, 500))
             pieces.append(text[at : at + size])
             at += size
         return pieces
@@ -94,7 +94,7 @@ def in_reads(events: Sequence[Event], source: random.Random) -> Iterator[list[Ev
 
 
 def normal(events: Iterable[Event]) -> list[Event]:
-    """The events with neighbouring deltas joined, without empty ones and without keep-alives."""
+    """The events with adjacent deltas joined, without empty ones and without keep-alives."""
     given: list[Event] = []
     last: dict[int, tuple[int, list[str]]] = {}
     for event in events:

@@ -1,4 +1,4 @@
-"""The built-in policies without I/O, each by what it is for."""
+"""The built-in policies that need no I/O."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_denied_tools_can_be_hidden_from_the_model() -> None:
 
 
 def refused(rule: Policy, arguments: Any, request: Request | None = None, name: str = "write", **more: Any) -> str:
-    """What is said in place of the call; empty if it is let through."""
+    """The text in place of the call; empty if the call is forwarded."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments)
     return text_of(run(stream(call(name, written, **more), reason="tool_calls"), rule, request=request))
 
@@ -72,7 +72,7 @@ def test_arguments_are_checked_against_a_schema() -> None:
     rule = policy("tool_arguments", tools=["wr*"], schema={"type": "object", "required": ["path"]}, message="{tool}: {reason}")
     assert refused(rule, {"path": 1}) == ""
     assert refused(rule, {}) == "write: $ lacks the property 'path'"
-    assert refused(rule, "{") == "write: its arguments are no JSON"
+    assert refused(rule, "{") == "write: its arguments are not valid JSON"
     assert refused(rule, "") == "write: $ lacks the property 'path'"
     assert refused(rule, {}, name="read") == ""
     assert refused(rule, "{", complete=False) == ""
@@ -107,7 +107,7 @@ def test_rules_on_values() -> None:
     assert "$.command has something" in refused(rule, {**good, "command": "sudo rm  -rf /"})
     assert "nothing at $.mode" in refused(rule, {})
     assert "form that is required" in refused(rule, {**good, "mode": "rwx"})
-    assert "$.mode is no text" in refused(rule, {**good, "mode": 3})
+    assert "$.mode is not a text" in refused(rule, {**good, "mode": 3})
     assert "paths that are allowed" in refused(rule, {**good, "file": "/srv/data/../../etc/passwd"})
     assert "hosts that are allowed" in refused(rule, {**good, "urls": ["http://evil.org"]})
     numbers = policy("tool_arguments", rules=[{"path": "$.n", "deny": "^9"}], message="{reason}")
@@ -167,7 +167,7 @@ def test_hosts(url: str, allowed: bool) -> None:
     [
         ({}, "give a schema, declared = true, or rules"),
         ({"rules": [{"path": "$.a"}]}, "says nothing"),
-        ({"rules": [{"path": "a.b", "deny": "x"}]}, "is no path"),
+        ({"rules": [{"path": "a.b", "deny": "x"}]}, "is not a path"),
         ({"rules": [{"path": "$.a", "deny": "(?!x)"}]}, "lookahead"),
         ({"schema": {"type": "object", "unevaluatedItems": False}}, "not supported"),
     ],
@@ -312,6 +312,11 @@ def test_an_answer_ends_at_a_number_of_calls() -> None:
         policy("max_output")
 
 
+def test_an_empty_delta_is_no_second_call() -> None:
+    events = stream(call("a", "", "{}", ""), call("b", ""), call("c"), reason="tool_calls")
+    assert normal(run(events, policy("max_output", tool_calls=2))) == stream(call("a", "{}"), call("b"), reason="length")
+
+
 def test_a_text_that_repeats_itself_is_ended() -> None:
     guard = policy("loop_guard", chars=400, repeats=4)
     looping = "Let me think. " * 200
@@ -354,7 +359,7 @@ SCHEMA = {
     [
         ('{"name": "x", "n": 3}', '{"name": "x", "n": 3}', ""),
         (' {"name": "\\u00e9", "list": [1, 2], "n": -1.0e2} ', ' {"name": "\\u00e9", "list": [1, 2], "n": -1.0e2} ', ""),
-        ("Sure! {", "Sure!", "'Sure!' is no JSON value"),
+        ("Sure! {", "Sure!", "'Sure!' is not a JSON value"),
         ("[1]", "", "of type array"),
         ('{"name": "x", "nn": 3}', '{"name": "x", "nn', "'nn' is not allowed"),
         ('{"name": "x", "n": "3"}', '{"name": "x", "n": "3', "must be of type integer"),
@@ -364,14 +369,14 @@ SCHEMA = {
         ('{"name": "x"} and', '{"name": "x"} ', "text behind"),
         ('{"name": "x"}}', '{"name": "x"}', "text behind"),
         ('{"name" "x"}', '{"name" ', "a colon must stand"),
-        ('{"name": tru}', '{"name": tru', "'tru' is no JSON value"),
+        ('{"name": tru}', '{"name": tru', "'tru' is not a JSON value"),
         ('{"name": "x",}', '{"name": "x",', "a property name must stand"),
         ('{"name": "x" "n"}', '{"name": "x" ', "a comma or the end"),
         ('{"name": "x" 3}', '{"name": "x" ', "is missing before '3'"),
         ('{"a\nb": 1}', '{"a', "control character"),
-        ('{"\\q": "x"}', '{"\\q', "no JSON"),
+        ('{"\\q": "x"}', '{"\\q', "not valid JSON"),
         ('{"na\\u006de": "x"}', '{"na\\u006de": "x"}', ""),
-        ('{"name": "\\q"}', '{"name": "\\q', "no JSON"),
+        ('{"name": "\\q"}', '{"name": "\\q', "not valid JSON"),
     ],
 )
 def test_structured_output_is_checked_while_it_streams(written: str, released: str, fault: str) -> None:
@@ -414,7 +419,7 @@ def test_the_schema_of_the_request_is_used() -> None:
 def test_an_answer_that_breaks_its_schema_is_refused_or_asked_for_again() -> None:
     check = policy("json_schema", schema=SCHEMA, on_violation="refuse", message="bad: {reason}")
     assert text_of(run(stream(text("{}")), check)) == "bad: $ lacks the property 'name'"
-    assert text_of(run(stream(text("{")), check)).startswith("bad: it is no JSON")
+    assert text_of(run(stream(text("{")), check)).startswith("bad: it is not valid JSON")
     fine = stream(text('{"name": "x"}'))
     assert run(fine, check) == fine
     assert run(stream(call("f", "{}")), check) == stream(call("f", "{}"))

@@ -30,6 +30,7 @@ from streamglot.policies import (
     When,
     answer,
     apply_policies,
+    ask,
     block,
     delta,
     end,
@@ -164,7 +165,7 @@ def test_the_least_hold_back_follows_from_the_needs() -> None:
         (lambda: request("media"), "a request has no blocks of kind 'media'"),
         (lambda: delta("text") | block("text"), "two needs for text"),
         (lambda: prepare([always(FORWARD, of=answer() | block("text"))]), "whole answer and for single blocks"),
-        (lambda: prepare(["redact"]), "is no policy"),  # type: ignore[list-item]  # a wrong use
+        (lambda: prepare(["redact"]), "is not a policy"),  # type: ignore[list-item]  # a wrong use
     ],
 )
 def test_needs_that_are_refused(declare: Callable[[], Any], rule: str) -> None:
@@ -288,6 +289,13 @@ def test_a_dry_run_of_a_judge_delays_nothing() -> None:
     asyncio.run(scenario())
 
 
+def test_nobody_is_asked_in_a_dry_run() -> None:
+    context = ExchangeContext()
+    events = stream(call("rm", "{}"), reason="tool_calls")
+    assert run(events, DryRun(policy=Judge(by=lambda piece: ask("May I?"))), context=context) == events
+    assert [(fact["verdict"], fact["dry_run"]) for fact in context.annotations["policies"]] == [("ask", True)]
+
+
 def test_a_dry_run_needs_a_policy() -> None:
     with pytest.raises(ConfigError, match="no policy to run"):
         load_policies([{"use": "dry_run"}])
@@ -380,8 +388,8 @@ def test_options_cannot_be_changed() -> None:
         ({"use": "dry_run", "policy": 3}, "must be a policy or a list of policies"),
         ({"use": "no.such.module:Class"}, "cannot be imported"),
         ({"use": "json:nothing"}, "cannot be imported"),
-        ({"use": "json:dumps"}, "is no policy"),
-        ({"use": "collections:OrderedDict"}, "is no policy"),
+        ({"use": "json:dumps"}, "is not a policy"),
+        ({"use": "collections:OrderedDict"}, "is not a policy"),
     ],
 )
 def test_configurations_that_are_refused(table: dict[str, Any], rule: str) -> None:

@@ -1,4 +1,4 @@
-"""One policy covers every dialect: what was refused is in no writer's bytes, and what is read back is what was released."""
+"""One policy covers every dialect: no writer writes refused content, and a reader reads back what was released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guide is run: its tutorial, its configurations, its webhook, and the numbers that it states."""
+"""Runs the guide: its tutorial, its configurations, its webhook, and the numbers that it states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns in JSON that comes in pieces: decoded strings are searched, and what is valid JSON stays valid JSON."""
+"""Patterns in JSON that comes in pieces: decoded strings are searched, and valid JSON stays valid JSON."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from policies.async_driver import Driver
 from policies.policy_streams import call, calls_of, end_of, normal, stream, text, text_of
 from streamglot import check
 from streamglot.errors import LimitExceeded, RequestError
-from streamglot.events import Choice, Event, KeepAlive, StreamEnd, StreamError, TextDelta, TextStart, Usage
+from streamglot.events import Choice, Event, Extra, KeepAlive, StreamEnd, StreamError, TextDelta, TextStart, Usage
 from streamglot.messages import Message, Request, TextPart
 from streamglot.policies import (
     ApprovalRequest,
@@ -36,7 +36,7 @@ from streamglot.policies import (
 )
 from streamglot.policies.approvals import MAX_OPEN
 from streamglot.policies.running.judging import MAX_PENDING
-from streamglot.stages.stage import Question
+from streamglot.stages.stage import ExchangeContext, Question
 
 GATES: dict[str, asyncio.Event] = {}
 VERDICTS: dict[str, Verdict | Exception] = {}
@@ -130,7 +130,7 @@ def test_a_judge_that_does_not_answer_in_time_refuses() -> None:
 def test_a_judge_that_fails_does_as_it_was_told(on_error: Any, left: list[str]) -> None:
     async def scenario() -> None:
         VERDICTS["one"] = ValueError("broken")
-        VERDICTS["three"] = "nonsense"  # type: ignore[assignment]  # what is no verdict fails too
+        VERDICTS["three"] = "nonsense"  # type: ignore[assignment]  # a value that is not a verdict fails too
         driver = Driver(Gated(on_error=on_error))
         driver.feed(CALLS)
         after = await driver.settled()
@@ -294,6 +294,63 @@ def test_the_registry_tells_who_notifies_and_is_bounded() -> None:
     asyncio.run(scenario())
 
 
+# --- asking the client's user
+
+
+class AskTheClient(Policy, frozen=True):
+    def needs(self) -> Needs:
+        return block("tool_call")
+
+    def judge(self, piece: Piece, context: JudgeContext) -> Verdict:
+        return ask(f"{piece.name}?", client=True)
+
+
+def test_the_users_of_a_client_that_can_ask_are_asked_by_the_client() -> None:
+    async def scenario() -> None:
+        driver = Driver(AskTheClient(), context=ExchangeContext(key="k", can_ask=True))
+        driver.feed(CALLS)
+        after = await driver.settled()
+        check(after)
+        assert (calls_of(after), end_of(after)) == ([], StreamEnd("end"))
+        asked = [event.data for event in after if isinstance(event, Extra)]
+        assert [(data["name"], data["message"], data["arguments"]) for data in asked][:1] == [("one", "one?", "{}")]
+        assert len(asked) == 3
+        approvals: Approvals = driver.engine.approvals
+        assert approvals.open() == []
+        assert {fact["verdict"] for fact in driver.context.annotations["policies"]} == {"ask"}
+        with pytest.raises(RequestError, match="there is no suspended call"):
+            approvals.resume(asked[0]["id"], "another key")
+        assert approvals.is_suspended(asked[0]["id"])
+        suspended = approvals.resume(asked[0]["id"], "k")
+        again = Driver(AskTheClient(), context=ExchangeContext(can_ask=True, state={"approved_calls": {"call_one"}}))
+        again.feed(stream(suspended.events, reason="tool_calls"))
+        assert calls_of(await again.settled()) == [("one", "{}")]
+        with pytest.raises(RequestError, match="there is no suspended call"):
+            approvals.resume(asked[0]["id"], "k")
+
+    asyncio.run(scenario())
+
+
+def test_suspended_calls_expire_and_are_bounded() -> None:
+    async def scenario() -> None:
+        numbers = iter(range(2 * MAX_OPEN))
+        approvals = Approvals(lambda: str(next(numbers)))
+        late = approvals.suspend(ApprovalRequest("r", "p", "?", "tool_call", seconds=0.0), [])
+        assert approvals.is_suspended(late.request.id)
+        with pytest.raises(RequestError, match="its time has passed"):
+            approvals.resume(late.request.id, "")
+        request = ApprovalRequest("r", "p", "?", "tool_call", seconds=600.0)
+        first = approvals.suspend(request, [])
+        assert not approvals.is_suspended(late.request.id)
+        for _ in range(MAX_OPEN - 1):
+            approvals.suspend(request, [])
+        assert approvals.is_suspended(first.request.id)
+        approvals.suspend(request, [])
+        assert not approvals.is_suspended(first.request.id)
+
+    asyncio.run(scenario())
+
+
 # --- asking the upstream again
 
 SECOND = stream(text("Better."))
@@ -343,6 +400,38 @@ def test_without_an_upstream_a_retry_is_a_refusal(unit: str) -> None:
         driver.feed(events)
         after = await driver.settled()
         assert (text_of(after), end_of(after)) == ("[no]", StreamEnd("content_filter"))
+
+    asyncio.run(scenario())
+
+
+def test_a_retry_that_the_engine_cannot_open_is_refused_with_its_message() -> None:
+    async def scenario() -> None:
+        VERDICTS["two"] = retry("Otherwise.", message="[no]")
+        failed: list[Event] = [StreamError("busy", "no upstream", "upstream", True, 503)]
+        driver = Driver(Gated(), turns=[failed])
+        await driver.request(REQUEST)
+        driver.feed(stream(call("two", "{}"), reason="tool_calls"))
+        after = await driver.settled()
+        check(after)
+        assert (text_of(after), end_of(after)) == ("[no]", StreamEnd("content_filter"))
+        asked, refused = driver.context.annotations["policies"]
+        assert (asked["verdict"], refused["verdict"]) == ("retry", "refuse")
+        assert refused["reason"] == "the upstream could not be asked again: no upstream"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("unit", ["block", "answer"])
+def test_the_usage_of_both_turns_of_a_retry_is_added(unit: str) -> None:
+    async def scenario() -> None:
+        VERDICTS["two"] = retry("Otherwise.")
+        block = call("two", "{}") if unit == "block" else text("two")
+        driver = Driver(Gated(unit=unit), turns=[[*SECOND[:-1], Usage(7, 3), SECOND[-1]]])
+        await driver.request(REQUEST)
+        driver.feed([*stream(block)[:-1], Usage(5, 2), StreamEnd("tool_calls")])
+        after = await driver.settled()
+        check(after)
+        assert [event for event in after if isinstance(event, Usage)][-1] == Usage(12, 5)
 
     asyncio.run(scenario())
 

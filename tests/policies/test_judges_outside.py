@@ -109,7 +109,7 @@ def test_a_judge_that_gives_no_opinion_refuses(said: Any) -> None:
 
 def test_opinions() -> None:
     assert parse_opinion('So: {"score": 1} I think') == Opinion(1.0)
-    with pytest.raises(UpstreamProtocolError, match="no JSON object with a score"):
+    with pytest.raises(UpstreamProtocolError, match="not a JSON object with a score"):
         parse_opinion('{"score": -1}')
 
 

@@ -1,4 +1,4 @@
-"""Small things that no other test reaches: missing packages, unusual blocks, options of library users."""
+"""Cases that no other test covers: missing packages, unusual blocks, options of library users."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_sentences_end_at_their_marks_in_any_cut() -> None:
 
 def test_paths_need_steps_that_can_be_read() -> None:
     for wrong in ("", "a", "$a", "$.", "$[x]", "$.a[", "$..", "$['a]"):
-        with pytest.raises(ConfigError, match="is no path"):
+        with pytest.raises(ConfigError, match="is not a path"):
             parse_path(wrong)
 
 

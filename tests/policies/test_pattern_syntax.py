@@ -1,4 +1,4 @@
-"""Expressions are parsed, written again with the same meaning, and refused with a reason where a stream cannot have them."""
+"""Expressions are parsed and written again with the same meaning. Those that cannot be matched in a stream are refused with a reason."""
 
 from __future__ import annotations
 

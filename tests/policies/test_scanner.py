@@ -1,4 +1,4 @@
-"""Patterns in texts that come in pieces: found as in the whole text, and no more held than necessary."""
+"""Patterns in texts that come in pieces are found as in the whole text, and no more text is held than necessary."""
 
 from __future__ import annotations
 
@@ -215,3 +215,23 @@ def test_the_work_grows_with_the_text_and_not_with_its_square(pattern: str, unit
         scanner.close()
         work.append(counter.bytes)
     assert work[1] <= 11 * work[0] + 10**6
+
+
+def test_long_candidates_are_decided_the_same_however_they_are_cut() -> None:
+    source = random.Random(7)
+    patterns = [Pattern("a", "a+b"), Pattern("key", "key-[a-z]+!"), Pattern("words", r"\bx[a-z ]+y\b")]
+    overflows = 0
+    for number in range(12):
+        compiled = PatternSet(patterns, hold_chars=source.choice((2048, 2500, 4096)))
+        lengths = (1, 2047, 2048, 2049, 2175, 2500, 4096)
+        text = "".join(
+            source.choice(("a" * source.choice(lengths), "b", "key-", "!", "x ", "y", " ")) for _ in range(12 + number)
+        )
+        results = []
+        for size in (1, 17, 2048, 5000, len(text)):
+            scanner = compiled.scanner()
+            given = [segment for at in range(0, len(text), size) for segment in scanner.feed(text[at : at + size])]
+            results.append(joined(given + scanner.close()))
+        assert all(result == results[0] for result in results)
+        overflows += isinstance(results[0][-1], Overflow)
+    assert 0 < overflows < 12

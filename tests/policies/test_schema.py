@@ -1,4 +1,4 @@
-"""JSON Schema: what fits, what does not, and what is refused when a policy is loaded."""
+"""JSON Schema: values that fit, values that do not, and schemas that are refused when a policy is loaded."""
 
 from __future__ import annotations
 

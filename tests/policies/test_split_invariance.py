@@ -1,4 +1,4 @@
-"""Whatever way a stream is cut, every policy gives the same result."""
+"""Every policy gives the same result, however a stream is cut."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def events_of(chunks: list[bytes]) -> list[Event]:
 
 
 def live(chunks: list[bytes], *policies: Policy) -> Iterator[list[Event]]:
-    """What leaves for each chunk that comes in."""
+    """The events that are released for each chunk."""
     box = reader("openai_chat")
     stage = policy_stage(policies)(ExchangeContext())
     assert stage is not None

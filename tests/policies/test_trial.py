@@ -1,4 +1,4 @@
-"""Policies are tried on recordings and replayed over stored turns before they are trusted."""
+"""Policies are tried on recordings, and replayed over stored turns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_trial_says_what_was_held_and_for_how_long() -> None:
     trial = try_policies(timed(EVENTS), load_policies(TABLES))
     assert trial.before == EVENTS
     assert text_of(trial.after) == "Write to [email]! Bye."
-    # The dot behind the thought may belong to an address, and so may "Bye."; each waits until its block ends.
+    # The dot after the thought may belong to an address, and so may "Bye."; each waits until its block ends.
     assert trial.holds == [Hold(1.0, 0.5, "Hm."), Hold(2.5, 1.0, "jane@example"), Hold(4.0, 0.5, "Bye.")]
     assert [(fact["policy"], fact["verdict"]) for fact in trial.verdicts] == [("redact", "rewrite"), ("deny_tools", "refuse")]
     assert list(summary(trial)) == [
@@ -74,7 +74,7 @@ def test_nothing_is_shown_behind_an_early_end_and_repeats_are_counted() -> None:
     assert trial.after[-1] == StreamEnd("length")
     assert next(summary(trial)) == "nothing was held"
     quiet = try_policies(timed(stream(text("abc"))), load_policies(TABLES), request=Request(model="m"))
-    assert list(summary(quiet))[-1] == "no policy had anything to say"
+    assert list(summary(quiet))[-1] == "no policy gave a verdict"
     twice = try_policies(timed(stream(text("a@b.org c@d.org"))), load_policies(TABLES))
     assert list(summary(twice))[-1] == "redact: rewrite text email (2 times): email"
 

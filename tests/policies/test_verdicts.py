@@ -116,7 +116,7 @@ def test_a_forwarded_stream_is_the_same_stream() -> None:
         if unit in (
             "block",
             "sentence",
-        ):  # a citation leaves behind a block that is held whole, and before text of which a little is held
+        ):  # a citation leaves after a block that is held whole, and before the text that a pattern holds
             assert sorted(map(repr, after)) == sorted(map(repr, expected))
         else:
             assert after == expected

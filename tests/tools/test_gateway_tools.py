@@ -49,6 +49,35 @@ def gateway_of(model: ChatModel, folder: Path, **more: Any) -> Iterator[Running]
         yield gateway
 
 
+def test_a_user_of_the_client_approves_tools_of_ours(model: ChatModel, tmp_path: Path) -> None:
+    """The calls wait for the client's next request. Then the tools run, and the model goes on."""
+    policies = [{"use": "human_approval", "ask": "client"}]
+    with gateway_of(model, tmp_path, policies=policies) as gateway:
+        body = {
+            "messages": [{"id": "1", "role": "user", "content": "q"}],
+            "threadId": "t",
+            "runId": "r",
+            "forwardedProps": {"model": "m"},
+        }
+        headers = {"x-streamglot-tools": "weather.now"}
+
+        def run(**more: Any) -> list[dict[str, Any]]:
+            lines = gateway.ask("/agui", {**body, **more}, headers).body.decode().splitlines()
+            return [msgspec.json.decode(line[6:]) for line in lines if line.startswith("data: {")]
+
+        first = run()
+        assert not [event for event in first if event["type"].startswith("TOOL_CALL")]
+        decisions = [
+            {"interruptId": one["id"], "status": "resolved", "payload": {"approved": True}}
+            for one in first[-1]["outcome"]["interrupts"]
+        ]
+        second = run(resume=decisions)
+    results = [event["content"] for event in second if event["type"] == "TOOL_CALL_RESULT"]
+    assert sorted(results) == ["sunny in Paris", "sunny in Rome"]
+    assert "".join(event["delta"] for event in second if event["type"] == "TEXT_MESSAGE_CONTENT") == ANSWER
+    assert second[-1]["outcome"]["type"] == "success"
+
+
 def test_a_request_asks_for_tools_in_its_body_or_a_header(model: ChatModel, tmp_path: Path) -> None:
     with gateway_of(model, tmp_path) as gateway:
         plain = gateway.ask("/v1/chat/completions", CHAT).json()["choices"][0]["message"]

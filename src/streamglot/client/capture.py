@@ -1,4 +1,7 @@
-"""What an upstream really sends: status, headers and every piece of bytes with its time, before anybody reads them."""
+"""Records what an upstream sends: status, headers and each read of bytes with its time, before a reader interprets them.
+
+A recording is made to be kept and shared, so the secrets of the upstream are masked in it, as they are in stored streams.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ from ..messages import Request
 from ..upstream import Upstream, UpstreamResponse
 from ..upstream.connection_pool import ConnectionPool as Connections
 from ..upstream.providers import abilities_of
-from ..upstream.secrets import shown_url
+from ..upstream.secrets import SecretMask, hide, shown_url
 
 MOST_BYTES = 256 * 2**20
-"""A recording that is kept in memory until it is written."""
+"""Bytes of one recording: it is held in memory until it is written."""
 
 
 class Capture(Struct):
-    """``pieces``: seconds since the request went out, and the bytes of one read. ``broken``: how the connection ended, if
-    it did not end by itself."""
+    """``pieces``: seconds since the request was sent, and the bytes of one read. ``broken``: how the connection failed; empty for
+    a connection that ended by itself."""
 
     upstream: str
     dialect: str
@@ -43,7 +46,7 @@ class Capture(Struct):
         return b"".join(piece for _, piece in self.pieces)
 
     def save(self, path: Path) -> None:
-        """The bytes, and beside them one ``SECONDS BYTES`` pair a line."""
+        """Writes the bytes, and a second file with one ``SECONDS BYTES`` pair a line."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self.data)
@@ -62,8 +65,8 @@ async def chosen(pool: UpstreamPool, model: str) -> tuple[Upstream, str]:
 
 
 async def capture(upstream: Upstream, model: str, request: Request, extra: Mapping[str, object] | None = None) -> Capture:
-    """Asks once, on a connection of its own, without retries, and listens until the end, or until it fails. ``extra``
-    fields are put into the body."""
+    """Asks once, on a connection of its own, without retries, and reads to the end or to the failure. ``extra`` fields are added
+    to the body."""
     asked = structs.replace(request, model=model, stream=True)
     wire = dialect(upstream.dialect)
     worded = in_words(upstream, asked)
@@ -72,6 +75,7 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
     place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
     headers = {"content-type": "application/json", **place.headers, **upstream.headers}
     captured = Capture(upstream.name, upstream.dialect, shown_url(place.url), built.body, dropped=built.dropped)
+    secrets = list(upstream.secrets())
     async with Connections() as connections:
         began = time.monotonic()
         limits = upstream.timeouts
@@ -81,14 +85,16 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
         except TimeoutError:
             captured.broken = f"no answer within {limits.first_byte:g} s"
         except UpstreamError as error:
-            captured.broken = error.message
+            captured.broken = hide(error.message, secrets)
         else:
-            captured.status, captured.headers = answer.status, {name.lower(): value for name, value in answer.headers.items()}
-            await _listen(answer, captured, began, limits.idle)
+            captured.status = answer.status
+            captured.headers = {name.lower(): hide(value, secrets) for name, value in answer.headers.items()}
+            await _listen(answer, captured, began, limits.idle, secrets)
     return captured
 
 
-async def _listen(answer: UpstreamResponse, captured: Capture, began: float, patience: float) -> None:
+async def _listen(answer: UpstreamResponse, captured: Capture, began: float, patience: float, secrets: list[str]) -> None:
+    mask = SecretMask(secrets)
     size = 0
     try:
         while size <= MOST_BYTES:
@@ -96,12 +102,17 @@ async def _listen(answer: UpstreamResponse, captured: Capture, began: float, pat
                 piece = await answer.read()
             if not piece:
                 return
-            captured.pieces.append((time.monotonic() - began, piece))
             size += len(piece)
+            masked = mask.feed(piece)
+            if masked:
+                captured.pieces.append((time.monotonic() - began, masked))
         captured.broken = f"more than {MOST_BYTES} bytes came"
     except TimeoutError:
         captured.broken = f"it was silent for {patience:g} s"
     except UpstreamError as error:
-        captured.broken = error.message
+        captured.broken = hide(error.message, secrets)
     finally:
+        held = mask.close()
+        if held:
+            captured.pieces.append((time.monotonic() - began, held))
         answer.close()

@@ -15,6 +15,7 @@ from ..events import StreamError
 from ..messages import Built, Request, Response
 from .abilities import NONE_SAID, PLAIN, Abilities
 from .adapt import adapt, emulated_tools
+from .approval import Answers
 from .endpoint import Endpoint
 from .reader import Reader
 from .writer import Writer
@@ -90,6 +91,14 @@ class Dialect(Struct, frozen=True, dict=True):
         its streams told, a name for the new message, and the time."""
         found: Callable[[Mapping[str, Any], str, int], dict[str, Any]] | None
         found = getattr(self._module("request", self.request), "continued", None)
+        return found
+
+    @cached_property
+    def approval_answers(self) -> Callable[[dict[str, Any], Callable[[str], bool]], Answers] | None:
+        """For a dialect whose clients can ask their users about a call: finds decisions in the body of a request. The second argument
+        says whether an id is that of a call that waits for a decision."""
+        found: Callable[[dict[str, Any], Callable[[str], bool]], Answers] | None
+        found = getattr(self._module("request", self.request), "approval_answers", None)
         return found
 
     @property

@@ -1,27 +1,31 @@
-"""What was asked and answered, for the log: only where the configuration asks for it, and without secrets."""
+"""The content of requests and answers for the log: only where the configuration asks for it, and without secrets."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ..messages import Request, Response
 from ..upstream.secrets import HIDDEN, hide
 
+if TYPE_CHECKING:
+    from ..policies.patterns import PatternSet
+
 MOST_CHARS: Final = 100_000
-"""Of the question and of the answer each: a line of the log must stay one that can be read."""
+"""Characters of the request and of the answer each: people must be able to read a line of the log."""
 EDGE_CHARS: Final = 10_000
-"""Of a text that was cut before it was searched, the end is left out: half a secret may stand there."""
+"""Characters left out at the end of a text that was cut before it was searched: half a secret may be there."""
 
 
 class ContentLog:
-    """``patterns`` find what must not stand in the log, beside keys and the ``secrets`` of upstreams, which never do."""
+    """``patterns`` (``server.redact``) are hidden in the log, beside keys and the ``secrets`` of upstreams, which are always hidden.
+    The patterns are searched with the policies' engine, which is linear: a client cannot stop the gateway with a text on which
+    a pattern backtracks."""
 
     def __init__(self, patterns: list[str], secrets: Callable[[], Iterable[str]] = tuple) -> None:
-        self._patterns = [re.compile(pattern) for pattern in patterns]
+        self._patterns = _compiled(patterns) if patterns else None
         self._secrets = secrets
 
     def line(self, request_id: str, request: Request, response: Response) -> dict[str, Any]:
@@ -40,7 +44,14 @@ class ContentLog:
         for secret in self._secrets():
             text = hide(text, {secret, msgspec.json.encode(secret).decode()[1:-1]})
         text = hide(text)
-        for pattern in self._patterns:
-            text = pattern.sub(HIDDEN, text)
+        if self._patterns is not None:
+            # A match, and a candidate that is too long to be decided (after which nothing follows), is no plain text.
+            text = "".join(segment if isinstance(segment, str) else HIDDEN for segment in self._patterns.segments(text))
         room = min(MOST_CHARS, len(text) - EDGE_CHARS) if len(whole) > 2 * MOST_CHARS else MOST_CHARS
         return text if len(text) <= room else f"{text[: max(0, room)]} … ({len(whole)} in all)"
+
+
+def _compiled(patterns: list[str]) -> PatternSet:
+    from ..policies.patterns import Pattern, PatternSet  # re2 is an extra: only a gateway with patterns needs it
+
+    return PatternSet([Pattern("redact", pattern) for pattern in patterns])

@@ -17,15 +17,15 @@ from typing import Any, Final, Protocol
 from msgspec import Struct, field
 
 from ..errors import StreamglotError, UpstreamTimeout
-from ..events import Event, StreamEnd, StreamError, StreamStart
-from ..messages import Request, Response
+from ..events import Event, StreamEnd, StreamError, StreamStart, Usage
+from ..messages import Request, Response, TokenCounts
 from ..stages import Collect
 from ..stages.stage import ExchangeContext, Question, StageFactory
 from .conversation import ConversationState
 from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
 from .stage_runner import StageRunner
-from .tokens import estimated_usage
+from .tokens import estimate, estimated_usage
 from .upstream_stream import ENDS, EventSource
 
 COLLECT_AT_ONCE: Final = 10
@@ -89,6 +89,8 @@ class Exchange:
         self._task: asyncio.Task[Any] | None = None
         self.reading = self._over = self._complete = self._stopped = False
         self._interruption: StreamglotError | None = None
+        self._asked: Request | None = None
+        self._unreported = 0
         self._reads_seen = -1
         self._silent_since = 0.0
 
@@ -128,6 +130,9 @@ class Exchange:
 
     async def _open(self, request: Request) -> EventSource:
         """Asks for one model turn."""
+        if self.turn is not None and self._runner is not None and not self._runner.turn_over and self.record.usage is None:
+            self._unreported += estimate(self._asked or request)  # a stage gave that turn up before its usage came
+        self._asked = request
         turn = self.turn = await self._pool.ask(request, self.record, self._conversation, self._passthrough)
         self.record.upstream, self.record.dropped = turn.name, turn.dropped
         return turn
@@ -340,11 +345,16 @@ class Exchange:
         record = self.record
         usage = record.usage
         complete = self._complete and usage is not None
+        if self._unreported and usage is not None:
+            usage = usage.plus(Usage(self._unreported, 0))
+            record.estimated = TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
         if complete and usage is not None and None not in (usage.input_tokens, usage.output_tokens):
             return
         asked = self.turn is not None or (record.ending == "client_gone" and record.attempts > 0)
         if asked and not record.cached and any(observer.wants_usage for observer in self._observers):
             record.estimated = estimated_usage(self.request, response, record.events, usage, whole=complete)
+            if usage is None and record.estimated is not None:
+                record.estimated.input_tokens = (record.estimated.input_tokens or 0) + self._unreported
 
     def _collect_now(self) -> None:
         if self._collect is not None and self._uncollected:

@@ -288,6 +288,10 @@ class UpstreamPool:
             self._approvals = Approvals(self.new_id, lambda asked: self.log({"event": "approval_asked", "id": asked.id}))
         return self._approvals
 
+    def is_suspended(self, id: str) -> bool:
+        """Whether a call with this approval id waits for its client's user. Without policies there is none."""
+        return self._approvals is not None and self._approvals.is_suspended(id)
+
     def secrets(self) -> list[str]:
         """The secrets of all upstreams, to be kept out of logs."""
         return [secret for upstream in self.routes.upstreams.values() for secret in upstream.secrets()]

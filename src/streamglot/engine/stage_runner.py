@@ -63,6 +63,11 @@ class StageRunner:
         return bool(self._stages)
 
     @property
+    def turn_over(self) -> bool:
+        """Whether the current model turn was read to its end."""
+        return self._turn_over
+
+    @property
     def waiting(self) -> bool:
         """Whether the exchange waits for replies rather than for the upstream."""
         return bool(self._asked) and self._turn_over

@@ -1,4 +1,4 @@
-"""The faces: the addresses that clients know, each with the dialect that is spoken there."""
+"""The endpoints: the paths that clients know, each with its dialect."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ def _no_options(_request: Request, _body: Body) -> Options:
 
 
 class Endpoint(Struct, frozen=True):
-    """``parse`` makes the request of a body and of what stands in the address. ``writer`` and ``response`` are options for
-    the writer and for the response builder that depend on what was asked. ``id_prefix`` begins the ids that we give.
-    ``passed`` are headers of a client that an upstream of the same dialect is sent. ``numbered``: its clients take the numbers
-    of events in their frames; those of the others trip over them, or have numbers of their own. ``chat`` is
-    the field that names the conversation of a page."""
+    """``parse`` makes a request of a body and of the model in the path. ``writer`` and ``response`` are options for the writer and
+    for the response builder that depend on the request. ``id_prefix`` begins the ids that we mint. ``passed`` are headers of a
+    client that are forwarded to an upstream of the same dialect. ``numbered``: its clients accept event ids in their frames; other
+    clients fail on them, or have ids of their own. ``chat`` is the field that names the conversation of a page."""
 
     dialect: str
     parse: Callable[[Body, str], Request]
@@ -95,6 +94,14 @@ def _agui_writer(_request: Request, body: Body) -> Options:
     return {ours: body[theirs] for theirs, ours in names.items() if isinstance(body.get(theirs), str)}
 
 
+def _ui_writer(_request: Request, body: Body) -> Options:
+    """The answer to a decision goes on in the message that asked for it."""
+    find = dialect("vercel_ui").approval_answers
+    answered = find is not None and find(body, lambda _id: True)[0]
+    id = body["messages"][-1].get("id") if answered else None
+    return {"message_id": id} if isinstance(id, str) else {}
+
+
 REPEATED: Final = frozenset(
     (
         *("background", "instructions", "max_output_tokens", "max_tool_calls", "parallel_tool_calls", "previous_response_id"),
@@ -109,7 +116,14 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
         "openai_chat", _plain("openai_chat"), "chatcmpl-", _chat_writer, _chat_response, passed=_BETA
     ),
     "/v1/completions": Endpoint("openai_completions", _plain("openai_completions"), "cmpl-"),
-    "/v1/responses": Endpoint("openai_responses", _plain("openai_responses"), "resp_", _mirror, _mirror, passed=_BETA),
+    "/v1/responses": Endpoint(
+        "openai_responses",
+        _plain("openai_responses"),
+        "resp_",
+        _mirror,
+        _mirror,
+        passed=_BETA,
+    ),
     "/v1/messages": Endpoint("anthropic", _plain("anthropic"), "msg_", passed=("anthropic-beta",)),
     "/api/chat": Endpoint("ollama", _streams_unless_told("ollama")),
     "/api/generate": Endpoint(
@@ -119,7 +133,14 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
         response=lambda request, body: {"generate": True},
     ),
     "/agui": Endpoint("agui", _always_streams("agui"), "run_", _agui_writer, numbered=True),
-    "/ui": Endpoint("vercel_ui", _always_streams("vercel_ui"), "msg_", numbered=True, chat="id"),
+    "/ui": Endpoint(
+        "vercel_ui",
+        _always_streams("vercel_ui"),
+        "msg_",
+        _ui_writer,
+        numbered=True,
+        chat="id",
+    ),
 }
 
 PLAIN: Final = ("openai_chat", "openai_responses", "openai_completions")

@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..dialects import dialect
+from ..dialects.approval import ApprovalAnswer
 from ..engine.cache import CachingPool
-from ..engine.exchange import Exchange, Passthrough
+from ..engine.exchange import Exchange, Passthrough, Upstreams
 from ..engine.record import ExchangeRecord, clean_id
+from ..engine.resumed import ResumedPool
 from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..engine.upstream_stream import ENDS
 from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
-from ..messages import Request
+from ..messages import Request, Response
 from ..stages.stage import ExchangeContext, StageFactory
 from ..upstream.secrets import hide
 from .auth.authenticator import Caller, presented
@@ -34,6 +36,7 @@ from .endpoints import Endpoint
 from .http.call import Call, ClientGone, json_object
 from .response_writer import ResponseWriter
 from .retention import RetentionOptions, retention_options
+from .suspended_calls import resumed_answer
 from .tool_options import hosted_tools, take_tool_options, tools_for
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ class RequestHandler:
         self._options = RetentionOptions()
         self._tools: list[str] = []
         self._error: StreamError | None = None
+        self._resumed: tuple[Response, frozenset[str]] | None = None
         self._gone = self._stopped = False
         self._interruption: StreamglotError | None = None
         self._task: asyncio.Task[None] | None = None
@@ -149,6 +153,7 @@ class RequestHandler:
         )
         self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
         patterns, asked = take_tool_options(asked, call.headers)
+        answers, asked = self._approval_answers(asked)
         request = self._endpoint.parse(asked, self._model_in_path)
         model = self.record.model = gateway.pool.routes.named(request.model)
         self.record.stream = request.stream
@@ -160,6 +165,8 @@ class RequestHandler:
             self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
         self._tools = tools_for(patterns, caller.tools if caller is not None else None, gateway.pool.routes.tools(model))
         self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted)
+        if answers:
+            self._resumed = resumed_answer(gateway.pool.approvals, answers, self.record.key)
         call.watch(self._client_gone)
         async with gateway.slot(caller):
             response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"
@@ -186,16 +193,27 @@ class RequestHandler:
                 self._endpoint, self._response.call, request, body, self.record, self._options, response_id
             )
 
+    def _approval_answers(self, body: dict[str, Any]) -> tuple[list[ApprovalAnswer], dict[str, Any]]:
+        """The decisions that the client brings about calls of an earlier answer, and the body without them."""
+        find = dialect(self._endpoint.dialect).approval_answers
+        return ([], body) if find is None else find(body, self._gateway.pool.is_suspended)
+
     def _make_exchange(self, request: Request) -> Exchange:
         gateway, headers, recorder = self._gateway, self._response.call.headers, self._response.recorder
         key = presented(headers)
+        context = context_of(self.record, headers, self._tools)
+        context.can_ask = request.stream and dialect(self._endpoint.dialect).approval_answers is not None
+        pool: Upstreams = CachingPool(gateway.pool, gateway.cache, self.record.key or key) if gateway.caches else gateway.pool
+        if self._resumed is not None:
+            response, context.state["approved_calls"] = self._resumed
+            pool = ResumedPool(pool, response)
         return Exchange(
             request,
-            CachingPool(gateway.pool, gateway.cache, self.record.key or key) if gateway.caches else gateway.pool,
+            pool,
             record=self.record,
             stages=self._stages(request),
             observers=gateway.observers_for(recorder, self._reservation),
-            context=context_of(self.record, headers, self._tools),
+            context=context,
             conversation=recorder,
             passthrough=Passthrough(
                 "" if gateway.authenticator.admitted_by(headers) else key,

@@ -189,9 +189,10 @@ class ResponseWriter:
             headers["x-streamglot-upstream"] = record.upstream
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
-        judged = self.context.annotations.get("policies") if self.context is not None else None
-        if judged:
-            headers["x-streamglot-policy"] = ", ".join(dict.fromkeys(fact["policy"] for fact in judged))
+        if self.context is not None and self.context.annotations.get("policies"):
+            from ..policies.running.records import header_value  # loaded already, by the policies that judged
+
+            headers["x-streamglot-policy"] = header_value(self.context)
         if record.cache:
             headers["x-streamglot-cache"] = record.cache
         if self.recorder is not None:

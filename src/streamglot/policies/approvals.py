@@ -1,22 +1,28 @@
-"""Decisions of people: who asks waits, who decides finds what is open.
+"""Decisions of people about held pieces.
 
-``Approvals`` is the registry of one process. The API, the command line and the page list what is open and decide it by its id; the
-policy that asked is resumed. Nothing here knows how people are reached.
+``Approvals`` is the registry of one process. It knows two kinds of questions:
+
+- An open question (``ask``) holds its stream. The API, the command line and the page list open questions and decide them by their
+  id; then the policy that asked is resumed.
+- A suspended call (``suspend``) ended its stream: the client asks its own user. The next request of the client brings the decision,
+  and ``resume`` gives the call back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..errors import LimitExceeded, RequestError, excerpt
+from ..events import BareEvent
 from .pieces import Kind
 
 MAX_OPEN: Final = 10_000
-"""Questions to people that may be open in one process: more than people can answer, and a bound on what waiting exchanges hold."""
+"""Questions to people that may be open in one process: more than people can answer, and a bound on what waiting exchanges hold.
+As many calls may be suspended; then the oldest is given up."""
 
 
 class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
@@ -36,7 +42,7 @@ class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
 
 
 class Decision(Struct, frozen=True, omit_defaults=True):
-    """What a person decided. ``text`` are changed arguments, for an approval. ``message`` is said to the client, for a refusal."""
+    """What a person decided. ``text``: changed arguments of an approved call. ``message``: what the client is told about a refused piece."""
 
     approved: bool
     message: str = ""
@@ -44,13 +50,23 @@ class Decision(Struct, frozen=True, omit_defaults=True):
     by: str = ""
 
 
+class SuspendedCall(Struct, frozen=True):
+    """A call whose stream has ended. ``events`` are the events of its block. ``until`` is the time of the event loop at which the
+    question expires."""
+
+    request: ApprovalRequest
+    events: Sequence[BareEvent]
+    until: float
+
+
 class Approvals:
-    """``new_id`` makes the ids of questions. ``asked`` is called with each new question, for those who notify people."""
+    """``new_id`` makes the ids of questions. ``asked`` is called with each open question, to notify people."""
 
     def __init__(self, new_id: Callable[[], str], asked: Callable[[ApprovalRequest], None] | None = None) -> None:
         self._new_id = new_id
         self._asked = asked
         self._open: dict[str, tuple[ApprovalRequest, asyncio.Future[Decision]]] = {}
+        self._suspended: dict[str, SuspendedCall] = {}
 
     def open(self) -> list[ApprovalRequest]:
         """What waits for a decision, the oldest first."""
@@ -60,8 +76,7 @@ class Approvals:
         """Waits for a decision. The caller sets the deadline and cancels when it passes."""
         if len(self._open) >= MAX_OPEN:
             raise LimitExceeded(f"{MAX_OPEN} approvals are open already; decide some of them", code="limit_open_approvals")
-        fields = {name: getattr(request, name) for name in request.__struct_fields__}
-        request = ApprovalRequest(**{**fields, "id": self._new_id()})
+        request = structs.replace(request, id=self._new_id())
         decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._open[request.id] = request, decided
         try:
@@ -72,10 +87,35 @@ class Approvals:
             del self._open[request.id]
 
     def decide(self, id: str, decision: Decision) -> None:
-        """Resumes who asked. Must be called in the event loop of ``ask``."""
+        """Resumes the policy that asked. Must be called in the event loop of ``ask``."""
         entry = self._open.get(id)
         if entry is None or entry[1].done():
             raise RequestError(
                 f"there is no open approval {excerpt(id)}: it was decided, or its time has passed", code="not_found", status=404
             )
         entry[1].set_result(decision)
+
+    def suspend(self, request: ApprovalRequest, events: Sequence[BareEvent]) -> SuspendedCall:
+        """Keeps a call until the client's next request decides about it, at most ``request.seconds`` long."""
+        now = asyncio.get_running_loop().time()
+        for id in [id for id, call in self._suspended.items() if call.until <= now]:
+            del self._suspended[id]
+        if len(self._suspended) >= MAX_OPEN:
+            del self._suspended[next(iter(self._suspended))]
+        request = structs.replace(request, id=self._new_id())
+        call = self._suspended[request.id] = SuspendedCall(request, events, now + request.seconds)
+        return call
+
+    def is_suspended(self, id: str) -> bool:
+        """Whether this is the id of a suspended call, even of one whose time has passed."""
+        return id in self._suspended
+
+    def resume(self, id: str, key: str) -> SuspendedCall:
+        """Gives back a suspended call, once, to the caller whose call it is."""
+        call = self._suspended.get(id)
+        if call is None or call.request.key != key or call.until <= asyncio.get_running_loop().time():
+            raise RequestError(
+                f"there is no suspended call {excerpt(id)}: it was decided, or its time has passed", code="not_found", status=404
+            )
+        del self._suspended[id]
+        return call

@@ -1,4 +1,4 @@
-"""Functions that are called with the blocks of a stream: the shortest way to a policy."""
+"""Builds a policy from functions that are called with the blocks of a stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Callbacks(Policy, frozen=True, kw_only=True):
     ``on_block_complete`` with whole blocks of ``kinds`` (all kinds that have no callback of their own, if left out).
 
     A callback returns a verdict, a text in place of the piece, or None to release it as it is. What a callback may change is held until
-    it has returned; with ``observe`` nothing is held, and what callbacks return does not count."""
+    it has returned; with ``observe`` nothing is held, and return values are ignored."""
 
     on_text_delta: Callback | None = None
     on_block_complete: Callback | None = None

@@ -1,4 +1,4 @@
-"""A policy described from its class: what it does, its options, their types and defaults. For the command line and the docs."""
+"""Describes a policy from its class: what it does, its options, their types and defaults. For the command line and the docs."""
 
 from __future__ import annotations
 

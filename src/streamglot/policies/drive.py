@@ -16,7 +16,7 @@ Resolve = Callable[[Question], Any]
 
 
 def no_engine(question: Question) -> Any:
-    """The reply where nobody can answer: the policy's ``on_error`` decides."""
+    """Replies to every question that there is no engine to answer it, so that the policy's ``on_error`` applies."""
     what = "ask an upstream again" if isinstance(question, NextRequest) else "wait for a verdict"
     return Unsupported(f"there is no engine here that could {what}: use the Client or the gateway")
 
@@ -30,7 +30,7 @@ def run_policies(
     resolve: Resolve = no_engine,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Iterator[list[Event]]:
-    """The events after the policies, read by read. ``resolve`` answers questions at once. Nothing comes behind the end of the stream."""
+    """The events after the policies, read by read. ``resolve`` answers questions at once. Nothing follows the end of the stream."""
     context = context or ExchangeContext(model=request.model if request is not None else "")
     stage = policy_stage(policies, clock=clock)(context)
     if not isinstance(stage, PolicyStage):

@@ -1,4 +1,4 @@
-"""Policies from configuration: ``[[policies]]`` tables to policies, all or none."""
+"""Loads policies from the ``[[policies]]`` tables of a configuration: all of them, or none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IMMUTABLE: Final = (
 
 
 def load_policies(tables: Sequence[Mapping[str, Any]]) -> tuple[Policy, ...]:
-    """The policies of a configuration. One that cannot be used makes the whole configuration unusable; all faults are named at once."""
+    """The policies of a configuration. One invalid policy makes the whole configuration invalid; the error names all faults at once."""
     loaded: list[Policy] = []
     faults: list[str] = []
     for number, table in enumerate(tables):
@@ -45,7 +45,7 @@ def load_policies(tables: Sequence[Mapping[str, Any]]) -> tuple[Policy, ...]:
 
 
 def load_policy(table: Mapping[str, Any], place: str = "policy") -> Policy:
-    """One policy from its table: ``use`` names it, everything else are its options."""
+    """One policy from its table: ``use`` names it, all other keys are its options."""
     options = dict(table)
     use = options.pop("use", "")
     if not isinstance(use, str) or not use:
@@ -86,7 +86,7 @@ def find_policy(use: str, place: str = "policy") -> type[Policy]:
             raise ConfigError(f"{place}: there is no policy {excerpt(use)}; {hint}")
         found = _imported(offered[use].value, place)
     if not isinstance(found, type) or not issubclass(found, Policy):
-        raise ConfigError(f"{place}: {use} is no policy: derive it from streamglot.policies.Policy")
+        raise ConfigError(f"{place}: {use} is not a policy: derive it from streamglot.policies.Policy")
     refuse_shared_state(found)
     return found
 
@@ -100,7 +100,7 @@ def _imported(name: str, place: str) -> Any:
 
 
 def refuse_shared_state(kind: type[Policy]) -> None:
-    """Raises ConfigError for a class whose objects could remember something from one stream to the next."""
+    """Raises ConfigError for a class whose objects could carry state from one stream to the next."""
     name = f"{kind.__module__}:{kind.__qualname__}"
     advice = "keep what one answer needs in new_state(), and what must live longer in the store"
     if not kind.__struct_config__.frozen or kind.__struct_config__.dict:

@@ -1,4 +1,4 @@
-"""What a policy must see at once, and how little of a stream must therefore be held.
+"""What a policy must see at once. From this the engine computes how little of a stream it must hold.
 
 A policy declares its needs with the functions here and joins them with ``|``:
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from .patterns import PatternSet
 
 UNITS: Final[tuple[Unit, ...]] = ("delta", "pattern", "sentence", "block", "answer")
-"""From the least that is held to the most."""
+"""Ordered from the unit that holds the least to the unit that holds the most."""
 STREAMED: Final[frozenset[Kind]] = frozenset(("text", "reasoning", "tool_call"))
-"""Kinds that come in deltas. The others come whole."""
+"""Kinds that arrive in deltas. The others arrive whole."""
 IN_ANSWERS: Final[tuple[Kind, ...]] = ("text", "reasoning", "tool_call", "tool_result", "citation", "media")
 IN_REQUESTS: Final[tuple[Kind, ...]] = ("text", "reasoning", "tool_call", "tool_result", "tool_definition")
 

@@ -39,5 +39,5 @@ class Piece(Struct, frozen=True):
     data: Any = None  # of a tool definition: its schema, as JSON has it
 
     def arguments(self) -> Any:
-        """The decoded arguments of a call. ValueError if they are no JSON."""
+        """The decoded arguments of a call. Raises ValueError if they are not valid JSON."""
         return msgspec.json.decode(self.text or "{}")

@@ -36,14 +36,14 @@ class Engine(Protocol):
 
 
 class JudgeContext(Struct):
-    """What a policy knows beside the piece. ``state`` is what its ``new_state`` made, for this choice of this answer; ``compiled`` is what
-    its ``compile`` made, once. ``exchange.state`` lives as long as the exchange, over all its model turns."""
+    """What a policy knows beside the piece. ``state`` is what ``new_state`` returned, for this choice of this answer; ``compiled`` is
+    what ``compile`` returned, once. ``exchange.state`` lives as long as the exchange, over all its model turns."""
 
     exchange: ExchangeContext
     request: Request | None = None
     choice: int = 0
-    state: Any = None  # of the policy's own making
-    compiled: Any = None  # what its ``compile`` made
+    state: Any = None  # whatever ``new_state`` of the policy returns
+    compiled: Any = None  # whatever ``compile`` of the policy returns
 
 
 class Policy(Options, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class Policy(Options, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """How configuration and records call this policy."""
+        """The name of this policy in configuration and records."""
         return type(self).use or f"{type(self).__module__}:{type(self).__qualname__}"
 
     @property

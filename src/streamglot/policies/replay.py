@@ -1,4 +1,4 @@
-"""What policies would have done to everything that is stored: turns in batches, judged in parallel processes."""
+"""Runs policies over all stored turns, in batches and in parallel processes, and reports what they would have done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .running.stage import PolicyStage, policy_stage
 BATCH_TURNS: Final = 100
 """Turns that go to a process at once: enough that sending them costs little, and few enough that all processes have work to the end."""
 BATCHES_AHEAD: Final = 2
-"""Batches for each process that wait for it. What is read ahead is in memory."""
+"""Batches that wait for each process. They are in memory, so there are few."""
 EXAMPLES: Final = 5
 """Examples of each kind of verdict in a report."""
 EXAMPLE_CHARS: Final = 200
@@ -90,8 +90,8 @@ class Report(Struct):
 
 
 class Replay:
-    """Policies of a configuration over turns that are added in batches. ``processes``: as many as there are cores, if left out; 1 runs here.
-    Leave it (``with``) to wait for what is still judged; then ``report`` is whole."""
+    """Policies of a configuration over turns that are added in batches. ``processes`` is the number of cores if left
+    out; 1 runs in this process. Leaving the ``with`` block waits for the last batches; then ``report`` is complete."""
 
     def __init__(self, tables: Sequence[Mapping[str, Any]], *, processes: int | None = None) -> None:
         load_policies(tables)  # a configuration that cannot be used is refused before anything is read
@@ -117,7 +117,7 @@ class Replay:
                 self._pool.shutdown(cancel_futures=True)
 
     def add(self, turns: list[RecordedTurn]) -> None:
-        """Judges these turns, or has them judged. Waits where too many are on their way."""
+        """Judges these turns, or has them judged. Waits while too many batches are under way."""
         if self._runner is not None:
             self.report.add(self._runner.run(turns))
             return

@@ -1,4 +1,4 @@
-"""Try before you trust: a stream before and after policies, side by side, with what was held and for how long."""
+"""Tries policies on a recorded stream: shows it before and after, side by side, with what was held and for how long."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def try_policies(
         stage.check_request(request, resolve)
     steps: list[Step] = []
     ended = False
-    for now, events in reads:  # the clock of the stage
+    for now, events in reads:  # the stage reads this variable as its clock
         if not isinstance(stage, PolicyStage):
             steps.append(Step(now, events, events, ""))
             continue
@@ -117,7 +117,7 @@ def side_by_side(trial: Trial, width: int = 100) -> Iterator[str]:
 
 
 def summary(trial: Trial) -> Iterator[str]:
-    """What was held and what was decided, in a few lines."""
+    """Summarises what was held and what was decided."""
     if trial.holds:
         longest = max(trial.holds, key=lambda hold: hold.seconds)
         most = max(len(hold.text) for hold in trial.holds)
@@ -131,7 +131,7 @@ def summary(trial: Trial) -> Iterator[str]:
         would = "would " if fact.get("dry_run") else ""
         yield f"{fact['policy']}: {would}{fact['verdict']} {what}{times}{reason}"
     if not trial.verdicts:
-        yield "no policy had anything to say"
+        yield "no policy gave a verdict"
 
 
 def _fitted(text: str, width: int) -> str:

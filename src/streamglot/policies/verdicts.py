@@ -34,9 +34,11 @@ class Replace(_Verdict, frozen=True, tag="replace"):
 
 
 class Ask(_Verdict, frozen=True, tag="ask"):
-    """Hold the piece until a person has decided. ``message`` tells the person what it is about."""
+    """Hold the piece until a person has decided. ``message`` tells the person what it is about. ``client``: ask the user of the client in
+    the client's own dialect, where the dialect can ask about a call; otherwise the operator is asked, through the approvals API."""
 
     message: str = ""
+    client: bool = False
 
 
 class Retry(_Verdict, frozen=True, tag="retry"):
@@ -47,7 +49,7 @@ class Retry(_Verdict, frozen=True, tag="retry"):
 
 
 class Refuse(_Verdict, frozen=True, tag="refuse"):
-    """Withhold the piece and say ``message`` in its place. Of a streaming text, the rest of the block is withheld too. In a
+    """Withhold the piece and say ``message`` in its place. If the piece is part of a streaming text, the rest of the block is withheld too. In a
     request, the whole request is refused."""
 
     message: str = ""
@@ -101,8 +103,8 @@ def refuse(message: str, *, reason: str = "") -> Refuse:
     return Refuse(message=message, reason=reason)
 
 
-def ask(message: str = "", *, reason: str = "") -> Ask:
-    return Ask(message=message, reason=reason)
+def ask(message: str = "", *, client: bool = False, reason: str = "") -> Ask:
+    return Ask(message=message, client=client, reason=reason)
 
 
 def end(message: str = "", *, text: str = "", stop: StopReason | None = None, reason: str = "") -> End:

@@ -1,4 +1,4 @@
-"""Events to events, and to the answer that they add up to. Pure."""
+"""Transforms events into events, and collects them into an answer. Pure."""
 
 from .call_ids import UniqueCallIds
 from .collect import Collect, collect

@@ -1,4 +1,4 @@
-"""A stream of events to the Response that it adds up to. What came before an error is kept beside it."""
+"""Collects a stream of events into a Response. A Response with an error keeps what came before the error."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Collect:
             self._extensions = {"reasoning_chunks": [], "reasoning_summaries": [], "tool_call_chunks": []}
         self._choices: dict[int, _ChoiceParts] = {}
         self._usage = Usage()
-        """That of the step under way."""
+        """The usage of the current step."""
         self._usage_before = Usage()
-        """That of all steps before it."""
+        """The usage of all earlier steps."""
 
     def feed(self, event: Event) -> list[Response]:
         self.feed_all((event,))
@@ -57,7 +57,7 @@ class Collect:
         """The events of one read."""
         first = self._choices.get(0)
         for event in events:
-            if type(event) is TextDelta and first is not None:  # as nearly all are
+            if type(event) is TextDelta and first is not None:  # the usual case
                 first.pieces.append(event.text)
                 continue
             rule = _OF_CHOICE.get(type(event))
@@ -293,7 +293,7 @@ _OF_ANOTHER: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {**_OF_CHO
 
 
 def collect(events: Iterable[Event], *, extensions: bool = False) -> Response:
-    """The Response that these events add up to."""
+    """Collects these events into a Response."""
     box = Collect(extensions=extensions)
     box.feed_all(events)
     return box.close()[0]

@@ -1,4 +1,4 @@
-"""One chain of boxes for each choice, where a client asked for several answers."""
+"""One chain of boxes for each choice of an answer, for requests that ask for several choices."""
 
 from __future__ import annotations
 

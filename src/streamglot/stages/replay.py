@@ -1,4 +1,4 @@
-"""A whole Response as a stream of events again. Every upstream that does not stream reaches a streaming client this way."""
+"""Turns a whole Response into a stream of events. Every upstream that does not stream reaches a streaming client this way."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _replay_steps(choice: ResponseChoice) -> Iterator[BareEvent]:
 
 
 def _last_usage(response: Response, first: ResponseChoice) -> TokenCounts:
-    """That of the step behind the last ``StepEnd``; of the whole answer where it took one model turn."""
+    """The usage of the step after the last ``StepEnd``; for an answer of one model turn, the usage of the whole answer."""
     if not first.steps:
         return response.usage
     return first.steps[-1].usage if first.steps[-1].reason is None else TokenCounts()

@@ -1,7 +1,7 @@
-"""Reasoning by the sentence: pieces of a chain of thought are held until their sentence is whole.
+"""Holds reasoning until a sentence is complete.
 
-Some clients show each piece of reasoning as a line of its own, and a page that is drawn for every token costs more than the
-thought is worth. Text and tool calls are not held.
+Some clients show each piece of reasoning as a line of its own, and drawing a page again for every token is slow.
+Text and tool calls are not held.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Held:
         return sentences
 
     def close(self) -> str:
-        """All that waits."""
+        """The rest of the held text."""
         sentence = "".join(self._pieces)
         self._pieces, self._size, self._tail = [], 0, ""
         return sentence

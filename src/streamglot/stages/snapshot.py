@@ -1,4 +1,4 @@
-"""What a ``Collect`` has collected so far, as it was at one moment.
+"""A snapshot of what a ``Collect`` has collected so far.
 
 A snapshot notes how much there is and copies nothing: taking one costs the same however long the answer is, so it may be
 taken after every event. The collector only appends to the lists that a snapshot refers to, so a snapshot stays as it was
@@ -129,7 +129,7 @@ def finished_part(
     redacted: bool = False,
     complete: bool = True,
 ) -> Part:
-    """The part that a block adds up to."""
+    """The finished part of a block."""
     match start:
         case ToolCallStart():
             return ToolCallPart(start.call_id, start.name, text, start.kind, complete, echo, start.native)

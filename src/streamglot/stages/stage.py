@@ -26,9 +26,10 @@ from ..messages import Request
 
 class ExchangeContext(Struct):
     """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
-    key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use. ``annotations`` are
-    facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn. ``state`` is what stages
-    keep over all model turns of the exchange, by subject: it is never stored."""
+    key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use. ``can_ask``: the
+    client can ask its user about a call, and brings the decision with its next request. ``annotations`` are facts that a stage
+    reports (verdicts, tool runs), by subject: observers store them with the turn. ``state`` is what stages keep over all model
+    turns of the exchange, by subject: it is never stored."""
 
     request_id: str = ""
     endpoint: str = ""
@@ -36,6 +37,7 @@ class ExchangeContext(Struct):
     model: str = ""
     trace: Mapping[str, str] = field(default_factory=dict)
     tools: Sequence[str] = ()
+    can_ask: bool = False
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
 
@@ -53,7 +55,8 @@ class Question:
 
 
 class NextRequest(Question):
-    """Asks an upstream again with ``request``. The reply is a new model turn, fed to the stage as events."""
+    """Asks an upstream again with ``request``. The reply is a new model turn, fed to the stage as events. If no upstream can be
+    asked, the stage is fed with one ``StreamError`` instead."""
 
     def __init__(self, request: Request) -> None:
         self.request = request

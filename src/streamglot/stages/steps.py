@@ -1,4 +1,4 @@
-"""Answers of several model turns: as history for a provider, and as one text for dialects that have one."""
+"""Converts answers of several model turns: to history for a provider, and to one text for dialects that have only one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import structs
 from ..messages import Message, Part, Response, ResponseChoice, TextPart, ToolCallPart, ToolResultPart
 
 STEP_BREAK: Final = "\n\n"
-"""Stands between the texts of two model turns where a dialect joins all text of an answer."""
+"""Separates the texts of two model turns in dialects that join all text of an answer."""
 
 
 def parts_by_step(choice: ResponseChoice) -> list[list[Part]]:
@@ -89,7 +89,7 @@ def _is_of_loop(call: ToolCallPart) -> bool:
 
 
 def _is_of_provider(result: ToolResultPart, call: ToolCallPart | None) -> bool:
-    """Did the provider run this tool itself?"""
+    """Whether the provider ran this tool itself."""
     return result.native is not None if call is None else call.kind == "server" and call.native is not None
 
 

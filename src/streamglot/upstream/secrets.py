@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -81,11 +82,13 @@ def _without(text: str, secret: str) -> str:
 
 
 class SecretMask:
-    """A box from bytes to the same bytes with these secrets masked, for raw recordings. A secret may be split anywhere, so bytes
-    that may be its beginning are held back."""
+    """A box from bytes to the same bytes with these secrets masked, for streams that are stored as they came. A secret may be
+    split over chunks, so bytes that may be the beginning of one are held back until the next chunk decides. A secret is masked as
+    it is and as JSON writes it."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = sorted({secret.encode() for secret in secrets if len(secret) >= MIN_SECRET_CHARS}, key=len, reverse=True)
+        forms = {form for secret in secrets if len(secret) >= MIN_SECRET_CHARS for form in (secret, json.dumps(secret)[1:-1])}
+        self._secrets = sorted((form.encode() for form in forms), key=len, reverse=True)
         self._held = b""
 
     def feed(self, chunk: bytes) -> bytes:

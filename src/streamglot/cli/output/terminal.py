@@ -19,6 +19,7 @@ except ModuleNotFoundError:  # not on Windows
 BOLD: Final = "\x1b[1m"
 DIM: Final = "\x1b[2m"
 RED: Final = "\x1b[31m"
+GREEN: Final = "\x1b[32m"
 CYAN: Final = "\x1b[36m"
 RESET: Final = "\x1b[0m"
 

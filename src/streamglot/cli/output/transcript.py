@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -11,7 +12,7 @@ from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, Ref
 from ...store import TurnDetail
 from .cost import money, tokens
 from .table import one_line
-from .terminal import BOLD, CYAN, DIM, RED, RESET, coloured, neutral
+from .terminal import BOLD, CYAN, DIM, GREEN, RED, RESET, coloured, neutral
 from .units import shown_time
 
 
@@ -29,7 +30,19 @@ class Transcript:
         if self._turn.request is None:
             print("\nthe contents were not kept")
         else:
+            self._print_differences()
             self.print_said()
+
+    def _print_differences(self) -> None:
+        """What policies changed: the original text, and the text in its place."""
+        for verdict in self._turn.verdicts:
+            before, after = str(verdict.get("original", "")), str(verdict.get("changed", ""))
+            if not before and not after:
+                continue
+            print(f"\n{self._in(BOLD, one_line(_verdict(verdict)))}")
+            for colour, mark, text in ((RED, "- ", before), (GREEN, "+ ", after)):
+                for line in neutral(text).splitlines():
+                    print(self._in(colour, mark + line))
 
     def print_said(self) -> None:
         """The whole conversation up to and with this turn."""
@@ -57,7 +70,7 @@ class Transcript:
         if turn.usage is not None:
             yield "usage", f"{tokens(turn.usage)}; cost: {money(turn.cost)}"
         for verdict in turn.verdicts:
-            yield "verdict", msgspec.json.encode(verdict).decode()
+            yield "verdict", _verdict(verdict)
         if turn.more:
             yield "more", msgspec.json.encode(turn.more).decode()
 
@@ -68,6 +81,17 @@ class Transcript:
 
     def _in(self, colour: str, text: str) -> str:
         return f"{colour}{text}{RESET}" if self._colours and colour else text
+
+
+def _verdict(fact: dict[str, Any]) -> str:
+    """A verdict of a policy in one line."""
+    what = " ".join(str(fact[name]) for name in ("direction", "kind", "tool", "pattern") if fact.get(name))
+    would = "would " if fact.get("dry_run") else ""
+    more = [f"{fact['count']} times"] if fact.get("count", 1) > 1 else []
+    more += [str(fact["reason"])] if fact.get("reason") else []
+    more += [f"held for {fact['held_seconds']:.2f} s"] if fact.get("held_seconds") else []
+    more += [f"cost {money(fact['cost'])}"] if fact.get("cost") else []
+    return f"{fact.get('policy')}: {would}{fact.get('verdict')} {what}{''.join(f', {one}' for one in more)}"
 
 
 def _shown(part: Part) -> Iterator[tuple[str, str]]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
+
+from msgspec.json import encode
 
 from ...errors import ConfigError
 from ...messages import Built, Message, Reasoning, Request, TextPart, ToolChoice, ToolSpec
+from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
 from ..parameters import take
 from .history import parse_messages
@@ -103,3 +107,21 @@ def _parse_resume(answer: Fields) -> dict[str, Any]:
         raise answer.wrong("status", "resolved or cancelled", status)
     said = {"interruptId": answer.need("interruptId", str), "status": status}
     return {**said, **{name: value for name, value in answer.rest.items() if value is not None}}
+
+
+def approval_answers(body: dict[str, Any], _is_suspended: Callable[[str], bool]) -> Answers:
+    """The decisions in ``resume``: [{interruptId, status, payload: {approved, arguments?, reason?}}]. A cancelled one is a denial."""
+    resume = body.get("resume")
+    found = []
+    for entry in resume if isinstance(resume, list) else ():
+        if not isinstance(entry, dict) or not isinstance(entry.get("interruptId"), str):
+            continue
+        payload = entry.get("payload")
+        decision: dict[str, Any] = payload if isinstance(payload, dict) else {}
+        approved = entry.get("status") == "resolved" and decision.get("approved") is True
+        changed = decision.get("arguments")
+        arguments = encode(changed).decode() if isinstance(changed, dict) else changed
+        found.append(
+            ApprovalAnswer(entry["interruptId"], approved, arguments if isinstance(arguments, str) else None, reason_in(decision))
+        )
+    return found, body

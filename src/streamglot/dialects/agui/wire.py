@@ -68,13 +68,15 @@ def own_interrupt(data: Any) -> dict[str, Any] | None:
     return {"id": data["id"], "reason": data["reason"], **known}
 
 
-def write_approval(approval: Approval, call_id: str) -> dict[str, Any]:
+def write_approval(approval: Approval, call_id: str | None) -> dict[str, Any]:
+    """The interrupt that asks about a call. ``call_id`` is None for a call that the client was not told of: the metadata has it."""
     said = {
         "id": approval.id,
         "reason": "tool_call",
         "message": approval.message or None,
         "toolCallId": call_id,
         "responseSchema": approval.schema,
+        "metadata": {"toolName": approval.name, "arguments": approval.arguments} if call_id is None else None,
     }
     return {name: value for name, value in said.items() if value is not None}
 

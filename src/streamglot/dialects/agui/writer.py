@@ -321,7 +321,8 @@ class AguiWriter(Writer):
         approval = asked(event)
         if approval is not None:
             call_id = self._call_ids.get(approval.call_id, approval.call_id)
-            self._interrupts.append(write_approval(approval, call_id))
+            withheld = approval.name and approval.call_id not in self._call_ids
+            self._interrupts.append(write_approval(approval, None if withheld else call_id))
             return
         data = event.data if event.dialect == self.dialect else {}
         interrupts = data.get("interrupts")

@@ -88,6 +88,8 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
             _add(messages, "tool", result)
         case "compaction":
             _add(messages, "assistant", ReasoningPart("", redacted=True, echo=Echo(DIALECT, item)))
+        case "mcp_approval_request" if item.get("server_label") == OWN_SERVER:
+            pass  # our own question about a call that the model knows nothing of: the call follows once it is approved
         case "mcp_call" if item.get("server_label") == OWN_SERVER:
             for part in _parse_own_call(fields):
                 _add(messages, "assistant", part)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import structs
 
 from ...messages import Built, OutputFormat, Reasoning, ReasoningPart, Request
 from ..abilities import PLAIN
+from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .history import parse_input
@@ -180,3 +182,17 @@ def _build_text(request: Request, body: dict[str, Any]) -> None:
                 text["format"]["strict"] = output.strict
     if text:
         body["text"] = text
+
+
+def approval_answers(body: dict[str, Any], is_suspended: Callable[[str], bool]) -> Answers:
+    """The decisions in input items ``mcp_approval_response``. Those about other calls belong to the upstream, and stay."""
+    items = body.get("input")
+    found, left = [], []
+    for item in items if isinstance(items, list) else ():
+        answers = isinstance(item, dict) and item.get("type") == "mcp_approval_response"
+        id = item.get("approval_request_id") if answers else None
+        if isinstance(id, str) and is_suspended(id):
+            found.append(ApprovalAnswer(id, item.get("approve") is True, reason=reason_in(item)))
+        else:
+            left.append(item)
+    return found, {**body, "input": left} if found else body

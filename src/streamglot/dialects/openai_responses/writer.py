@@ -31,7 +31,9 @@ from ...events import (
 )
 from ...framing import sse
 from ...messages import ToolSpec
+from ..approval import asked
 from ..echo import pack
+from ..own_tools import OWN_SERVER
 from ..writer import Writer
 from .calls import CallWriter
 from .error import error_body, response_error
@@ -70,6 +72,7 @@ class ResponsesWriter(Writer):
         "ReasoningEnd": "its echo, packed unless it is our own, in encrypted_content",
         "ToolCallEnd": "its echo, packed, in a reasoning item of its own",
         "ToolResult": "an item function_call_output",
+        "Extra": "own items and events as they are; a question for approval becomes mcp_approval_request",
         "Media": "images in an item image_generation_call, sound in response.audio events",
         "StepEnd": "no word for it: each step has items of its own",
     }
@@ -343,6 +346,13 @@ class ResponsesWriter(Writer):
             self.lose(event)
 
     def _extra(self, event: Extra) -> None:
+        approval = asked(event)
+        if approval is not None and approval.name:
+            self._announce()
+            self.close_item()
+            call = {"name": approval.name, "arguments": approval.arguments}
+            self.output.whole({"type": "mcp_approval_request", "id": approval.id, "server_label": OWN_SERVER, **call})
+            return
         data = event.data if event.dialect == self.dialect else {}
         response, item, logprobs, told = (data.get(name) for name in ("response", "item", "logprobs", "event"))
         if isinstance(response, dict):

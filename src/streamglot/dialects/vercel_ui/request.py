@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from ...errors import ConfigError
 from ...messages import Built, Message, Request, TextPart, ToolChoice, ToolSpec
+from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
 from ..parameters import take
 from .history import parse_messages
@@ -78,3 +80,21 @@ def _parse_choice(fields: Fields) -> ToolChoice | None:
         case {"type": "tool", "toolName": str(name)}:
             return ToolChoice("required", [name])
     raise fields.wrong("toolChoice", "auto, none, required or a named tool", value)
+
+
+def approval_answers(body: dict[str, Any], _is_suspended: Callable[[str], bool]) -> Answers:
+    """The decisions in parts of the last message whose state is ``approval-responded``. These parts are taken out of the message: the
+    answer to this request has their calls again."""
+    messages = body.get("messages")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    parts = last.get("parts") if isinstance(last, dict) else None
+    found, left = [], []
+    for part in parts if isinstance(parts, list) else ():
+        approval = part.get("approval") if isinstance(part, dict) and part.get("state") == "approval-responded" else None
+        if isinstance(approval, dict) and isinstance(approval.get("id"), str):
+            found.append(ApprovalAnswer(approval["id"], approval.get("approved") is True, reason=reason_in(approval)))
+        else:
+            left.append(part)
+    if not found or not isinstance(messages, list) or not isinstance(last, dict):
+        return [], body
+    return found, {**body, "messages": [*messages[:-1], {**last, "parts": left}]}

@@ -292,6 +292,11 @@ class VercelUiWriter(Writer):
 
     def _extra(self, event: Extra) -> None:
         approval = asked(event)
+        if approval is not None and approval.name and approval.call_id not in self._call_ids:
+            # The client does not know the call. As a call of a server it is shown, and not run.
+            self._call_start(ToolCallStart(approval.call_id, approval.name, "server"))
+            self._arguments(ToolCallDelta(approval.arguments))
+            self._call_end(ToolCallEnd())
         if approval is not None and approval.call_id in self._call_ids:
             reason = {"reason": approval.message} if approval.message else {}
             call_id = self._call_ids[approval.call_id]

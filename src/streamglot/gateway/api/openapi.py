@@ -32,6 +32,8 @@ _PLAIN = {
     ("get", "/turns/{id}/raw"): "The bytes of a turn as they came, with their timing",
     ("get", "/turns/{id}/export"): "A turn as a file",
     ("get", "/search"): "The turns in which words occur",
+    ("get", "/approvals"): "The calls that wait for a person's decision",
+    ("post", "/approvals/{id}"): "Decides about a call: approved, text for changed arguments, message for a refusal",
     ("get", "/health"): "Is the process there?",
     ("get", "/ready"): "Can it serve?",
     ("get", "/metrics"): "Prometheus metrics",

@@ -1,4 +1,4 @@
-"""``allow_tools``: calls of all other tools are refused."""
+"""``allow_tools``: refuses calls of tools that are not listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``block_patterns``: what has a forbidden pattern is refused, or ends the answer."""
+"""``block_patterns``: refuses content that has a forbidden pattern, or ends the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``deny_tools``: calls of these tools are refused, before anything of them is released."""
+"""``deny_tools``: refuses calls of listed tools, before any part of a call is released."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..verdicts import FORWARD, Forward, Refuse, Replace
 
 
 class DenyTools(Policy, frozen=True):
-    """``tools`` are globs. ``message`` is said in place of a call; ``{tool}`` in it is the name of the tool. ``hide``: the model is not
-    even told of these tools."""
+    """``tools`` are globs. ``message`` is said in place of a call; ``{tool}`` in it is the name of the tool. ``hide``: these tools
+    are removed from the request, so that the model does not know them."""
 
     tools: Sequence[str]
     message: str = "[The call of {tool} was refused: this tool is not allowed.]"

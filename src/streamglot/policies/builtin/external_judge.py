@@ -123,11 +123,11 @@ def judged(policy: str, piece: Piece, context: JudgeContext) -> Judged:
 
 
 def verdict_of(body: bytes) -> Verdict:
-    """The verdict of a service. What is no reply is an error."""
+    """The verdict of a service. Anything else than a reply is an error."""
     try:
         reply = msgspec.json.decode(body, type=Reply)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise UpstreamProtocolError(f"the judge answered {excerpt(body)}, which is no verdict: {error}") from None
+        raise UpstreamProtocolError(f"the judge answered {excerpt(body)}, which is not a verdict: {error}") from None
     match reply.verdict:
         case "forward":
             return Forward(reason=reply.reason, cost=reply.cost)

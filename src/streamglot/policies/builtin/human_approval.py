@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from ...errors import ConfigError
 from ..conditions import any_matches
@@ -14,10 +14,14 @@ from ..verdicts import FORWARD, Ask, Forward
 
 
 class HumanApproval(Policy, frozen=True):
-    """Calls of ``tools`` (globs) are held until a person approves, changes or refuses them, at most ``seconds`` long."""
+    """Calls of ``tools`` (globs) are held until a person approves, changes or refuses them, at most ``seconds`` long. ``ask`` says whom:
+    the ``operator``, through the approvals API, while the stream stays open; or the user of the ``client``, in the client's own dialect
+    (AG-UI interrupts, approval requests of Responses and of the Vercel UI stream). The answer then ends with the question, and the next
+    request of the client decides. Clients of other dialects, and clients that do not stream, wait for the operator."""
 
     tools: Sequence[str] = ("*",)
     message: str = "Allow the call of {tool}?"
+    ask: Literal["operator", "client"] = "operator"
     seconds: float = 300.0
 
     use: ClassVar[str] = "human_approval"
@@ -33,4 +37,5 @@ class HumanApproval(Policy, frozen=True):
     def judge(self, piece: Piece, context: JudgeContext) -> Ask | Forward:
         if not piece.complete or not any_matches(self.tools, piece.name):
             return FORWARD  # a call that broke off is never run
-        return Ask(message=self.message.replace("{tool}", piece.name), reason=f"the tool {piece.name} needs approval")
+        message = self.message.replace("{tool}", piece.name)
+        return Ask(message=message, client=self.ask == "client", reason=f"the tool {piece.name} needs approval")

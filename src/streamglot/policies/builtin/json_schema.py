@@ -70,7 +70,7 @@ class JsonSchema(Policy, frozen=True):
         try:
             fault = schema.fault(msgspec.json.decode(piece.text))
         except msgspec.DecodeError as error:
-            fault = f"it is no JSON: {error}"
+            fault = f"it is not valid JSON: {error}"
         if not fault:
             return FORWARD
         message = self._message(fault)

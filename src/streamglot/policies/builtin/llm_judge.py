@@ -19,7 +19,7 @@ from ..verdicts import DEFER, FORWARD, Defer, Forward, Refuse, Retry, Verdict
 from .targets import JudgedUnit, Target, check_targets, judge_needs
 
 MAX_CACHED: Final = 4096
-"""Judgements that are remembered in one process: some hundred bytes each."""
+"""Judgements that one process caches: a few hundred bytes each."""
 _PROMPT: Final = """You judge one piece of a conversation between a user and an AI system. You do not take part in the conversation.
 
 Rule:
@@ -42,7 +42,7 @@ class Opinion(Struct):
 
 
 class _Cache:
-    """Remembers judgements by what was judged. It changes no verdict, only what one costs."""
+    """Caches judgements by what was judged. It changes the cost of a verdict, not the verdict."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[bytes, tuple[float, Opinion]] = OrderedDict()
@@ -135,12 +135,12 @@ class LlmJudge(Policy, frozen=True):
 
 
 def parse_opinion(text: str) -> Opinion:
-    """The opinion in a model's answer, which may have text or a code fence around it. What is no opinion is an error."""
+    """The opinion in a model's answer, which may have text or a code fence around it. Anything else is an error."""
     begin, end = text.find("{"), text.rfind("}")
     try:
         opinion = msgspec.json.decode(text[begin : end + 1], type=Opinion) if 0 <= begin < end else None
     except (msgspec.DecodeError, msgspec.ValidationError):
         opinion = None
     if opinion is None or not 0 <= opinion.score <= 1:
-        raise UpstreamProtocolError(f"the judge answered {excerpt(text)}, which is no JSON object with a score from 0 to 1")
+        raise UpstreamProtocolError(f"the judge answered {excerpt(text)}, which is not a JSON object with a score from 0 to 1")
     return opinion

@@ -1,4 +1,4 @@
-"""``loop_guard``: ends an answer that repeats itself, and refuses a call that was made again and again."""
+"""``loop_guard``: ends an answer that repeats itself, and refuses a call that is repeated."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..policy import JudgeContext, Policy
 from ..verdicts import FORWARD, End, Refuse, Verdict
 
 _STEP: Final = 64
-"""Characters between two looks at the end of the text."""
+"""The end of the text is checked every this many characters."""
 _PROBE: Final = 32
-"""Characters at the end of the text whose previous occurrence tells the length of what may be repeated."""
+"""Characters at the end of the text that are searched for in the text before it: the distance is the length of the repeated piece."""
 
 
 class _State(Struct):
@@ -55,7 +55,7 @@ class LoopGuard(Policy, frozen=True):
         return self._judge_call(piece, context, state) if piece.kind == "tool_call" else self._judge_text(piece, state)
 
     def _judge_text(self, piece: Piece, state: _State) -> Verdict:
-        """Looks at fixed positions of the text, so that it does not matter how the text is cut."""
+        """Checks at fixed positions of the text, so that the result does not depend on how the text is cut."""
         tail, position = state.tail.get(piece.kind, ""), state.position.get(piece.kind, 0)
         at = 0
         while at < len(piece.text):
@@ -104,7 +104,7 @@ def _calls_of(request: Request) -> list[tuple[str, str]]:
 
 
 def _canonical(arguments: str) -> str:
-    """Arguments without differences that mean nothing: spaces, and the order of properties."""
+    """The arguments in a normal form: without spaces, with properties in a fixed order."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
     except msgspec.DecodeError:

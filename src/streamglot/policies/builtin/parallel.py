@@ -19,14 +19,14 @@ from ..verdicts import DEFER, FORWARD, Defer, Refuse, Replace, Rewrite, Verdict,
 
 
 class _State(Struct):
-    """``states`` of the members, and the verdicts on pieces that some of them still think about."""
+    """The ``states`` of the members, and the verdicts so far on pieces that some members have deferred."""
 
     states: list[Any]
     partial: dict[int, tuple[Piece, list[Verdict | Defer]]] = field(default_factory=dict)
 
 
 class Parallel(Policy, frozen=True):
-    """For judges that take time: together they take as long as the slowest. A kind of block that more than one of them looks at is held
+    """For judges that take time: all of them together take as long as the slowest one. A kind of block that more than one of them looks at is held
     whole. Two that rewrite the same piece differently contradict each other, so the piece is refused."""
 
     policies: Sequence[Policy] = ()

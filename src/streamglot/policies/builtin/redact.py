@@ -1,4 +1,4 @@
-"""``redact``: secrets and personal data are replaced, wherever they are and however the stream cuts them."""
+"""``redact``: replaces secrets and personal data in all parts of a stream, however the stream is cut."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ REQUEST_KINDS: Final[tuple[Kind, ...]] = ("text", "reasoning", "tool_call", "too
 
 
 def answer_kinds(apply_to: Sequence[Target]) -> tuple[Kind, ...]:
-    """The kinds of blocks of an answer that these targets are."""
+    """The kinds of blocks of an answer that these targets mean."""
     return tuple(kind for target in apply_to for kind in _ANSWER_KINDS[target])
 
 
@@ -31,7 +31,7 @@ def request_kinds(apply_to: Sequence[Target]) -> tuple[Kind, ...]:
 
 
 def judge_needs(apply_to: Sequence[Target], unit: JudgedUnit) -> Needs:
-    """What a judge must see that is shown ``unit`` of texts at once, and everything else whole."""
+    """The needs of a judge that sees texts by ``unit`` and everything else whole."""
     kinds = answer_kinds(apply_to)
     needs = answer() if kinds and unit == "answer" else Needs()
     if not needs.whole:

@@ -44,7 +44,7 @@ class _Compiled(Struct, frozen=True):
 
 class ToolArguments(Policy, frozen=True):
     """For calls of ``tools`` (globs): a JSON ``schema``, or the schema that the request declared (``declared``), and ``rules``. Arguments
-    that are no JSON break every rule."""
+    that are not valid JSON break every rule."""
 
     tools: Sequence[str] = ("*",)
     schema: Mapping[str, Any] | None = None
@@ -88,7 +88,7 @@ class ToolArguments(Policy, frozen=True):
         try:
             arguments = piece.arguments()
         except ValueError:
-            return "its arguments are no JSON"
+            return "its arguments are not valid JSON"
         schemas = [] if compiled.schema is None else [compiled.schema]
         if self.declared and context.request is not None:
             found = [tool.parameters for tool in context.request.tools if tool.name == piece.name]
@@ -107,7 +107,7 @@ class ToolArguments(Policy, frozen=True):
 def _fault_of_value(rule: Rule, value: Any) -> str:
     if not isinstance(value, str):
         if rule.allow_paths or rule.allow_hosts or rule.require:
-            return f"{rule.path} is no text"
+            return f"{rule.path} is not a text"
         return f"{rule.path} is not allowed to be what it is" if rule.deny and occurs(rule.deny, str(value)) else ""
     if rule.deny and occurs(rule.deny, value):
         return f"{rule.path} has something that is not allowed"
@@ -129,7 +129,7 @@ def allowed_path(path: str, globs: Sequence[str]) -> bool:
 
 
 def allowed_host(url: str, globs: Sequence[str]) -> bool:
-    """Whether the host of a URL, or a bare host, is one of these. What parsers disagree about (backslashes, control characters) never is."""
+    """Whether the host of a URL, or a bare host, is one of these. A text that parsers read differently (backslashes, control characters) never is."""
     if _CONTROL.search(url):
         return False
     try:

@@ -1,1 +1,1 @@
-"""JSON values as policies check them: schemas, paths, and a check while they are written."""
+"""Checks of JSON values for policies: schemas, paths, and a check of JSON that is still being written."""

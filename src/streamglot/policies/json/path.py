@@ -15,7 +15,7 @@ Step: TypeAlias = tuple[bool, str | int | None]
 """Whether the step is at any depth, and the key; None for every key."""
 _STEP: Final = re.compile(r"""(\.\.|\.)(\*|[^.\[\]'"*]+)|(\.\.)?\[(?:(\*)|(-?\d+)|'([^']*)'|"([^"]*)")\]""")
 MAX_DEPTH: Final = 128
-"""How deep ``..`` looks: deeper values are an attack."""
+"""Levels that ``..`` searches. Real arguments are not nested deeper."""
 
 
 def parse_path(path: str) -> tuple[Step, ...]:
@@ -34,7 +34,9 @@ def parse_path(path: str) -> tuple[Step, ...]:
         steps.append((dots == ".." or deep is not None, key))
         at = found.end()
     if not path.startswith("$") or at < len(path):
-        raise ConfigError(f"{excerpt(path)} is no path: it begins with $ and goes on as in $.files[0].name, $.urls[*] or $..path")
+        raise ConfigError(
+            f"{excerpt(path)} is not a path: a path begins with $ and goes on as in $.files[0].name, $.urls[*] or $..path"
+        )
     return tuple(steps)
 
 

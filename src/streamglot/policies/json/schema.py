@@ -1,6 +1,6 @@
 """JSON Schema, as far as tools and structured output use it: draft 2020-12 without remote references.
 
-``Schema`` refuses keywords that it does not know when it is made, so nothing is left unchecked in silence.
+``Schema`` refuses keywords that it does not know when it is made, so that it never leaves a keyword unchecked without saying so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..options import thawed
 from ..patterns.expressions import occurs
 
 MAX_DEPTH: Final = 128
-"""Nesting of a value, with the references followed on the way. Deeper values are an attack, or a reference to itself."""
+"""Nesting of a value, with the references followed on the way. Real values are not nested deeper; a schema that refers to itself is."""
 _ANNOTATIONS: Final = frozenset(
     [
         "title",

@@ -15,7 +15,7 @@ import msgspec
 from .schema import Schema
 
 MAX_DEPTH: Final = 512
-"""Nesting of a value: deeper ones are an attack."""
+"""Levels of nesting. Real values are not nested deeper."""
 _SPACE: Final = re.compile(r"[ \t\r\n]+")
 _STRING_RUN: Final = re.compile(r'[^"\\\x00-\x1f]+')
 _WORD: Final = re.compile(r"[^\s{}\[\]:,\"]+")
@@ -24,13 +24,13 @@ _VALUE, _KEY, _COLON, _NEXT = "a value", "a property name", "a colon", "a comma 
 
 
 class JsonStream:
-    """``feed`` gives the place of a fault in its text, and None if there is none; ``fault`` says what it is."""
+    """``feed`` returns the position of a fault in its text, or None; ``fault`` describes it."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._stack: list[str] = []
         self._expects = _VALUE
-        self._may_close = False  # right behind an opening bracket
+        self._may_close = False  # directly after an opening bracket
         self._in_string = self._escaped = self._is_key = False
         self._word: list[str] = []
         self._text: list[str] = []  # of the whole value
@@ -113,7 +113,7 @@ class JsonStream:
         word = "".join(self._word)
         self._word = []
         if _SCALAR.fullmatch(word) is None:
-            self.fault = f"{word[:40]!r} is no JSON value"
+            self.fault = f"{word[:40]!r} is not a JSON value"
             return
         self._begin_value({"t": "boolean", "f": "boolean", "n": "null"}.get(word[0], "number"))
         if not self.fault:
@@ -191,5 +191,5 @@ class JsonStream:
         try:
             return msgspec.json.decode("".join(pieces))
         except msgspec.DecodeError as error:
-            self.fault = f"the text is no JSON: {error}"
+            self.fault = f"the text is not valid JSON: {error}"
             return None

@@ -1,4 +1,4 @@
-"""Patterns in streams: found whatever way the text is cut, with the least possible hold-back."""
+"""Finds patterns in streams, however the text is cut, and holds as little text as possible."""
 
 from .detectors import detectors, patterns_of
 from .json_text import JsonScanner

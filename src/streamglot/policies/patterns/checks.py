@@ -1,4 +1,4 @@
-"""What a match must pass beside its pattern: check digits and forms that no expression can test."""
+"""Checks that a match must pass in addition to its pattern: check digits, and forms that no expression can test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def luhn(text: str) -> bool:
 
 
 def iban(text: str) -> bool:
-    """The remainder by 97 that every bank account number has."""
+    """Whether an international bank account number has the right check digits (remainder 1 by 97)."""
     packed = text.replace(" ", "")
     if not 15 <= len(packed) <= 34:
         return False
@@ -24,7 +24,7 @@ def iban(text: str) -> bool:
 
 
 def ipv6(text: str) -> bool:
-    """An address with at least three parts that are not empty, so that times of day and scope operators are none."""
+    """An address with at least three parts that are not empty, so that times of day and scope operators are not taken for addresses."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:

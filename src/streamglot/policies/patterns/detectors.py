@@ -39,7 +39,7 @@ def detectors() -> dict[str, Detector]:
 
 
 def patterns_of(names: Iterable[str]) -> list[Pattern]:
-    """The patterns of these detectors; ConfigError for a name that is none."""
+    """The patterns of these detectors; ConfigError for an unknown name."""
     known = detectors()
     found: list[Pattern] = []
     for name in names:

@@ -60,7 +60,7 @@ class Search:
         self._starts: frozenset[int] | None = None
         found = "|".join(f"(?:{write(expression.body)})" for expression in expressions)
         held = "|".join(f"(?:{prefixes(expression.body)})" for expression in expressions)
-        if first.before is not None:  # such a pattern has a search of its own
+        if first.before is not None:  # the caller gives such a pattern a search of its own
             self._group = 1
             found, held = f"{write(first.before)}({found})", f"{write(first.before)}({held})"
         self._match = _compiled(found, groups=bool(self._group))
@@ -126,10 +126,10 @@ def compiled_union(expressions: tuple[str, ...]) -> Search | None:
 
 @lru_cache(4096)
 def _plain(expression: str) -> Any:
-    parse(expression, may_be_empty=True)  # for its reasons, which say more than re2's
+    parse(expression, may_be_empty=True)  # its error messages say more than those of re2
     return _compiled(expression.replace("\\Z", "\\z"))
 
 
 def occurs(expression: str, text: str) -> bool:
-    """Whether the expression matches somewhere in a text that is there as a whole."""
+    """Whether the expression matches somewhere in a complete text."""
     return _plain(expression).search(text.encode("utf-8", "surrogatepass")) is not None

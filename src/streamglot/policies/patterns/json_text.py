@@ -2,8 +2,8 @@
 
 A secret inside a JSON string may be escaped (a private key has ``\\n`` where its lines end), so patterns must see the decoded string,
 and a replacement must be escaped. Each string is a text of its own: a match never crosses a quotation mark. A number with a match in it is
-replaced as a whole, by a string. So what is valid JSON stays valid JSON, and free text leaves exactly as it was written. What turns out to
-be no JSON is plain text from there on.
+replaced as a whole, by a string. So what is valid JSON stays valid JSON, and free text leaves exactly as it was written. If the text
+turns out not to be JSON, the rest is searched as plain text.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class JsonScanner:
         self._is_json = True
         self._within = False  # a string
         self._word = ""  # a number or a name that has not ended
-        self._rest = ""  # an escape that is not whole
-        self._scanner: Scanner | None = None  # of the open string, or of what is no JSON
+        self._rest = ""  # an incomplete escape
+        self._scanner: Scanner | None = None  # for the open string, or for text that is not JSON
         self._tokens: deque[tuple[str, str]] = deque()  # what the scanner holds, as (decoded, as written)
         self._stopped = False
 
@@ -55,7 +55,7 @@ class JsonScanner:
                 self._scan(text[at:], text[at:], given)
                 break
             at = self._in_string(text, at, given) if self._within else self._between(text, at, given)
-            if at < 0:  # an escape is not whole
+            if at < 0:  # the escape is incomplete
                 break
         return joined(given)
 
@@ -159,7 +159,7 @@ def _escape(text: str, at: int) -> tuple[str, str] | None:
     found = _ESCAPE.match(text, at)
     if found is None:
         whole = len(text) - at >= 6
-        return (text[at], text[at]) if whole else None  # no escape that JSON knows: passes as it is
+        return (text[at], text[at]) if whole else None  # not an escape of JSON: passes unchanged
     if found[2] is not None:
         return _LETTERS.get(found[2], found[2]), found[0]
     code = int(found[1], 16)

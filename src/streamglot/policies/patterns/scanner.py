@@ -9,8 +9,9 @@ After each piece it asks two questions about ``held`` and the new text together:
    it cannot become longer. One that begins at the hold position or behind it waits.
 
 Everything before the hold position that is not part of a final match leaves as free text. So the result depends on the text alone
-and not on where it was cut. To keep the cost linear, a candidate that has grown long is looked at again only at certain lengths, and
-these depend on the text alone too. A candidate that reaches ``hold_chars`` is not released: the scanner reports an ``Overflow``.
+and not on where it was cut. To keep the cost linear, a candidate that has grown past ``RESCAN_CHARS`` is looked at again only at certain
+lengths, and a long piece is taken in parts, so that every candidate is looked at when it has exactly ``hold_chars`` characters. One that
+is still open then is not released: the scanner reports an ``Overflow``. So that too depends on the text alone.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Pattern(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """A match: its text, the name of its pattern, and the text as it stood in the stream (in JSON it may have been escaped)."""
+    """A match: its text, the name of its pattern, and the text as it was in the stream (in JSON it may have been escaped)."""
 
     text: str
     name: str
@@ -65,7 +66,7 @@ class Found(Struct, frozen=True):
     bare: bool = False
 
     def written(self, replacement: str) -> str:
-        """The replacement as it must stand in the stream."""
+        """The replacement as it must be written into the stream."""
         if self.in_string or self.bare:
             import json
 
@@ -130,7 +131,7 @@ class PatternSet:
         return sorted(ends, key=lambda pair: -pair[0])
 
     def segments(self, text: str) -> list[Segment]:
-        """The segments of a text that is there as a whole."""
+        """The segments of a complete text."""
         scanner = Scanner(self)
         return [*scanner.feed(text), *scanner.close()]
 
@@ -145,14 +146,14 @@ def _next_scan(length: int, most: int) -> int:
 
 
 class Scanner:
-    """One text. ``feed`` and ``close`` give segments; ``held`` is what waits."""
+    """Scans one text. ``feed`` and ``close`` return segments; ``held`` is the text that waits."""
 
     __slots__ = ("_context", "_due", "_set", "_stopped", "held")
 
     def __init__(self, patterns: PatternSet) -> None:
         self._set = patterns
         self._context = b""
-        self._due = RESCAN_CHARS
+        self._due = patterns.hold_chars  # no candidate can pass the hold limit between two looks
         self._stopped = False
         self.held = ""
 
@@ -218,7 +219,7 @@ class Scanner:
             near = buffer[max(0, hold - 4 * self._set.context_chars) : hold].decode("utf-8", "replace")
             self._context = near[-self._set.context_chars :].encode()
         size = len(self.held)
-        self._due = RESCAN_CHARS if size < RESCAN_CHARS else _next_scan(size, self._set.hold_chars)
+        self._due = self._set.hold_chars if size < RESCAN_CHARS else _next_scan(size, self._set.hold_chars)
         if size >= self._set.hold_chars:
             self._stopped = True
             self.held = ""
@@ -254,7 +255,7 @@ def _width(first: int) -> int:
 
 
 def joined(segments: list[Segment]) -> list[Segment]:
-    """The same with neighbouring free texts as one."""
+    """The same segments, with adjacent free texts joined."""
     joined: list[Segment] = []
     pending: list[str] = []
     for segment in segments:

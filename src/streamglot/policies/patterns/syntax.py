@@ -2,7 +2,7 @@
 
 The tree exists for one purpose: ``prefixes.py`` derives from it the expression of every text that can still grow into a match.
 Flags are resolved here, so each atom is written with its own flags and expressions can be joined without changing each other.
-What RE2 cannot do, or what has no meaning in a stream, is refused here with the reason.
+Expressions that RE2 cannot match, or that have no meaning in a stream, are refused here with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct
 from ...errors import ConfigError, excerpt
 
 MAX_PATTERN_CHARS: Final = 2000
-"""Characters of one expression. Longer ones are generated, and word lists do their job faster."""
+"""Characters of one expression. Longer expressions are generated; a word list is faster."""
 MAX_REPEAT: Final = 1000
 """The highest count in ``{n,m}`` that RE2 accepts."""
 
@@ -69,7 +69,7 @@ def parse(pattern: str, *, may_be_empty: bool = False) -> Expression:
 
 
 def write(node: Node) -> str:
-    """The tree as an expression that can stand inside any other."""
+    """The tree as an expression that can be part of any other expression."""
     match node:
         case Atom() | Assertion():
             return node.written

@@ -1,4 +1,4 @@
-"""How blocks are taken apart into pieces, and put together again after a verdict."""
+"""Converts blocks of events to pieces, and builds the events of a block after a verdict."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def end_of(kind: Kind) -> End:
 
 
 def without_echo(end: End) -> End:
-    """The end of a block whose content was changed: the provider's signature is no longer true of it."""
+    """The end of a block whose content was changed: the provider's signature is dropped, because it is no longer valid."""
     return structs.replace(end, echo=None)
 
 
@@ -104,7 +104,7 @@ def piece_of_block(events: Sequence[BareEvent]) -> Piece:
 
 
 def piece_of_whole(event: Whole, names: dict[str, str]) -> Piece:
-    """What comes whole, as a piece. ``names`` are the tools of the calls so far."""
+    """An event that is a whole block, as a piece. ``names`` are the tools of the calls so far, by call id."""
     match event:
         case ToolResult():
             name = names.get(event.call_id, "")
@@ -116,7 +116,7 @@ def piece_of_whole(event: Whole, names: dict[str, str]) -> Piece:
 
 
 def block_after(events: list[BareEvent], verdict: Verdict) -> list[BareEvent]:
-    """The events of a whole block after this verdict. What stood inside it and is not its text stays, except for citations."""
+    """The events of a whole block after this verdict. Events inside it that are not its text stay, except for citations."""
     start, end = events[0], events[-1]
     kind = KIND_OF[type(start)]
     beside: list[BareEvent] = [
@@ -140,7 +140,7 @@ def block_after(events: list[BareEvent], verdict: Verdict) -> list[BareEvent]:
 
 
 def whole_after(event: Whole, verdict: Verdict) -> list[BareEvent]:
-    """What came whole, after this verdict."""
+    """An event that is a whole block, after this verdict."""
     match verdict:
         case Forward():
             return [event]
@@ -156,7 +156,7 @@ def whole_after(event: Whole, verdict: Verdict) -> list[BareEvent]:
 
 
 def without_offsets(citation: Citation) -> Citation:
-    """A citation of text that was changed: where it points to is no longer known."""
+    """A citation without offsets: its text was changed, so they are no longer valid."""
     return structs.replace(citation, start=None, end=None, native=None)
 
 

@@ -1,4 +1,4 @@
-"""The policies on one choice, one after another: what the first releases, the second sees."""
+"""Runs the policies on one choice in order: each one sees what the one before it releases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from ...events import BareEvent, StreamEnd
 from ...messages import Request
 from ...stages.stage import ExchangeContext, Question
-from ..verdicts import Retry
+from ..pieces import Piece
+from ..verdicts import Refuse, Retry
 from .blocks import text_block
 from .filter import BlockFilter
 from .judging import Judging
@@ -70,7 +71,7 @@ class Chain:
         self.done, self.retry = False, None
 
     def cut(self) -> list[BareEvent]:
-        """Ends this choice without an end of its own: what is open in its output is closed."""
+        """Closes the block that is open in the output of this choice, and releases nothing more."""
         self.done = True
         for filter, member in zip(reversed(self._filters), reversed(self._members), strict=True):
             if not member.shadow:
@@ -78,8 +79,13 @@ class Chain:
                 return filter.release.taken()
         return []
 
-    def give_up(self, message: str) -> list[BareEvent]:
-        """The retry failed: the answer is refused with this message."""
+    def give_up(self, reason: str) -> list[BareEvent]:
+        """The retry failed: the answer is refused with the message of the policy that asked for it."""
+        message = self.retry.message if self.retry is not None else ""
+        refused = Refuse(message=message, reason=reason)
+        self._recorder.record(
+            self._members[self._retried_by].policy, Piece("answer", unit="answer"), refused, choice=self._choice
+        )
         self.done = False
         released = self._through(self._retried_by + 1, [*text_block(message), StreamEnd("content_filter")])
         self.done = True

@@ -1,4 +1,4 @@
-"""The input side of one policy on the events of one choice: takes blocks apart into what the policy asked to see, and has it judged."""
+"""The input side of one policy on one choice: cuts blocks into the units that the policy asked for, and has them judged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BlockFilter:
 
     def feed(self, events: list[BareEvent]) -> list[BareEvent]:
         release = self.release
-        if type(events[0]) in _DELTAS and len(set(map(type, events))) == 1:  # as the reads of a long text are
+        if type(events[0]) in _DELTAS and len(set(map(type, events))) == 1:  # the usual case: a read of a long text
             if not release.done:
                 self._deltas(events)
             return release.taken()
@@ -73,7 +73,7 @@ class BlockFilter:
             else:
                 rule = _RULES.get(kind, BlockFilter._loose)
                 for event in run:
-                    rule(self, event)  # the release itself takes nothing behind the end
+                    rule(self, event)  # after the end, the release ignores events
         return self.release.taken()
 
     def answer(self, question: Question, reply: Any) -> list[BareEvent]:
@@ -84,7 +84,7 @@ class BlockFilter:
 
     @property
     def held(self) -> str:
-        """The text that waits in the open block, for those who show what is held."""
+        """The text that waits in the open block, for displays."""
         block = self._block
         if block is None:
             return ""
@@ -108,7 +108,7 @@ class BlockFilter:
             event = event if self._clean(need.patterns, event.native.data, piece) else structs.replace(event, native=None)
         block = self._block = Block(kind, event, _segmenter(need, piece), piece)
         if kind == "tool_call" and need.unit == "delta":
-            self._segments(block, [_NOTHING])  # the call can be judged by its name, before it is begun
+            self._segments(block, [_NOTHING])  # the policy can judge the call by its name, before its start is released
 
     def _deltas(self, run: list[BareEvent]) -> None:
         block, release = self._block, self.release
@@ -132,7 +132,7 @@ class BlockFilter:
         segments = segmenter.feed(text)
         if not segments:
             return
-        if len(segments) == 1 and not release.waiting and type(segments[0]) is str:  # as nearly always with patterns
+        if len(segments) == 1 and not release.waiting and type(segments[0]) is str:  # the usual case: no match
             cut = len(before) + len(text) - len(segments[0])
             release.free(block, trimmed(run, texts, before, cut, block.kind))
             return
@@ -140,6 +140,8 @@ class BlockFilter:
 
     def _each_delta(self, block: Block, run: list[BareEvent], texts: list[str]) -> None:
         for event, text in zip(run, texts, strict=True):
+            if not text:  # has no content to judge; a piece of a call without text means that the call begins
+                continue
             unit = Unit(
                 structs.replace(block.piece, text=text), self._judging.now(), block=block, found=Found(text, "", "", text)
             )
@@ -206,7 +208,7 @@ class BlockFilter:
             self.release.unit(unit)
 
     def _loose(self, event: BareEvent) -> None:
-        """Stays where it is in a block that is held whole. Beside text of which a little is held, it does not wait."""
+        """Keeps the place of the event in a block that is held whole. In any other block the event does not wait."""
         if self._block is not None and self._block.segmenter is None:
             self._block.events.append(event)
         else:
@@ -234,7 +236,7 @@ class BlockFilter:
         return self._strings(patterns, data, structs.replace(piece, kind="text")) is data
 
     def _clean_fields(self, event: Whole, patterns: PatternSet, piece: Piece) -> Whole:
-        """The event without matches in what stands beside its text: the title of a citation, the provider's own form."""
+        """The event without matches in its other fields: the title of a citation, the provider's own form."""
         if isinstance(event, Citation):
             beside = {"url": event.url, "title": event.title}
             cleaned = self._strings(patterns, beside, piece)
@@ -262,7 +264,7 @@ _RULES: Final[dict[type, Callable[[BlockFilter, Any], None]]] = {
 
 
 def _segmenter(need: Need, piece: Piece) -> Any:
-    """What cuts the block into units; None where the block is held whole."""
+    """The object that cuts the block into units; None for a block that is held whole."""
     if need.unit == "pattern" and need.patterns is not None:
         return scanner_for(need.patterns, piece.kind, piece.call_kind)
     return {"delta": Deltas, "sentence": Sentences}.get(need.unit, lambda: None)()

@@ -6,18 +6,23 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...errors import excerpt
+from ...events import Extra
 from ...stages.stage import Question
-from ..approvals import Decision
+from ..approvals import Decision, SuspendedCall
 from ..pieces import Piece
 from ..policy import JudgeContext
 from ..verdicts import SEVERITY, Ask, Defer, Forward, Refuse, Rewrite, Verdict
 from .members import Member
-from .questions import Approval, Judgement
+from .questions import Approval, Judgement, Suspension
 from .records import Recorder
 from .release import Unit
 
 MAX_PENDING: Final = 128
-"""Verdicts of one policy that may be awaited at once for one choice: as many calls as a model makes in one turn, and then some."""
+"""Verdicts of one policy that may be awaited at once for one choice: more calls than a model makes in one turn."""
+APPROVAL: Final = "approval"
+"""The dialect of an Extra that asks the client's user about a call; writers of dialects that can ask write it in their own form."""
+APPROVED_CALLS: Final = "approved_calls"
+"""The subject in the exchange's state with the ids of calls that the client's user has approved."""
 
 
 class Judging:
@@ -38,18 +43,25 @@ class Judging:
         self.accept(unit, self.verdict(unit.piece))
 
     def verdict(self, piece: Piece) -> Verdict | Defer:
-        """What the policy says at once. A policy that fails refuses, unless it was told otherwise."""
+        """The immediate verdict of the policy. A policy that fails refuses, unless its ``on_error`` says otherwise."""
         try:
             verdict = self.member.policy.judge(piece, self.context)
         except Exception as error:
             return self._failed_at_once(piece, error)
         if isinstance(verdict, Defer) or type(verdict) in SEVERITY:
             return verdict
-        return self._failed_at_once(piece, TypeError(f"judge gave {excerpt(verdict)}, which is no verdict"))
+        return self._failed_at_once(piece, TypeError(f"judge gave {excerpt(verdict)}, which is not a verdict"))
 
     def accept(self, unit: Unit, verdict: Verdict | Defer, *, recorded: bool = False) -> None:
         """Takes a verdict, or turns it into a question."""
         policy = self.member.policy
+        if isinstance(verdict, Ask) and unit.piece.call_id in self.context.exchange.state.get(APPROVED_CALLS, ()):
+            verdict = Forward(reason="the user of the client approved the call")
+            self.note(unit.piece, verdict)
+        if isinstance(verdict, Ask) and self.member.shadow:
+            self.note(unit.piece, verdict)  # nobody is asked in a dry run
+            unit.verdict = Forward()
+            return
         if isinstance(verdict, (Defer, Ask)):
             if len(self._pending) >= MAX_PENDING:
                 verdict = self._failure(OverflowError(f"{MAX_PENDING} verdicts are awaited already"))
@@ -57,7 +69,7 @@ class Judging:
             else:
                 question: Question
                 if isinstance(verdict, Ask):
-                    question = Approval(policy, unit.piece, self.context, verdict)
+                    question = self._ask_about(unit, verdict)
                 else:
                     question = Judgement(policy, unit.piece, self.context)
                 self._pending[question] = unit
@@ -67,11 +79,20 @@ class Judging:
             self.note(unit.piece, verdict)
         unit.verdict = verdict
 
+    def _ask_about(self, unit: Unit, verdict: Ask) -> Approval:
+        policy = self.member.policy
+        if verdict.client and self.context.exchange.can_ask and unit.events is not None:
+            return Suspension(policy, unit.piece, self.context, verdict, unit.events)
+        return Approval(policy, unit.piece, self.context, verdict)
+
     def settle(self, question: Question, reply: Any) -> Unit | None:
-        """The unit whose question was answered; None if nobody waits for it any more."""
+        """The unit whose question was answered; None for a question that is no longer open."""
         unit = self._pending.pop(question, None)
         if unit is None:
             return None
+        if isinstance(reply, SuspendedCall):
+            self._suspended(unit, reply)
+            return unit
         verdict = self._verdict_of_reply(reply)
         if isinstance(verdict, Ask):
             self.accept(unit, verdict)
@@ -99,11 +120,21 @@ class Judging:
         if type(reply) in SEVERITY:
             verdict: Verdict = reply
             return verdict
-        return self._failure(TypeError(f"decide gave {excerpt(reply)}, which is no verdict"))
+        return self._failure(TypeError(f"decide gave {excerpt(reply)}, which is not a verdict"))
+
+    def _suspended(self, unit: Unit, call: SuspendedCall) -> None:
+        """The call is withheld in this answer, and the client is told what to ask its user."""
+        asked = call.request
+        unit.verdict = Refuse()
+        unit.notice = Extra(
+            APPROVAL,
+            {"id": asked.id, "call_id": asked.call_id, "message": asked.message, "name": asked.tool, "arguments": asked.text},
+        )
+        self.note(unit.piece, Ask(message=asked.message, reason="the user of the client is asked"), self.now() - unit.since)
 
     def _failed_at_once(self, piece: Piece, error: Exception) -> Verdict:
         verdict = self._failure(error)
-        if isinstance(verdict, Forward):  # which is not recorded otherwise
+        if isinstance(verdict, Forward):  # a plain forward is not recorded, a failure is
             self.note(piece, verdict)
         return verdict
 
@@ -113,7 +144,7 @@ class Judging:
 
 
 def failure_verdict(on_error: str, name: str, error: BaseException) -> Forward | Refuse:
-    """The verdict in place of one that could not be had. The client is not told what went wrong, only that something was withheld."""
+    """The verdict of a policy that failed. The client is told that something was withheld, and not what went wrong."""
     cause = "did not answer in time" if isinstance(error, TimeoutError) else "failed"
     reason = f"the policy {cause}: {type(error).__name__}: {error}"
     if on_error == "forward":
@@ -122,7 +153,7 @@ def failure_verdict(on_error: str, name: str, error: BaseException) -> Forward |
 
 
 def decided(decision: Decision) -> Verdict:
-    """What a person decided, as a verdict."""
+    """Converts the decision of a person to a verdict."""
     by = f"decided by {decision.by}" if decision.by else "decided by a person"
     if not decision.approved:
         return Refuse(message=decision.message or "[refused by a person]", reason=by)

@@ -1,4 +1,4 @@
-"""Patterns in a text that is there as a whole: each match is judged, and the verdicts are made one."""
+"""Judges each match of patterns in a complete text, and combines the verdicts into one."""
 
 from __future__ import annotations
 

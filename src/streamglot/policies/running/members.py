@@ -17,14 +17,14 @@ from ..policy import JudgeContext, Policy
 
 
 class Member(Struct, frozen=True):
-    """One policy of the list that is run. ``shadow``: it sees everything and changes nothing. ``recorded``: its verdicts are."""
+    """One policy of the list that is run. ``shadow``: it sees everything and changes nothing. ``recorded``: its verdicts are recorded."""
 
     policy: Policy
     needs: Needs
     conditions: tuple[When, ...] = ()
     shadow: bool = False
     recorded: bool = True
-    compiled: Any = None  # of the policy's own making
+    compiled: Any = None  # whatever ``compile`` of the policy returns
 
     def context(self, exchange: ExchangeContext, request: Request | None, choice: int = 0) -> JudgeContext:
         """What the policy knows at the start of an answer."""
@@ -52,7 +52,7 @@ def prepare(policies: Iterable[Policy]) -> tuple[Member, ...]:
 
 def _members(policy: Policy, outer: tuple[When, ...], *, shadow: bool, recorded: bool) -> Iterable[Member]:
     if not isinstance(policy, Policy):
-        raise ConfigError(f"{policy!r} is no policy: derive it from streamglot.policies.Policy")
+        raise ConfigError(f"{policy!r} is not a policy: derive it from streamglot.policies.Policy")
     conditions = outer if policy.when is None else (*outer, policy.when)
     shadow, recorded = shadow or policy.shadow, recorded and policy.recorded
     inner = policy.members()

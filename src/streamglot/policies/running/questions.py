@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from ...events import BareEvent
 from ...stages.stage import Question
-from ..approvals import ApprovalRequest, Approvals, Decision
+from ..approvals import ApprovalRequest, Approvals, Decision, SuspendedCall
 from ..pieces import Piece
 from ..policy import Engine, JudgeContext, Policy
 from ..verdicts import Ask, Verdict
@@ -36,24 +37,37 @@ class Approval(Question):
         self.verdict = verdict
         self.seconds = policy.deadline_seconds
 
-    async def resolve(self, engine: Any) -> Decision:
+    async def resolve(self, engine: Any) -> Decision | SuspendedCall:
         """``engine.approvals`` is an ``Approvals``; without one nobody can be asked, which counts as a failure of the policy."""
         approvals: Approvals = engine.approvals
+        return await approvals.ask(self._request())
+
+    def _request(self) -> ApprovalRequest:
         exchange, piece = self.context.exchange, self.piece
-        return await approvals.ask(
-            ApprovalRequest(
-                request_id=exchange.request_id,
-                policy=self.policy.name,
-                message=self.verdict.message,
-                kind=piece.kind,
-                tool=piece.name,
-                call_id=piece.call_id,
-                text=piece.text,
-                model=exchange.model,
-                key=exchange.key,
-                seconds=self.policy.seconds,
-            )
+        return ApprovalRequest(
+            request_id=exchange.request_id,
+            policy=self.policy.name,
+            message=self.verdict.message,
+            kind=piece.kind,
+            tool=piece.name,
+            call_id=piece.call_id,
+            text=piece.text,
+            model=exchange.model,
+            key=exchange.key,
+            seconds=self.policy.seconds,
         )
+
+
+class Suspension(Approval):
+    """Leaves a call to the client's user: the registry keeps it until the client's next request."""
+
+    def __init__(self, policy: Policy, piece: Piece, context: JudgeContext, verdict: Ask, events: Sequence[BareEvent]) -> None:
+        super().__init__(policy, piece, context, verdict)
+        self._events = events
+
+    async def resolve(self, engine: Any) -> SuspendedCall:
+        approvals: Approvals = engine.approvals
+        return approvals.suspend(self._request(), self._events)
 
 
 class Together(Question):
@@ -61,7 +75,7 @@ class Together(Question):
 
     def __init__(self, questions: Sequence[Judgement | Approval]) -> None:
         self.questions = tuple(questions)
-        self.seconds = max(question.seconds or 0.0 for question in questions) + 1.0  # each has its own deadline first
+        self.seconds = max(question.seconds or 0.0 for question in questions) + 1.0  # each question has its own, earlier deadline
 
     async def resolve(self, engine: Engine) -> list[Any]:
         async def one(question: Judgement | Approval) -> Any:

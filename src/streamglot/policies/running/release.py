@@ -1,4 +1,4 @@
-"""The output side of one policy: events leave in order, and what stands behind a piece without a verdict waits.
+"""The output side of one policy: events leave in order, and wait behind a piece that has no verdict yet.
 
 Everything that the policy's filter takes in is put here in the order of the stream: events as they are, free text, and units that a
 policy judges. While nothing waits, each is released at once. A unit whose verdict is awaited holds what comes behind it, so several
@@ -17,6 +17,7 @@ from ...errors import LimitExceeded, PolicyRefused
 from ...events import (
     BareEvent,
     Citation,
+    Extra,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
@@ -75,9 +76,9 @@ class Block:
 
 
 class Unit:
-    """Something to be judged: a piece of a streaming block (``found``), a whole block (``events``), or what comes whole (``event``)."""
+    """Something to be judged: a piece of a streaming block (``found``), a whole block (``events``), or an event that is a whole block (``event``)."""
 
-    __slots__ = ("block", "event", "events", "found", "piece", "since", "verdict")
+    __slots__ = ("block", "event", "events", "found", "notice", "piece", "since", "verdict")
 
     def __init__(
         self,
@@ -96,10 +97,11 @@ class Unit:
         self.events = events
         self.event = event
         self.verdict: Verdict | None = None
+        self.notice: Extra | None = None  # what the client is told in place of the piece
 
 
 class Release:
-    """``may_retry`` is asked before the upstream is asked again. ``keeps``: what was said is kept, as a retry must repeat it."""
+    """``may_retry`` is asked before the upstream is asked again. ``keeps``: the released text is kept, because a retry repeats it."""
 
     def __init__(self, may_retry: Callable[[], bool], *, keeps: bool) -> None:
         self._may_retry = may_retry
@@ -208,7 +210,7 @@ class Release:
             self.out += [without_offsets(event) for event in events if isinstance(event, Citation)] if block.changed else events
 
     def _follow(self, event: BareEvent) -> None:
-        """Keeps account of a start or an end that is released."""
+        """Tracks the open block and counts calls, when a start or an end is released."""
         kind = type(event)
         if kind is StepEnd:
             self._calls = self._refused_calls = 0
@@ -236,7 +238,7 @@ class Release:
         if block.opened:
             self._open_kind = None
             self.out.append(without_echo(end) if block.changed else end)
-        elif not block.refused and not block.changed:  # an empty block passes as it came
+        elif not block.refused and not block.changed:  # an empty block passes unchanged
             self._open(block)
             self._follow(end)
             self.out.append(end)
@@ -258,6 +260,8 @@ class Release:
             self._render_found(unit.block, unit.found, verdict)
         elif unit.events is not None and unit.block is not None:
             self._render_block(unit.block, unit.piece, unit.events, verdict)
+            if unit.notice is not None:
+                self.out.append(unit.notice)
         elif unit.event is not None:
             self._render_whole(unit.event, verdict, unit.block)
 
@@ -312,7 +316,7 @@ class Release:
         self.out.append(self._corrected(event) if isinstance(event, StreamEnd) else event)
 
     def _corrected(self, event: StreamEnd) -> StreamEnd:
-        """The stop reason that is true of what was released."""
+        """The end with the stop reason that fits what was released."""
         if event.reason == "tool_calls" and self._refused_calls and not self._calls:
             return StreamEnd("content_filter" if self._text_refused else "end")
         if self._text_refused and event.reason != "tool_calls":
@@ -335,7 +339,7 @@ class Release:
             self.end(PolicyRefused(verdict.message or ENDED).as_event())
 
     def end(self, event: StreamEnd | StreamError) -> None:
-        """Ends the stream here, with what is open closed."""
+        """Closes the open block and ends the stream here."""
         self.stop()
         self.out.append(event)
 

@@ -41,8 +41,8 @@ def checked(
     recorder: Recorder,
     later: dict[Question, Judging],
 ) -> Generator[Question, Any, Request]:
-    """The request after all policies. Raises PolicyRefused for a request that one of them refuses. What a policy asks that only watches
-    is put into ``later``: the request does not wait for it."""
+    """The request after all policies. Raises PolicyRefused for a request that one of them refuses. Questions of
+    policies in a dry run go into ``later``: the request does not wait for them."""
     for member in members:
         asked: list[Question] = []
         judge_context = member.context(context, request)
@@ -168,7 +168,7 @@ def _edited_tool(tool: ToolSpec, verdict: Verdict | None) -> ToolSpec | None:
 
 
 def _choice_of(choice: ToolChoice | None, tools: list[ToolSpec]) -> ToolChoice | None:
-    """The choice of tools without those that were removed."""
+    """The tool choice without the tools that were removed."""
     if choice is None or not tools:
         return None
     names = {tool.name for tool in tools}

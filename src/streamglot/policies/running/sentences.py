@@ -28,7 +28,7 @@ class Deltas:
 
 
 class Sentences:
-    """Whole sentences, each with the space behind it. What has no end when the text ends is one too."""
+    """Whole sentences, each with the space behind it. The rest at the end of the text counts as a sentence."""
 
     __slots__ = ("_searched", "held")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from ...events import BareEvent, Choice, Event, KeepAlive, StreamEnd, StreamError, StreamStart
+from ...events import BareEvent, Choice, Event, KeepAlive, StreamEnd, StreamError, StreamStart, Usage
 from ...messages import Message, Request, TextPart
 from ...stages.stage import ExchangeContext, NextRequest, Output, Question, Stage, StageFactory
 from ..policy import Policy
@@ -25,7 +25,7 @@ _ENDS = (StreamEnd, StreamError)
 
 
 def policy_stage(policies: Iterable[Policy], *, clock: Callable[[], float] = time.monotonic) -> StageFactory:
-    """Builds the stage of these policies for each exchange; none where no policy applies. The policies are prepared once, here."""
+    """Returns the factory of the stage: None for an exchange to which no policy applies. The policies are prepared once, here."""
     members = prepare(policies)
     for_answers = [each for each in members if each.sees_answers]
     for_requests = [each for each in members if each.sees_requests]
@@ -56,11 +56,14 @@ class PolicyStage(Stage):
         self._chains: dict[int, Chain] = {}
         self._asked: dict[Question, tuple[Chain, int]] = {}
         self._questions: list[Question] = []
-        self._later: dict[Question, Judging] = {}  # of policies that only watch, about the request
+        self._later: dict[Question, Judging] = {}  # questions of dry runs about the request
         self._start: StreamStart | None = None
-        self._end: StreamEnd | StreamError | None = None  # of the stream, while other choices are not done
+        self._end: StreamEnd | StreamError | None = None  # the end of the stream, until all choices are done
         self._ended: set[int] = set()
         self._retried = False
+        self._retrying = False  # the upstream is being asked again
+        self._usage: Usage | None = None  # of the current model turn
+        self._usage_before: Usage | None = None  # of the turn before a retry
         self._asked_later = False
         self._done = not on_answer
 
@@ -99,7 +102,11 @@ class PolicyStage(Stage):
         if not self._on_answer:
             return self._with_questions(events)
         chain = self._chains.get(0) or self._chain(0)
+        if self._retrying and type(events[0]) is StreamError:
+            return self._not_retried(events[0].message)
         kinds = set(map(type, events))
+        if Usage in kinds:
+            events = self._counted(events)
         if StreamStart in kinds:
             events = self._started(events)
             if not events:
@@ -117,7 +124,7 @@ class PolicyStage(Stage):
 
     def answer(self, question: Question, reply: Any) -> list[Output]:
         if isinstance(question, NextRequest):
-            return self._not_retried()
+            return self._not_retried(str(reply))
         chain, place = self._asked.pop(question, (None, 0))
         if chain is None:
             watching = self._later.pop(question, None)
@@ -205,14 +212,23 @@ class PolicyStage(Stage):
         if self._start is None:
             self._start = next(event for event in events if isinstance(event, StreamStart))
             return events
+        self._retrying = False
         self._chains[0].restart()
         return [event for event in events if not isinstance(event, StreamStart)]
+
+    def _counted(self, events: list[Event]) -> list[Event]:
+        """The usage of a turn that is asked for again is added to that of the next turn: both were used for one answer."""
+        self._usage = next(event for event in reversed(events) if isinstance(event, Usage))
+        before = self._usage_before
+        if before is None:
+            return events
+        return [before.plus(event) if isinstance(event, Usage) else event for event in events]
 
     def _may_retry(self) -> bool:
         return self._request is not None and not self._retried and len(self._chains) == 1
 
     def _retry(self, chain: Chain, released: list[BareEvent]) -> list[Output]:
-        self._retried = True
+        self._retried = self._retrying = True
         retry, request = chain.retry, self._request
         assert retry is not None
         assert request is not None
@@ -220,12 +236,14 @@ class PolicyStage(Stage):
         messages = [*request.messages, *said, Message("user", [TextPart(retry.instruction)])]
         self._asked.clear()
         self._questions.clear()
-        return [*released, NextRequest(structs.replace(request, messages=messages))]
+        self._usage_before = self._usage
+        used = [] if self._usage is None else [self._usage]  # a policy that holds the whole answer withheld it
+        return [*released, *used, NextRequest(structs.replace(request, messages=messages))]
 
-    def _not_retried(self) -> list[Output]:
+    def _not_retried(self, reason: str) -> list[Output]:
         """The upstream could not be asked again."""
-        chain = self._chains[0]
-        return list(chain.give_up(chain.retry.message if chain.retry is not None else ""))
+        self._retrying = False
+        return list(self._chains[0].give_up(f"the upstream could not be asked again: {reason}"))
 
     def _resumed(self, steps: Generator[Question, Any, Request], question: Question) -> Generator[Question, Any, Request]:
         while True:

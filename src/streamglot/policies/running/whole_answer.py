@@ -1,4 +1,4 @@
-"""A policy that judges the whole answer: everything is held until the model has ended."""
+"""Runs a policy that judges the whole answer: everything is held until the model has ended."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def answer_piece(events: list[BareEvent]) -> Piece:
 
 
 def answer_after(events: list[BareEvent], verdict: Verdict) -> list[BareEvent]:
-    """The answer after this verdict. An error of the upstream stays the end of it."""
+    """The answer after this verdict. An error of the upstream stays its end."""
     *content, last = events
     if isinstance(verdict, Forward) or (isinstance(verdict, Rewrite) and verdict.text is None):
         return events
@@ -131,12 +131,12 @@ def answer_after(events: list[BareEvent], verdict: Verdict) -> list[BareEvent]:
 
 
 def _kept(events: list[BareEvent]) -> list[BareEvent]:
-    """What is no content of the answer."""
+    """The events that are not content: usage and extras."""
     return [event for event in events if isinstance(event, Usage) or (isinstance(event, Extra) and not quotes_text(event))]
 
 
 def _with_text(events: list[BareEvent], text: str) -> list[BareEvent]:
-    """The answer with this as its only text, where the first text was."""
+    """The answer with ``text`` as its only text, at the place of the first text."""
     given: list[BareEvent] = []
     inside = written = False
     for event in events:

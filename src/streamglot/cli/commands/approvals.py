@@ -1,0 +1,190 @@
+"""``streamglot approvals``: the calls that wait for a person in a running gateway, and the decisions about them."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+import msgspec
+
+from ...errors import ConfigError, RequestError, excerpt
+from ..help import group, together
+from ..values import text
+
+SECONDS: Final = 30.0
+"""How long the gateway may take to answer. It answers from memory; a gateway that is slower hangs."""
+MAX_ANSWER_BYTES: Final = 64 * 2**20
+"""A list of open approvals has at most this size: each shows the arguments of one call."""
+
+approvals = group("List the calls that wait for a person in a running gateway, and decide them.")
+WHERE: Callable[[Any], Any] = together(
+    click.option("--url", type=text, default="", help="The gateway's address; the configured host and port if left out."),
+    click.option(
+        "--key",
+        type=text,
+        default="",
+        envvar="STREAMGLOT_KEY",
+        show_envvar=True,
+        help="A key of the gateway, if it asks for one.",
+    ),
+)
+
+
+@approvals.command("list", examples=("streamglot approvals list", "streamglot approvals list --json"))
+@WHERE
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def approvals_list(url: str, key: str, as_json: bool) -> int:
+    """List what waits for a decision, the oldest first."""
+    from ..output import table
+    from ..output.json_output import seen
+
+    found = _Gateway(url, key).open()
+    if as_json:
+        for one in found:
+            sys.stdout.buffer.write(seen(msgspec.json.encode(one) + b"\n"))
+    elif found:
+        names = ("id", "tool", "arguments", "model", "key", "policy")
+        table.show(names, [[str(one.get("text" if name == "arguments" else name, "")) for name in names] for one in found])
+    else:
+        print("nothing waits for a decision", file=sys.stderr)
+    return 0
+
+
+@approvals.command("approve", examples=("streamglot approvals approve 06605008",))
+@click.argument("id", type=text)
+@WHERE
+def approvals_approve(id: str, url: str, key: str) -> int:
+    """Let a call go on as it is. ID is an approval's id, or the beginning of it."""
+    gateway = _Gateway(url, key)
+    return gateway.decide(gateway.find(id), {"approved": True})
+
+
+@approvals.command(
+    "edit",
+    examples=(
+        "streamglot approvals edit 06605008  # in your editor",
+        """streamglot approvals edit 06605008 '{"path": "/tmp"}'""",
+    ),
+)
+@click.argument("id", type=text)
+@click.argument("arguments", type=text, required=False)
+@WHERE
+def approvals_edit(id: str, arguments: str | None, url: str, key: str) -> int:
+    """Let the call with this ID go on with other ARGUMENTS. Your editor opens if they are left out."""
+    gateway = _Gateway(url, key)
+    asked = gateway.find(id)
+    if arguments is None:
+        arguments = click.edit(str(asked.get("text", "")), extension=".json")
+        if arguments is None:
+            raise RequestError("the arguments were not saved: nothing was decided")
+        arguments = arguments.rstrip("\n")
+    if asked.get("kind") == "tool_call":
+        try:
+            msgspec.json.decode(arguments)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"the arguments are not valid JSON: {error}; nothing was decided") from None
+    return gateway.decide(asked, {"approved": True, "text": arguments})
+
+
+@approvals.command("deny", examples=("streamglot approvals deny 06605008 'not on a Friday'",))
+@click.argument("id", type=text)
+@click.argument("message", type=text, required=False)
+@WHERE
+def approvals_deny(id: str, message: str | None, url: str, key: str) -> int:
+    """Refuse the call with this ID. MESSAGE is said to the client in its place."""
+    gateway = _Gateway(url, key)
+    return gateway.decide(gateway.find(id), {"approved": False, **({"message": message} if message else {})})
+
+
+class _Gateway:
+    """The approvals API of a running gateway."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url = url.rstrip("/") or _configured_url()
+        if not self._url.startswith(("http://", "https://")):
+            raise ConfigError(f"--url is {excerpt(self._url)}; it must begin with http:// or https://")
+        self._key = key
+
+    def open(self) -> list[dict[str, Any]]:
+        """What waits for a decision."""
+        found = self._ask("/approvals")["approvals"]
+        return [one for one in found if isinstance(one, dict)]
+
+    def find(self, id: str) -> dict[str, Any]:
+        """The open approval with this id, or the only one whose id begins with it."""
+        if not id:
+            raise ConfigError("the id is empty; `streamglot approvals list` shows the ids of what waits")
+        waiting = self.open()
+        found = [one for one in waiting if one.get("id") == id] or [one for one in waiting if str(one.get("id")).startswith(id)]
+        if not found:
+            raise RequestError(f"there is no open approval {excerpt(id)}; `streamglot approvals list` shows those that wait")
+        if len(found) > 1:
+            raise RequestError(f"{len(found)} open approvals begin with {excerpt(id)}; give more of the id")
+        return found[0]
+
+    def decide(self, asked: dict[str, Any], decision: dict[str, Any]) -> int:
+        self._ask(f"/approvals/{asked['id']}", {**decision, "by": _user()})
+        print(f"{asked['id']}: {'approved' if decision['approved'] else 'denied'}", file=sys.stderr)
+        return 0
+
+    def _ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        from urllib.error import HTTPError, URLError
+        from urllib.parse import urlsplit
+        from urllib.request import ProxyHandler, Request, build_opener
+
+        headers = {"content-type": "application/json", **({"authorization": f"Bearer {self._key}"} if self._key else {})}
+        data = None if body is None else msgspec.json.encode(body)
+        on_this_machine = urlsplit(self._url).hostname in ("127.0.0.1", "::1", "localhost")
+        opener = build_opener(*([ProxyHandler({})] if on_this_machine else []))  # a proxy would look on its own machine
+        try:
+            with opener.open(Request(self._url + path, data, headers), timeout=SECONDS) as answer:
+                return _object(answer.read(MAX_ANSWER_BYTES), self._url)
+        except HTTPError as error:
+            raise RequestError(f"the gateway at {self._url} refused: {_message(error.read(MAX_ANSWER_BYTES))}") from None
+        except (URLError, OSError) as error:
+            reason = getattr(error, "reason", error)
+            raise RequestError(
+                f"no gateway answers at {self._url}: {reason}; start one with `streamglot serve`, or name it with --url"
+            ) from None
+
+
+def _object(body: bytes, url: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise RequestError(f"what answers at {url} is not a streamglot gateway: it said {excerpt(body)}")
+    return found
+
+
+def _message(body: bytes) -> str:
+    """The message of the gateway's error."""
+    try:
+        error = msgspec.json.decode(body)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return excerpt(body)
+
+
+def _configured_url() -> str:
+    """Where a gateway with this configuration listens. A host that stands for all addresses is asked on loopback."""
+    from ...config import load
+
+    server = load().config.server
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # not bound to, only compared
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
+
+
+def _user() -> str:
+    """Who decides, for the record."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        return ""
+
+
+GROUPS = {"approvals": approvals}

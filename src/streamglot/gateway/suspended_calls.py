@@ -1,0 +1,36 @@
+"""Calls that ended their stream because the client's user is asked about them: what the user decided becomes the next answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from ..dialects.approval import ApprovalAnswer
+from ..events import StreamEnd, StreamStart
+from ..messages import Part, Response, ResponseChoice, TextPart, TokenCounts, ToolCallPart
+from ..stages import collect
+
+if TYPE_CHECKING:
+    from ..policies import Approvals
+
+REFUSED: Final = "[refused by the user]"
+
+
+def resumed_answer(approvals: Approvals, answers: list[ApprovalAnswer], key: str) -> tuple[Response, frozenset[str]]:
+    """What the suspended calls became, as an answer of a model, and the ids of the calls that were approved."""
+    parts: list[Part] = []
+    approved: set[str] = set()
+    for answer in answers:
+        suspended = approvals.resume(answer.id, key)
+        if not answer.approved:
+            parts.append(TextPart(answer.reason or REFUSED))
+            continue
+        for part in collect([StreamStart(), *suspended.events, StreamEnd("tool_calls")]).choices[0].parts:
+            if isinstance(part, ToolCallPart):
+                approved.add(part.call_id)
+                if answer.arguments is not None:
+                    part = structs.replace(part, arguments=answer.arguments, echo=None, native=None)
+                parts.append(part)
+    choice = ResponseChoice(0, parts, "tool_calls" if approved else "end")
+    return Response(choices=[choice], usage=TokenCounts(0, 0)), frozenset(approved)  # no model is asked
