@@ -113,8 +113,7 @@ class Connection(asyncio.Protocol):
 
     # --- called by the transport
 
-    # type: ignore[override]  # uvloop's transport is no subclass
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvloop's is no subclass
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -257,7 +256,7 @@ class PlainResponse:
         self._connection = None
         self.wake()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def disconnect(self, error: Exception | None) -> None:
         """Handles the loss of the connection. It is the end of the body only if nothing else marks the end."""
         self._connection = None
         reason = f": {type(error).__name__}: {error}" if error else ""

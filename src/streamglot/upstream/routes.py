@@ -66,15 +66,15 @@ class Routes:
                     raise ConfigError(
                         f"a route for {route.models} names the unknown upstream {target.upstream!r}; upstreams: {known}"
                     )
-        self._routes = lru_cache(MODELS)(self._route)
+        self._candidates = lru_cache(MODELS)(self._find_candidates)
         self._names = lru_cache(MODELS)(self._name)
 
     def find(self, model: str, chance: Callable[[], float]) -> list[Candidate]:
         """The candidates for this model, best first. ``chance`` returns a random number from 0 to 1 for weighted targets."""
-        weighted, rest = self._routes(self.named(model))
+        weighted, rest = self._candidates(self.named(model))
         return [*_by_weight(weighted, chance), *rest]
 
-    def _route(self, model: str) -> tuple[list[tuple[float, Candidate]], list[Candidate]]:
+    def _find_candidates(self, model: str) -> tuple[list[tuple[float, Candidate]], list[Candidate]]:
         """The candidates that are chosen by weight, and those that follow in order."""
         name, slash, rest = model.partition("/")
         if slash and name in self.upstreams:
@@ -96,11 +96,11 @@ class Routes:
 
     def check(self, model: str) -> None:
         """Raises RequestError if no upstream serves the model."""
-        self._routes(self.named(model))
+        self._candidates(self.named(model))
 
     def cache_seconds(self, model: str) -> float:
         """How long an answer of this model may be cached, in seconds; 0 means never."""
-        weighted, rest = self._routes(self.named(model))
+        weighted, rest = self._candidates(self.named(model))
         return (weighted[0][1] if weighted else rest[0]).cache_seconds
 
     def tools(self, model: str) -> list[str]:
@@ -121,7 +121,7 @@ class Routes:
 
     def _name(self, model: str) -> str:
         try:
-            weighted, rest = self._routes(model)
+            weighted, rest = self._candidates(model)
         except RequestError:
             return model
         first, slash, _ = model.partition("/")
