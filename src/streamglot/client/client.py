@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec import structs
+
 from ..config import LoadedConfig
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
@@ -70,14 +72,23 @@ class Client:
         """The answer to a request: a whole ``Request``, or its fields. Messages may be one text, messages of ours, or those
         of a ``dialect`` with its other fields. ``recorder`` writes the turn to a store. ``run_tools``: whether
         calls of the client's tools are run here, or returned as calls."""
+        made = make_request(request, model, messages, system, dialect, fields)
+        exchange = self.exchange(made, recorder=recorder, run_tools=run_tools)
+        stream = Stream(self.pool, exchange, self._worker.run if self._worker else None)
+        self._streams.add(stream)
+        return stream
+
+    def exchange(
+        self, made: Request, *, recorder: TurnRecorder | None = None, run_tools: bool | None = None, collects: bool = False
+    ) -> Exchange:
+        """The exchange of the engine for this request, with the client's tools and policies."""
         if not self._opened:
             raise ConfigError("the client is not open: use it inside `async with Client() as client` or `with`")
-        made = make_request(request, model, messages, system, dialect, fields)
         record, patterns = self.pool.record(made), self._tools
         if patterns and not (self._run_tools if run_tools is None else run_tools):
-            made.tools = [*made.tools, *(tool.spec() for tool in self.pool.tools.registry.given())]
+            made = structs.replace(made, tools=[*made.tools, *(tool.spec() for tool in self.pool.tools.registry.given())])
             patterns = []
-        exchange = Exchange(
+        return Exchange(
             made,
             self.pool,
             record=record,
@@ -85,10 +96,8 @@ class Client:
             stages=self.pool.stages,
             observers=[*self.pool.observers, *([recorder] if recorder is not None else [])],
             conversation=recorder,
+            collects=collects,
         )
-        stream = Stream(self.pool, exchange, self._worker.run if self._worker else None)
-        self._streams.add(stream)
-        return stream
 
     # --- life
 
