@@ -262,8 +262,11 @@ class Gateway:
         listed = self.server.public_paths
         return path in listed if listed is not None else self.server.host in LOOPBACK
 
-    async def exchange(self, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
-        handler = RequestHandler(self, endpoint, call, model_in_path)
+    def exchange(self, endpoint: Endpoint, call: Call, model_in_path: str) -> Coroutine[Any, Any, None]:
+        return self.serve(RequestHandler(self, endpoint, call, model_in_path))
+
+    async def serve(self, handler: RequestHandler) -> None:
+        """Runs a handler, which hears of the clock and of a shutdown meanwhile."""
         self._live.add(handler)
         self.pool.connections.writes.crowded = len(self._live) > 1
         try:

@@ -78,8 +78,8 @@ class StreamBuffer(Protocol):
         """All chunks with events after this number, until the end. Raises if there is no such stream or a part is lost."""
         ...
 
-    async def head(self, stream_id: str, caller: str | None = None) -> str:
-        """What it was opened with. Raises if there is no such stream."""
+    async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:
+        """What it was opened with. Raises if there is no such stream. ``wait``: one may only just have been opened elsewhere."""
         ...
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:
@@ -339,11 +339,14 @@ class DatabaseBuffer:
         with suppress(StoreUnavailable):
             await self._database.execute(update(table).where(table.c.id == stream_id).values(wanted=time.time()))
 
-    async def head(self, stream_id: str, caller: str | None = None) -> str:
+    async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:
         live = self._live.get(stream_id)
         if live is not None and caller in (None, live.caller):
             return live.head
-        head: str = (await self._opened(stream_id, caller)).head
+        status = await (self._opened(stream_id, caller) if wait else self._status(stream_id, caller))
+        if status is None:
+            raise unknown(stream_id)
+        head: str = status.head
         return head
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:

@@ -25,6 +25,7 @@ from ..http.asgi import DisconnectWatch, read_body
 from ..http.call import ClientGone, json_object
 from ..http.reply import retry_after
 from .approvals import approval_routes
+from .batch import batch_routes
 from .forward import count_tokens, forward_json
 from .metered import Metered
 from .models import by_address, by_path, entry, listing
@@ -166,6 +167,7 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/v1/messages/count_tokens", counted, methods=["POST"]),
         Route("/v1/responses/input_tokens", estimated("openai_responses"), methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
+        *batch_routes(gateway, request_id, while_there),
         *resume_routes(gateway),
         *approval_routes(gateway),
         *store_routes(gateway),
