@@ -124,7 +124,7 @@ def run_all(
 async def _run_all(
     items: Iterable[Item] | AsyncIterable[Item], run: Callable[[Item], Awaitable[Result]], concurrent: int, ordered: bool
 ) -> AsyncGenerator[Result, None]:
-    source = _numbered(items)
+    source = numbered(items)
     window = asyncio.Semaphore(concurrent * AHEAD if ordered else concurrent * 2)
     reading = asyncio.Lock()
     # Any: a result, or the failure of a worker
@@ -170,7 +170,8 @@ _END: Final = -1
 """The number of no item: a worker has ended."""
 
 
-async def _numbered(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[tuple[int, Item], None]:
+async def numbered(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[tuple[int, Item], None]:
+    """Items with their numbers, from 0."""
     number = 0
     if isinstance(items, AsyncIterable):
         async for item in items:

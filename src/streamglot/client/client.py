@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import structs
 
+from ..batch.runner import CONCURRENT, RetryPolicy
 from ..config import LoadedConfig
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
@@ -19,6 +20,7 @@ from ..messages import Message, Request
 from ..stages.stage import ExchangeContext
 from ..tools.tool import as_tool
 from ..upstream import Upstream
+from .batch import Batch, BatchOptions, Requests
 from .request import make_request
 from .stream import Stream
 
@@ -53,6 +55,7 @@ class Client:
             config, upstreams=upstreams, tools=functions, environment=environment, discover=discover, policies=policies
         )
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._batches: weakref.WeakSet[Batch] = weakref.WeakSet()
         self._worker: LoopThread | None = None
         self._opened = False
 
@@ -99,6 +102,26 @@ class Client:
             collects=collects,
         )
 
+    def batch(
+        self,
+        requests: Requests,
+        *,
+        model: str = "",
+        system: str = "",
+        concurrent: int = CONCURRENT,
+        ordered: bool = False,
+        retry: RetryPolicy | None = None,
+        recorder: Callable[[Request], TurnRecorder] | None = None,
+    ) -> Batch:
+        """Asks many requests, ``concurrent`` of them at once, and gives a result for each, as they come or ``ordered``. A request is
+        a text, a ``Request``, or a dict of the chat API with ``messages`` or ``prompt``, and an ``id`` if it has one. They may come
+        from a generator, which is read no faster than requests are answered. ``model`` and ``system`` are for those that have
+        none of their own. A request that fails is retried alone as ``retry`` says; then its result has an error."""
+        options = BatchOptions(model, system, concurrent, ordered, retry or RetryPolicy(), recorder)
+        batch = Batch(self, requests, options, self._worker.run if self._worker else None)
+        self._batches.add(batch)
+        return batch
+
     # --- life
 
     async def __aenter__(self) -> Self:
@@ -108,6 +131,8 @@ class Client:
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._opened = False
+        for batch in list(self._batches):
+            await batch.aclose()
         for stream in list(self._streams):
             stream.hang_up()
         await self.pool.close()

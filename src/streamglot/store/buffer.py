@@ -346,8 +346,7 @@ class DatabaseBuffer:
         status = await (self._opened(stream_id, caller) if wait else self._status(stream_id, caller))
         if status is None:
             raise unknown(stream_id)
-        head: str = status.head
-        return head
+        return str(status.head)
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:
         live = self._live.get(stream_id)
