@@ -21,7 +21,9 @@ from ..upstream.prices import price
 if TYPE_CHECKING:
     from ..engine.recorder import TurnRecorder
 
-Requests: TypeAlias = Iterable[str | Request | dict[str, Any]] | AsyncIterable[str | Request | dict[str, Any]]
+Given: TypeAlias = str | Request | dict[str, Any] | StreamglotError
+"""One request, or the error of one that could not be made: it has a result like any other."""
+Requests: TypeAlias = Iterable[Given] | AsyncIterable[Given]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -93,7 +95,7 @@ class Batch:
         with suppress(RuntimeError):  # another task waits for its next result, which will be the last
             await self._results.aclose()
 
-    async def _one(self, item: tuple[int, str | Request | dict[str, Any]]) -> BatchResult:
+    async def _one(self, item: tuple[int, Given]) -> BatchResult:
         index, given = item
         id = given.get("id", index) if isinstance(given, dict) else index
         try:
@@ -113,6 +115,8 @@ class Batch:
 
     def _request(self, given: object) -> Request:
         options = self._options
+        if isinstance(given, StreamglotError):
+            raise given
         if isinstance(given, Request):
             made = structs.replace(given, model=given.model or options.model)
         elif isinstance(given, str):
