@@ -23,7 +23,7 @@ results are then to be had from their futures only."""
 
 
 class AsyncBatcher(Generic[Item, Result]):
-    """``add`` and ``flush`` belong to one event loop. A batch that is due is sent in the background, beside those before it."""
+    """``unclaimed``: how many results ``flush`` can return. ``add`` and ``flush`` belong to one event loop. A batch that is due is sent in the background, beside those before it."""
 
     clock = staticmethod(time.monotonic)
 
@@ -34,12 +34,13 @@ class AsyncBatcher(Generic[Item, Result]):
         max_size: int = 0,
         flush_interval: float | None = None,
         size_of: Callable[[Item], int] = one_each,
+        unclaimed: int = UNCLAIMED,
     ) -> None:
         self._send = send
         self._batcher: Batcher[tuple[Item, asyncio.Future[Result]]] = Batcher(
             max_size, flush_interval, size_of=lambda pair: size_of(pair[0])
         )
-        self._unclaimed: deque[asyncio.Future[Result]] = deque(maxlen=UNCLAIMED)
+        self._unclaimed: deque[asyncio.Future[Result]] = deque(maxlen=unclaimed)
         self._sending: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 

@@ -37,7 +37,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     never. ``bad_call``: what becomes of a tool call that cannot be parsed.
     ``tools``: send them as tools, or as words for a model that has none. ``concurrent``: streams at once, 0 is no
     limit. ``attempts`` and ``pause``: how often it is asked, and the seconds before the second time. ``pass_key``: the
-    client's own key is sent in place of ours. ``ca_file``: whom to trust beside the usual authorities. ``options`` go to
+    client's own key is sent in place of ours. ``merge``: small requests of these kinds that come together
+    are sent as one, if they wait at most ``merge_seconds`` for it. ``ca_file``: whom to trust beside the usual authorities. ``options`` go to
     the dialect's request builder and endpoint (the name of the token limit, an API version). ``abilities`` change what is
     known of this upstream's: what it takes beyond its dialect, or does not take.
     """
@@ -60,6 +61,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     attempts: int = 3
     pause: float = 0.25
     pass_key: bool = False
+    merge: list[Literal["embeddings", "completions"]] = field(default_factory=lambda: ["embeddings"])
+    merge_seconds: float = 0.003
     stream: Literal["same", "always", "never"] = "same"
     options: dict[str, Any] = field(default_factory=dict)
     abilities: Abilities = NONE_SAID
