@@ -15,8 +15,9 @@ import pytest
 
 from batch.mock import MockUpstream
 from gateway.running import Answer, Running, running
+from streamglot.batch.runner import RetryPolicy
 from streamglot.framing import Frame, Sse
-from streamglot.gateway.api import batch_answers
+from streamglot.gateway.api import batch, batch_answers
 from streamglot.gateway.api.batch_answers import BatchAnswers
 from waiting import PATIENCE, until
 
@@ -145,9 +146,6 @@ def test_items_run_at_once_within_the_limit(upstream: MockUpstream, tmp_path: Pa
 
 
 def test_what_may_pass_is_retried_alone(gateway: Running, upstream: MockUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamglot.batch.runner import RetryPolicy
-    from streamglot.gateway.api import batch
-
     monkeypatch.setattr(batch, "RETRY", RetryPolicy(retries=2, first=0.001))
     upstream.fails = lambda prompt, times: {"flaky": 503 if times < 3 else 0, "bad": 400, "down": 503}.get(prompt, 0)
     got = ask(gateway, [chat(name, name) for name in ("fine", "flaky", "bad", "down")]).json()["responses"]
@@ -171,18 +169,21 @@ def test_a_repeated_batch_is_answered_without_running_again(gateway: Running, up
     assert unnamed[0].json()["batch_id"] != unnamed[1].json()["batch_id"]
 
 
-def test_a_batch_that_runs_is_joined(gateway: Running, upstream: MockUpstream) -> None:
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_batch_that_runs_is_joined(upstream: MockUpstream, tmp_path: Path, stored: bool) -> None:
     upstream.hold = threading.Event()
     answers: list[Answer] = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(ask(gateway, [chat(1, "once")], batch_id="joined"))) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    until(lambda: upstream.asked["once"])
-    upstream.hold.set()
-    for thread in threads:
-        thread.join(PATIENCE)
+    store = {"url": f"sqlite:///{tmp_path / 'db' / 'store.db'}" if stored else "none"}
+    with serving(upstream, tmp_path, store=store) as gateway:
+        threads = [
+            threading.Thread(target=lambda: answers.append(ask(gateway, [chat(1, "once")], batch_id="joined"))) for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        until(lambda: upstream.asked["once"])
+        upstream.hold.set()
+        for thread in threads:
+            thread.join(PATIENCE)
     assert len({answer.body for answer in answers}) == 1
     assert upstream.asked["once"] == 1
 
@@ -259,11 +260,14 @@ RIGHTS: dict[str, dict[str, Any]] = {
     "ada": {"models": ["llama*"], "tools": ["get_*"]},
     "bob": {},
     "eve": {"concurrent": 1},
+    "tim": {"requests_per_minute": 2},
 }
 KEYS = {"keys": [{"name": name, "hash": hashlib.sha256(name.encode()).hexdigest(), **rights} for name, rights in RIGHTS.items()]}
 
 
-def test_each_key_has_its_own_rights_limits_and_batches(upstream: MockUpstream, tmp_path: Path) -> None:
+def test_each_key_has_its_own_rights_limits_and_batches(
+    upstream: MockUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(upstream, tmp_path, server=KEYS) as gateway:
         assert ask(gateway, []).status == 401
         ada, bob, eve = ({"authorization": f"Bearer {name}"} for name in ("ada", "bob", "eve"))
@@ -280,6 +284,10 @@ def test_each_key_has_its_own_rights_limits_and_batches(upstream: MockUpstream, 
         assert bobs[0]["result"] == "re: bobs"
         many = ask(gateway, [chat(number, f"e{number}") for number in range(5)], eve).json()["responses"]
         assert [one["error"] for one in many] == [None] * 5
+        monkeypatch.setattr(batch, "RETRY", RetryPolicy(retries=0))
+        call = {"type": "tool_call", "payload": {"tool": "get_markdown", "params": {"scope": ""}}}
+        calls = ask(gateway, [{"id": number, **call} for number in range(4)], {"authorization": "Bearer tim"}).json()["responses"]
+        assert sorted(one["error"]["code"] if one["error"] else "" for one in calls) == ["", "", *["rate_limit_exceeded"] * 2]
     lines = [line for line in gateway.lines if line.get("key") == "eve"]
     assert len(lines) == 5
 
@@ -288,6 +296,8 @@ def test_each_item_is_an_exchange_with_a_turn_and_a_line(upstream: MockUpstream,
     store = {"url": f"sqlite:///{tmp_path / 'db' / 'store.db'}"}
     with serving(upstream, tmp_path, store=store) as gateway:
         ask(gateway, [chat(1, "a"), chat("two", "b")], {"x-request-id": "req"})
+        said = gateway.said(lambda line: line.get("event") == "batch")
+        assert (said["request_id"], said["requests"], said["failed"]) == ("req", 2, 0)
         assert gateway.line("req-1")["upstream"] == "mock"
         assert gateway.line("req-two")["input_tokens"] == 10
         until(lambda: len(gateway.ask("/turns").json()["data"]) == 2)

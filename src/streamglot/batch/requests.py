@@ -96,9 +96,9 @@ def payload_of(item: BatchItem) -> dict[str, Any]:
 def chat_body(payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """The chat request of a payload, and whether its result is a text alone. A payload is a whole chat request with
     ``messages``, or has a ``prompt``, with or without ``system``, in their place."""
-    body = {name: value for name, value in payload.items() if name not in ("prompt", "system", "stream", "stream_options")}
+    body = {name: value for name, value in payload.items() if name not in ("stream", "stream_options")}
     if "messages" in payload:
-        return {**payload, "stream": False} if "stream" in payload else payload, False
+        return body, False
     prompt, system = payload.get("prompt"), payload.get("system", "")
     if not isinstance(prompt, str) or not isinstance(system, str):
         wrong = "prompt" if not isinstance(prompt, str) else "system"
@@ -107,6 +107,7 @@ def chat_body(payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
             detail={"param": wrong},
         )
     spoken = [{"role": "system", "content": system}] if system else []
+    body = {name: value for name, value in body.items() if name not in ("prompt", "system")}
     return {**body, "messages": [*spoken, {"role": "user", "content": prompt}]}, not payload.get("tools")
 
 

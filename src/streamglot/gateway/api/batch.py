@@ -83,10 +83,23 @@ class BatchRun:
         if self._caller is not None and self._caller.concurrent:
             concurrent = min(concurrent, self._caller.concurrent)
         responses: dict[int | str, ItemResponse] = {}
+        began = self._gateway.clock()
         async with aclosing(run_all(self._items, self._run, concurrent=concurrent)) as results:
             async for response in results:
                 responses[response["request_id"]] = response
                 await self._tell(b"response", response)
+        if self._gateway.server.log:
+            failures = sum(response["error"] is not None for response in responses.values())
+            self._gateway.say(
+                {
+                    "event": "batch",
+                    "request_id": self._request_id,
+                    "batch_id": self.batch_id,
+                    "requests": len(self._items),
+                    "failed": failures,
+                    "seconds": round(self._gateway.clock() - began, 4),
+                }
+            )
         return answer_of(self.batch_id, [responses[item.id] for item in self._items])
 
     async def _run(self, item: BatchItem) -> ItemResponse:
@@ -115,6 +128,8 @@ class BatchRun:
         def allow(patterns: list[str]) -> list[str]:
             return tools_for(patterns, caller.tools if caller is not None else None, [])
 
+        if caller is not None:
+            caller.count(gateway.clock())
         async with gateway.slot(caller):
             return Outcome(await run_tool_call(gateway.pool.tools, payload, allow))
 
@@ -169,9 +184,12 @@ def batch_routes(
                 return EventStream(gateway, run, asyncio.ensure_future(_told(run)), headers)
             return _json(await while_there(http, run.run()), headers)
         digest = hashlib.sha256(msgspec.json.encode(body["requests"], order="deterministic")).hexdigest()
-        known = await answers.find(owner, named, digest)
-        if known is not None:
-            return _replayed(known, headers) if stream else _json(known, headers)
+        while True:
+            known = await answers.find(owner, named, digest)
+            if known is not None:
+                return _replayed(known, headers) if stream else _json(known, headers)
+            if not answers.is_running(owner, named):
+                break
         future = answers.begin(owner, named, digest)
         response = EventStream(gateway, run, None, headers) if stream else None
         gateway.spawn("batch", _kept(run, answers, owner, future))

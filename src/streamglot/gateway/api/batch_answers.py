@@ -61,6 +61,10 @@ class BatchAnswers:
             return kept.data
         return await self._stored(caller, batch_id, digest)
 
+    def is_running(self, caller: str, batch_id: str) -> bool:
+        """Whether it began while ``find`` asked the store. Then it must be asked again."""
+        return (caller, batch_id) in self.running
+
     def begin(self, caller: str, batch_id: str, digest: str) -> asyncio.Future[bytes]:
         """A batch begins to run. Whoever runs it gives the future its answer, or its exception, and calls ``finish``."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
