@@ -198,6 +198,15 @@ def test_what_cannot_work_is_said_before_anything_is_asked(batch: Run, upstream:
     assert not upstream.asked
 
 
+def test_a_fault_of_the_settings_stops_the_run(batch: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "none.toml").write_text("[server]\ndiscover = false\n")
+    monkeypatch.setenv("STREAMGLOT_CONFIG", str(tmp_path / "none.toml"))
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(ConfigError, match="no upstream"):
+        batch(numbered(100, tmp_path / "in.jsonl"), "--prompt", "{n}", "-o", out)
+    assert lines(out) == []
+
+
 def test_rows_that_are_not_csv_are_errors_of_their_own(tmp_path: Path) -> None:
     table = tmp_path / "in.tsv"
     table.write_bytes(b"\xef\xbb\xbfa\tb\n1\t2\n1\n\n3\t\xff\n1\t2\t3\n")

@@ -14,6 +14,7 @@ import pytest
 
 from batch.mock import MockUpstream
 from gateway.running import Answer, Running, running
+from streamglot.batch import AsyncBatcher
 from streamglot.batch.merging import COMPLETIONS, EMBEDDINGS, MergeableRequest, RequestMerger, merge, mergeable, split
 from streamglot.errors import StreamglotError, UpstreamError, UpstreamProtocolError
 from waiting import PATIENCE, until
@@ -108,11 +109,14 @@ def test_answers_without_usage_or_index_are_split_as_well() -> None:
 
 
 def run_together(count: int, fail: Any = None) -> tuple[list[Any], list[Any]]:
-    """Sends requests, the first of which is under way while the others come. What was posted, and what each got."""
+    """Sends requests, the first of which is under way while the others come. What was posted, and what each got. The batcher's
+    clock goes on when all have come, however slow the machine is."""
     posted: list[Any] = []
     got: list[Any] = []
+    now = 0.0
 
     async def run() -> None:
+        nonlocal now
         merger, gate = RequestMerger(), asyncio.Event()
 
         async def post(body: dict[str, Any]) -> bytes:
@@ -132,12 +136,16 @@ def run_together(count: int, fail: Any = None) -> tuple[list[Any], list[Any]]:
                 return error
 
         tasks = [asyncio.ensure_future(one(f"t{number}")) for number in range(count)]
+        await asyncio.sleep(0)
+        now = 1.0
         await asyncio.gather(*tasks[1:])
         gate.set()
         got.extend(await asyncio.gather(*tasks))
         assert not merger._groups
 
-    asyncio.run(run())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AsyncBatcher, "clock", lambda _self: now)
+        asyncio.run(run())
     return posted, got
 
 

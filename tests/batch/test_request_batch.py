@@ -195,7 +195,7 @@ def test_asyncio(upstream: MockUpstream) -> None:
         async with Client(upstreams=[upstream.upstream()], tools=[get_markdown]) as client:
             with pytest.raises(ConfigError):
                 RequestBatch(client=client)
-            async with AsyncRequestBatch(max_size=2, client=client, model="m", retry=AT_ONCE) as batch:
+            async with AsyncRequestBatch(2, 1000.0, client=client, model="m", retry=AT_ONCE) as batch:
                 first = batch.add_chat_request("a")
                 batch.add_tool_call("get_markdown", {"scope": "x"})
                 assert (await first)["result"] == "re: a"

@@ -120,6 +120,8 @@ class _Run:
     def _take(self, result: BatchResult) -> None:
         counts, usage = self._counts, result.response.usage
         row = self._running.pop(result.index)
+        if result.error is not None and result.error.code == ConfigError.code:
+            raise ConfigError(result.error.message)  # it is not the row's, and every row would fail with it
         self._output.write(self._plan.line(row, result))
         if result.error is None:
             counts.done += 1
