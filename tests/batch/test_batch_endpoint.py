@@ -303,15 +303,37 @@ def test_each_item_is_an_exchange_with_a_turn_and_a_line(upstream: MockUpstream,
         until(lambda: len(gateway.ask("/turns").json()["data"]) == 2)
 
 
-def test_a_repeated_batch_is_known_after_a_restart(upstream: MockUpstream, tmp_path: Path) -> None:
+@pytest.mark.parametrize("buffer", ["database", "valkey"])
+def test_a_repeated_batch_is_known_after_a_restart(
+    upstream: MockUpstream, tmp_path: Path, buffer: str, request: pytest.FixtureRequest
+) -> None:
     store = {"url": f"sqlite:///{tmp_path / 'db' / 'store.db'}"}
-    with serving(upstream, tmp_path, store=store) as gateway:
+    valkey = {"url": request.getfixturevalue("valkey_url") if buffer == "valkey" else ""}
+    with serving(upstream, tmp_path, store=store, valkey=valkey) as gateway:
         first = ask(gateway, [chat(1, "once")], batch_id="kept")
-    with serving(upstream, tmp_path, store=store) as gateway:
+    with serving(upstream, tmp_path, store=store, valkey=valkey) as gateway:
         again = ask(gateway, [chat(1, "once")], batch_id="kept")
         assert ask(gateway, [chat(1, "else")], batch_id="kept").status == 409
     assert again.body == first.body
     assert upstream.asked["once"] == 1
+
+
+def test_the_answer_of_a_gateway_that_stops_is_not_kept(upstream: MockUpstream, tmp_path: Path) -> None:
+    upstream.hold = threading.Event()
+    with serving(upstream, tmp_path, server={"batch_concurrent": 1}) as gateway:
+        answers: list[Answer] = []
+        requests = [chat(1, "a"), chat(2, "b")]
+        asking = threading.Thread(target=lambda: answers.append(ask(gateway, requests, batch_id="x")))
+        asking.start()
+        until(lambda: upstream.asked["a"])
+        gateway.gateway.stopping = True
+        upstream.hold.set()
+        asking.join(PATIENCE)
+        first, second = answers[0].json()["responses"]
+        assert (first["result"], second["error"]["code"]) == ("re: a", "shutting_down")
+        gateway.gateway.stopping = False
+        again = ask(gateway, requests, batch_id="x").json()["responses"]
+        assert [one["result"] for one in again] == ["re: a", "re: b"]
 
 
 def test_answers_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,11 +105,17 @@ class BatchRun:
     async def _run(self, item: BatchItem) -> ItemResponse:
         """A fault of ours is the error of its item, and no other's."""
         try:
-            outcome = await with_retries(lambda: self._attempt(item), RETRY)
+            outcome = await with_retries(lambda: self._final_when_stopping(item), RETRY)
         except Exception as error:
             self._gateway.say_fault(item_request_id(self._request_id, item), error)
             return failed(item, StreamglotError("a fault of the gateway itself; its log has more").as_event())
         return succeeded(item, outcome.value) if outcome.error is None else failed(item, outcome.error)
+
+    async def _final_when_stopping(self, item: BatchItem) -> Outcome[Any]:
+        """A gateway that stops refuses every further attempt."""
+        outcome = await self._attempt(item)
+        outcome.final = outcome.final or self._gateway.stopping
+        return outcome
 
     async def _attempt(self, item: BatchItem) -> Outcome[Any]:
         try:
@@ -192,7 +198,7 @@ def batch_routes(
                 break
         future = answers.begin(owner, named, digest)
         response = EventStream(gateway, run, None, headers) if stream else None
-        gateway.spawn("batch", _kept(run, answers, owner, future))
+        gateway.spawn("batch", _kept(gateway, run, answers, owner, future))
         return response if response is not None else _json(await asyncio.shield(future), headers)
 
     return [Route("/v1/batch", batch, methods=["POST"])]
@@ -219,8 +225,9 @@ async def _told(run: BatchRun) -> bytes:
     return data
 
 
-async def _kept(run: BatchRun, answers: BatchAnswers, owner: str, future: asyncio.Future[bytes]) -> None:
-    """Runs a batch that has a name to its end, whether its client is there or not: it may ask again."""
+async def _kept(gateway: Gateway, run: BatchRun, answers: BatchAnswers, owner: str, future: asyncio.Future[bytes]) -> None:
+    """Runs a batch that has a name to its end, whether its client is there or not: it may ask again. What a gateway refused
+    because it stops is no answer to keep."""
     data: bytes | None = None
     try:
         data = await _told(run)
@@ -229,7 +236,7 @@ async def _kept(run: BatchRun, answers: BatchAnswers, owner: str, future: asynci
             future.set_exception(error if isinstance(error, Exception) else _stopped())
         raise
     finally:
-        answers.finish(owner, run.batch_id, data)
+        answers.finish(owner, run.batch_id, None if gateway.stopping else data)
         if data is not None and not future.done():
             future.set_result(data)
 
