@@ -336,6 +336,23 @@ def test_the_answer_of_a_gateway_that_stops_is_not_kept(upstream: MockUpstream, 
         assert [one["result"] for one in again] == ["re: a", "re: b"]
 
 
+def test_a_fault_of_ours_is_an_honest_end(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that cannot be finished ends with an error, and never with ``done``."""
+
+    def broken(*_: object) -> bytes:
+        raise KeyError("a fault")
+
+    monkeypatch.setattr(batch, "answer_of", broken)
+    for named in ({}, {"batch_id": "faulty"}):
+        events = events_of(ask(gateway, [chat(1, "a")], stream=True, **named))
+        assert [name for name, _ in events if name != "delta"] == ["response", "error"]
+        assert events[-1][1]["error"]["code"] == "batch_stopped"
+        assert ask(gateway, [chat(1, "a")], **named).status == 500
+    gateway.said(lambda line: line.get("event") == "fault" and "a fault" in line["trace"])
+    monkeypatch.undo()
+    assert ask(gateway, [chat(1, "a")], batch_id="faulty").json()["responses"][0]["result"] == "re: a"
+
+
 def test_answers_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     import asyncio
 

@@ -267,6 +267,7 @@ class EventStream(StreamingResponse):
     a name goes on."""
 
     def __init__(self, gateway: Gateway, run: BatchRun, task: asyncio.Task[bytes] | None, headers: Mapping[str, str]) -> None:
+        self._gateway = gateway
         self._run = run
         self._task = task
         self._quiet = gateway.server.keep_alive_seconds
@@ -297,4 +298,6 @@ class EventStream(StreamingResponse):
             self._run.leave()
             if self._task is not None:
                 self._task.cancel()
-                await asyncio.gather(self._task, return_exceptions=True)
+                (ended,) = await asyncio.gather(self._task, return_exceptions=True)
+                if isinstance(ended, Exception):
+                    self._gateway.say_fault(self._run.batch_id, ended)
