@@ -343,7 +343,8 @@ def test_a_fault_of_ours_is_an_honest_end(gateway: Running, monkeypatch: pytest.
         raise KeyError("a fault")
 
     monkeypatch.setattr(batch, "answer_of", broken)
-    for named in ({}, {"batch_id": "faulty"}):
+    names: list[dict[str, Any]] = [{}, {"batch_id": "faulty"}]
+    for named in names:
         events = events_of(ask(gateway, [chat(1, "a")], stream=True, **named))
         assert [name for name, _ in events if name != "delta"] == ["response", "error"]
         assert events[-1][1]["error"]["code"] == "batch_stopped"
