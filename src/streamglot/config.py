@@ -49,6 +49,7 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, all on loopback and none
     elsewhere. ``log_content``: write requests and answers into the log, without what ``redact`` finds: patterns in RE2's
     syntax, for which the extra ``policies`` must be installed.
+    ``batch_items``: requests of one call of ``/v1/batch``, and ``batch_concurrent``: how many of them run at once.
     ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole.
     ``authentication``: ``auto`` asks for keys where others than this machine reach the gateway, and from the first key on that
     is made; ``required`` always asks, ``none`` never does."""
@@ -76,6 +77,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     redact: list[str] = field(default_factory=list)
     reasoning: Literal["piece", "sentence"] = "piece"
     cache_bytes: int = 64 * 2**20
+    batch_items: int = 1000
+    batch_concurrent: int = 16
     keys: list[KeyConfig] = field(default_factory=list)
 
 

@@ -21,6 +21,7 @@ EXTRAS: Final = {
     "xllamacpp": "local",
     "asyncpg": "postgres",
     "valkey": "valkey",
+    "pyarrow": "parquet",
     "opentelemetry": "otel",
 }
 """Name of the package as it is imported, and the extra of streamglot that has it."""

@@ -41,7 +41,7 @@ class Noted:
     def read(self, stream_id: str, after: int = 0, caller: str | None = None) -> AsyncIterator[Chunk]:
         raise NotImplementedError
 
-    async def head(self, stream_id: str, caller: str | None = None) -> str:
+    async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:
         raise NotImplementedError
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from . import completion
-from .commands import admin, approvals, ask, history, policies, streams, tools
+from .commands import admin, approvals, ask, batch, history, policies, streams, tools
 from .help import SETTINGS, Group
 
 
@@ -28,7 +28,8 @@ def app() -> None:
 
 for command in (*ask.COMMANDS, *admin.COMMANDS, *streams.COMMANDS, *tools.COMMANDS):
     app.add_command(command)
-for name, commands in {**history.GROUPS, **admin.GROUPS, **policies.GROUPS, **approvals.GROUPS, **tools.GROUPS}.items():
+GROUPS = {**batch.GROUPS, **history.GROUPS, **admin.GROUPS, **policies.GROUPS, **approvals.GROUPS, **tools.GROUPS}
+for name, commands in GROUPS.items():
     app.add_command(commands, name)
 
 

@@ -3,8 +3,9 @@
 ``Client`` is for ``async with`` and for plain ``with``; ``run_in_thread`` is for loops that must not wait.
 """
 
+from .batch import Batch, BatchResult
 from .client import Client
 from .stream import Stream
 from .thread import Running, run_in_thread
 
-__all__ = ["Client", "Running", "Stream", "run_in_thread"]
+__all__ = ["Batch", "BatchResult", "Client", "Running", "Stream", "run_in_thread"]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec import structs
+
+from ..batch.runner import CONCURRENT, RetryPolicy
 from ..config import LoadedConfig
 from ..engine.exchange import Exchange
 from ..engine.pool import UpstreamPool
@@ -17,6 +20,7 @@ from ..messages import Message, Request
 from ..stages.stage import ExchangeContext
 from ..tools.tool import as_tool
 from ..upstream import Upstream
+from .batch import Batch, BatchOptions, Requests
 from .request import make_request
 from .stream import Stream
 
@@ -51,6 +55,7 @@ class Client:
             config, upstreams=upstreams, tools=functions, environment=environment, discover=discover, policies=policies
         )
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+        self._batches: weakref.WeakSet[Batch] = weakref.WeakSet()
         self._worker: LoopThread | None = None
         self._opened = False
 
@@ -70,14 +75,23 @@ class Client:
         """The answer to a request: a whole ``Request``, or its fields. Messages may be one text, messages of ours, or those
         of a ``dialect`` with its other fields. ``recorder`` writes the turn to a store. ``run_tools``: whether
         calls of the client's tools are run here, or returned as calls."""
+        made = make_request(request, model, messages, system, dialect, fields)
+        exchange = self.exchange(made, recorder=recorder, run_tools=run_tools)
+        stream = Stream(self.pool, exchange, self._worker.run if self._worker else None)
+        self._streams.add(stream)
+        return stream
+
+    def exchange(
+        self, made: Request, *, recorder: TurnRecorder | None = None, run_tools: bool | None = None, collects: bool = False
+    ) -> Exchange:
+        """The exchange of the engine for this request, with the client's tools and policies."""
         if not self._opened:
             raise ConfigError("the client is not open: use it inside `async with Client() as client` or `with`")
-        made = make_request(request, model, messages, system, dialect, fields)
         record, patterns = self.pool.record(made), self._tools
         if patterns and not (self._run_tools if run_tools is None else run_tools):
-            made.tools = [*made.tools, *(tool.spec() for tool in self.pool.tools.registry.given())]
+            made = structs.replace(made, tools=[*made.tools, *(tool.spec() for tool in self.pool.tools.registry.given())])
             patterns = []
-        exchange = Exchange(
+        return Exchange(
             made,
             self.pool,
             record=record,
@@ -85,10 +99,28 @@ class Client:
             stages=self.pool.stages,
             observers=[*self.pool.observers, *([recorder] if recorder is not None else [])],
             conversation=recorder,
+            collects=collects,
         )
-        stream = Stream(self.pool, exchange, self._worker.run if self._worker else None)
-        self._streams.add(stream)
-        return stream
+
+    def batch(
+        self,
+        requests: Requests,
+        *,
+        model: str = "",
+        system: str = "",
+        concurrent: int = CONCURRENT,
+        ordered: bool = False,
+        retry: RetryPolicy | None = None,
+        recorder: Callable[[Request], TurnRecorder] | None = None,
+    ) -> Batch:
+        """Asks many requests, ``concurrent`` of them at once, and gives a result for each, as they come or ``ordered``. A request is
+        a text, a ``Request``, or a dict of the chat API with ``messages`` or ``prompt``, and an ``id`` if it has one. They may come
+        from a generator, which is read no faster than requests are answered. ``model`` and ``system`` are for those that have
+        none of their own. A request that fails is retried alone as ``retry`` says; then its result has an error."""
+        options = BatchOptions(model, system, concurrent, ordered, retry or RetryPolicy(), recorder)
+        batch = Batch(self, requests, options, self._worker.run if self._worker else None)
+        self._batches.add(batch)
+        return batch
 
     # --- life
 
@@ -99,6 +131,8 @@ class Client:
 
     async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self._opened = False
+        for batch in list(self._batches):
+            await batch.aclose()
         for stream in list(self._streams):
             stream.hang_up()
         await self.pool.close()

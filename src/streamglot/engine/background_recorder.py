@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 IMPORT_DELAY: Final = 0.2
 """Seconds. Importing the store takes half a second of CPU; by then the request is on its way, or its answer is there."""
+WRITES: Final = 1000
+"""Writes that are remembered before those that are done are forgotten."""
 T = TypeVar("T")
 
 
@@ -65,6 +67,8 @@ class BackgroundRecorder:
         self._thread: LoopThread | None = None
         self._opening: Future[Store] | None = None
         self._writes: list[Future[None]] = []
+        self._wrote = False
+        self._room = WRITES
         self._hurry = threading.Event()
 
     def recorder(self, request: Request, model: str, request_id: str = "") -> TurnRecorder:
@@ -149,7 +153,11 @@ class BackgroundRecorder:
         """Writes the whole turn, without waiting for it."""
         if turn.starting is not None:
             self._hurry.set()
+            self._wrote = True
             self._writes.append(self._begin(turn.write(turn.starting, finished)))
+            if len(self._writes) > self._room:  # a batch of millions must not hold a future for each turn
+                self._writes = [write for write in self._writes if not write.done() or write.exception() is not None]
+                self._room = max(WRITES, 2 * len(self._writes))
 
     # --- life
 
@@ -166,7 +174,7 @@ class BackgroundRecorder:
             self._abandon()
             raise
         self._thread.stop()
-        if failure and self._writes:
+        if failure and self._wrote:
             self._warn(failure)
 
     def _abandon(self) -> None:

@@ -32,7 +32,7 @@ from .observer import Observer
 from .record import ExchangeRecord
 from .services import Services
 from .stage_list import build_observers, build_stages
-from .upstream_request import UpstreamRequest
+from .upstream_request import UpstreamRequest, WholePost
 from .upstream_stream import EventSource
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ class UpstreamPool:
     """Knows the upstreams of the configuration, those that are discovered (keys in the environment, servers on this machine),
     the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` says so.
     ``policies`` judge every exchange, before those of the configuration.
+
+    ``whole_post`` sends a request for a whole answer to an upstream whose ``merge`` names its kind; a server sets it, which has
+    several requests at once.
 
     ``serving``: the owner is a server. It is given a local model that runs already, calls ``tick`` itself, and answers requests
     that name no model from the ``replay`` upstream where there is no other.
@@ -77,6 +80,7 @@ class UpstreamPool:
         self.loaded = loaded or load(environment=self._environment)
         self.log = log
         self.connections = ConnectionPool()
+        self.whole_post: WholePost | None = None
         self.found: list[Found] = []
         self.routes = Routes([], [])
         self.stages: list[StageFactory] = []

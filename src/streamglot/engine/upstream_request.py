@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ..dialects.lenient import clean, loads
 from ..errors import RequestError, StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
 from ..tools.own_calls import with_own_calls
-from ..upstream import UpstreamResponse
+from ..upstream import Upstream, UpstreamResponse
 from ..upstream.providers import abilities_of
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
@@ -177,8 +177,21 @@ class UpstreamRequest:
             **place.headers,
             **upstream.headers,
         }
-        answer = await self._pool.connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
+        whole_post = self._pool.whole_post
+        if whole_post is not None and not streams and whole_post.merges(upstream):
+            answer = await whole_post(upstream, place.url, headers, built.body, self._record.key or self._passthrough.key)
+        else:
+            answer = await self._pool.connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
         return answer, pipeline, built.dropped
+
+
+class WholePost(Protocol):
+    """Sends requests for whole answers, perhaps several as one. ``owner`` names the key whose requests may be sent together."""
+
+    def merges(self, upstream: Upstream) -> bool: ...
+    async def __call__(
+        self, upstream: Upstream, url: str, headers: Mapping[str, str], body: dict[str, Any], owner: str
+    ) -> UpstreamResponse: ...
 
 
 def check_headers(headers: Mapping[str, str]) -> None:

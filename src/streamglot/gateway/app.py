@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..authentication import LOOPBACK
+from ..batch.merging import RequestMerger
 from ..config import NOTHING, LoadedConfig, load
 from ..engine.cache import ResponseCache
 from ..engine.content_log import ContentLog
@@ -34,6 +35,7 @@ from .http.cors import CORS
 from .http.hosts import AllowedHosts
 from .http.http_call import HTTPCall
 from .http.reply import Reply
+from .merging_post import MergingPost
 from .observe.log import Log
 from .observe.memory import Memory, set_allocator
 from .observe.metrics import Metrics
@@ -70,6 +72,8 @@ class Gateway:
         self.tasks = TaskSupervisor(lambda line: self.say(hide_in(line, self.pool.secrets())))
         self._limit = ConcurrencyLimit(0, 0, "the gateway")
         self.cache = ResponseCache(0)
+        self.merger = RequestMerger()
+        self.pool.whole_post = MergingPost(self.pool.connections.post, self.merger)
         self.caches = False
         self._observers: list[Observer] = []
         self.store: Store | None = None
@@ -270,8 +274,11 @@ class Gateway:
         listed = self.server.public_paths
         return path in listed if listed is not None else self.server.host in LOOPBACK
 
-    async def exchange(self, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
-        handler = RequestHandler(self, endpoint, call, model_in_path)
+    def exchange(self, endpoint: Endpoint, call: Call, model_in_path: str) -> Coroutine[Any, Any, None]:
+        return self.serve(RequestHandler(self, endpoint, call, model_in_path))
+
+    async def serve(self, handler: RequestHandler) -> None:
+        """Runs a handler, which hears of the clock and of a shutdown meanwhile."""
         self._live.add(handler)
         self.pool.connections.writes.crowded = len(self._live) > 1
         try:

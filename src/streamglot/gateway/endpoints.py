@@ -145,6 +145,8 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
 
 PLAIN: Final = ("openai_chat", "openai_responses", "openai_completions")
 """Dialects whose upstreams have embeddings beside their chat, under the same base address."""
+COMPLETES: Final = "openai_completions"
+"""The dialect whose upstreams take several prompts in one request."""
 RETRIEVABLE: Final = "openai_responses"
 """The dialect whose answers can be asked for, continued and made in the background, by their id."""
 COUNTED_BY: Final = "anthropic"

@@ -69,6 +69,11 @@ class RequestHandler:
 
     # --- from outside
 
+    @property
+    def error(self) -> StreamError | None:
+        """The error that the client was given in place of an answer."""
+        return self._error
+
     def interrupt(self, error: StreamglotError) -> None:
         """Ends the exchange with this error: the gateway stops, or a budget is used up."""
         if self._interruption is not None or self._response.call.ended:

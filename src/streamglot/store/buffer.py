@@ -62,8 +62,9 @@ class StreamBuffer(Protocol):
         lost."""
         ...
 
-    async def head(self, stream_id: str, caller: str | None = None) -> str:
-        """The ``head`` that the stream was opened with. Raises if the stream does not exist."""
+    async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:
+        """The ``head`` that the stream was opened with. Raises if the stream does not exist. ``wait``: allow for a stream that
+        another process has only just opened."""
         ...
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:

@@ -229,11 +229,13 @@ class DatabaseBuffer:
         with suppress(StoreUnavailable):
             await self._database.execute(update(table).where(table.c.id == stream_id).values(wanted=time.time()))
 
-    async def head(self, stream_id: str, caller: str | None = None) -> str:
+    async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:
         if self._produces(stream_id, caller):
             return self._live[stream_id].head
-        head: str = (await self._opened(stream_id, caller)).head
-        return head
+        status = await (self._opened(stream_id, caller) if wait else self._status(stream_id, caller))
+        if status is None:
+            raise unknown(stream_id)
+        return str(status.head)
 
     async def stop(self, stream_id: str, caller: str | None = None) -> bool:
         if self._produces(stream_id, caller):

@@ -162,7 +162,7 @@ class ValkeyBuffer:
         except self._faults as error:
             raise StoreUnavailable(f"the stream buffer does not answer: {error}") from None
 
-    async def head(self, stream_id: str, caller: str | None = None) -> str:
+    async def head(self, stream_id: str, caller: str | None = None, *, wait: bool = True) -> str:  # noqa: ARG002  # it never waits
         try:
             if not await self._owned(stream_id, caller):
                 raise unknown(stream_id)

@@ -42,6 +42,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     - ``tools``: send tools natively, or describe them in the prompt for a model without tool support.
     - ``concurrent``: the maximum number of simultaneous streams; 0 means no limit.
     - ``attempts`` and ``pause``: how many times a request is tried, and the seconds before the second attempt.
+    - ``merge``: kinds of small requests that are sent upstream as one if they arrive within ``merge_seconds`` of each other.
     - ``breaker``: when the circuit breaker opens. ``rest`` is its former name and still accepted.
     - ``ca_file``: a file with certificate authorities to trust in addition to the system's.
     - ``options``: values for the dialect's request builder and endpoint (the name of the token limit, an API version).
@@ -67,6 +68,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     attempts: int = 3
     pause: float = 0.25
     pass_key: bool = False
+    merge: list[Literal["embeddings", "completions"]] = field(default_factory=lambda: ["embeddings"])
+    merge_seconds: float = 0.003
     stream: Literal["same", "always", "never"] = "same"
     options: dict[str, Any] = field(default_factory=dict)
     abilities: Abilities = NONE_SAID

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ...batch.merging import EMBEDDINGS, mergeable
 from ...dialects import dialect
 from ...dialects.endpoint import bearer, join
 from ...engine.record import clean_id
@@ -22,14 +23,16 @@ from ..endpoints import COUNTED_BY, PLAIN
 if TYPE_CHECKING:
     from ..app import Gateway
 
+EMBEDDINGS_PATH: Final = "embeddings"
 ANSWER_BYTES: Final = 64 * 2**20
 """An answer that is wanted whole: 2,000 embeddings of 3,000 numbers fit into it."""
 
 
 async def forward_json(
-    gateway: Gateway, body: dict[str, Any], path: str, request_id: str, asked: Callable[[Candidate], None]
+    gateway: Gateway, body: dict[str, Any], path: str, request_id: str, asked: Callable[[Candidate], None], owner: str = ""
 ) -> bytes:
-    """The upstream's answer to this body at this path beside its chat. ``asked`` is told which upstream is asked."""
+    """The upstream's answer to this body at this path beside its chat. ``asked`` is told which upstream is asked. ``owner`` is
+    the caller, with whose other requests this one may be merged."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise RequestError("model is required and must be a string")
@@ -39,7 +42,15 @@ async def forward_json(
         raise Unsupported(f"no upstream that serves {model!r} has {path}; name one that has, as upstream/model")
     upstream = candidate.upstream
     asked(candidate)
-    return await _post(gateway, candidate, join(upstream.base_url, path), bearer(upstream.key), body, request_id)
+    url = join(upstream.base_url, path)
+
+    async def post(sent: dict[str, Any]) -> bytes:
+        return await _post(gateway, candidate, url, bearer(upstream.key), sent, request_id)
+
+    request = mergeable(EMBEDDINGS, body) if path == EMBEDDINGS_PATH and path in upstream.merge else None
+    if request is None:
+        return await post(body)
+    return await gateway.merger.send((owner, upstream.name, url, candidate.model), request, post, upstream.merge_seconds)
 
 
 async def count_tokens(gateway: Gateway, body: dict[str, Any], request: Request, request_id: str) -> bytes | None:

@@ -18,6 +18,7 @@ _PLAIN = {
     ("post", "/v1beta/models/{model}:countTokens"): "An estimate of the tokens of a request, for clients of Gemini",
     ("post", "/v1/messages/count_tokens"): "An estimate of the tokens of a request",
     ("post", "/v1/embeddings"): "Embeddings, passed on to the upstream",
+    ("post", "/v1/batch"): "Many requests in one: chat completions and tool calls, each with its own result or error",
     ("get", "/v1/responses/{id}"): "A response again; with stream=true as a stream, after the event starting_after",
     ("delete", "/v1/responses/{id}"): "Takes a response back: nobody gets it by its id any more",
     ("get", "/v1/responses/{id}/input_items"): "What a response was made of",

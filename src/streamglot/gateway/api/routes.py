@@ -19,13 +19,14 @@ from ...engine.record import clean_id
 from ...engine.tokens import estimate
 from ...engine.upstream_request import retry_after_of
 from ...errors import RequestError, StreamglotError
-from ..auth.authenticator import Caller
+from ..auth.authenticator import Caller, anonymous
 from ..endpoints import COUNTED_BY, dialect_of
 from ..http.asgi import DisconnectWatch, read_body
 from ..http.call import ClientGone, json_object
 from ..http.reply import retry_after
 from .approvals import approval_routes
-from .forward import count_tokens, forward_json
+from .batch import batch_routes
+from .forward import EMBEDDINGS_PATH, count_tokens, forward_json
 from .metered import Metered
 from .models import by_address, by_path, entry, listing
 from .openapi import description, viewer
@@ -120,7 +121,8 @@ def pages(gateway: Gateway) -> Starlette:
     async def embeddings(http: HttpRequest) -> Response:
         caller, body = await asked(http)
         async with Metered(gateway, caller, http.headers, body, request_id(http), "embeddings") as metered:
-            work = forward_json(gateway, body, "embeddings", request_id(http), metered.asked)
+            owner = caller.name if caller is not None else anonymous(http.headers)
+            work = forward_json(gateway, body, EMBEDDINGS_PATH, request_id(http), metered.asked, owner)
             metered.answer = await while_there(http, work)
         return Response(metered.answer, media_type="application/json")
 
@@ -166,6 +168,7 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/v1/messages/count_tokens", counted, methods=["POST"]),
         Route("/v1/responses/input_tokens", estimated("openai_responses"), methods=["POST"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
+        *batch_routes(gateway, request_id, while_there),
         *resume_routes(gateway),
         *approval_routes(gateway),
         *store_routes(gateway),

@@ -56,6 +56,10 @@ class Caller:
         """Counts a request, or raises the limit that it is over."""
         if not self.may_use(model):
             raise RequestError(f"the key {self.name!r} may not use the model {model!r}", code="model_not_allowed", status=403)
+        self.count(now)
+
+    def count(self, now: float) -> None:
+        """The same for a request that names no model: a call of a tool."""
         if self.budget.limited and self.budget.used_up():
             raise self.overdrawn()
         for bucket, cost, what in ((self._requests, 1.0, "requests"), (self._tokens, 0.0, "tokens")):

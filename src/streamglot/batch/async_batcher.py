@@ -1,0 +1,117 @@
+"""The asyncio shell of the batcher: it knows the time, sends the batches that are due, and has a future for each item."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Generic, TypeVar
+
+from ..errors import StreamglotError
+from .batcher import Batcher, one_each
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+Send = Callable[[list[Item]], AsyncIterator[tuple[int, Result]]]
+"""Sends one batch. It yields the place of an item in the batch and its result, in any order, as they come."""
+
+UNCLAIMED: Final = 10_000
+"""Results that ``flush`` can still return. A caller that reads futures and never flushes must not fill the memory; the oldest
+results are then to be had from their futures only."""
+
+
+class AsyncBatcher(Generic[Item, Result]):
+    """``unclaimed``: how many results ``flush`` can return. ``add`` and ``flush`` belong to one event loop. A batch that is due is sent in the background, beside those before it."""
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(
+        self,
+        send: Send[Item, Result],
+        *,
+        max_size: int = 0,
+        flush_interval: float | None = None,
+        size_of: Callable[[Item], int] = one_each,
+        unclaimed: int = UNCLAIMED,
+    ) -> None:
+        self._send = send
+        self._batcher: Batcher[tuple[Item, asyncio.Future[Result]]] = Batcher(
+            max_size, flush_interval, size_of=lambda pair: size_of(pair[0])
+        )
+        self._unclaimed: deque[asyncio.Future[Result]] = deque(maxlen=unclaimed)
+        self._sending: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def pending(self) -> list[Item]:
+        """The items that have not been sent yet."""
+        return [item for item, _ in self._batcher.pending]
+
+    def add(self, item: Item) -> asyncio.Future[Result]:
+        """The future of the item's result. Cancelling it does not take the item back."""
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._batcher.add((item, future), self.clock())
+        self._unclaimed.append(future)
+        self._send_due()
+        return future
+
+    async def flush(self) -> list[Result]:
+        """Sends what is pending, and returns the results of all items since the last flush, in the order in which they were
+        added. An item that could not be sent raises here."""
+        while batch := self._batcher.flush():
+            self._begin(batch)
+        self._set_timer()
+        waited = list(self._unclaimed)
+        self._unclaimed.clear()
+        return list(await asyncio.gather(*waited))
+
+    async def close(self) -> None:
+        """Sends what is pending and waits until every item has its result."""
+        while batch := self._batcher.flush():
+            self._begin(batch)
+        self._set_timer()
+        while self._sending:
+            await asyncio.gather(*self._sending, return_exceptions=True)
+
+    # --- sending
+
+    def _send_due(self) -> None:
+        now = self.clock()
+        while batch := self._batcher.due(now):
+            self._begin(batch)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._batcher.next_deadline
+        if deadline is not None:
+            wait = max(0.0, deadline - self.clock())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._send_due)
+
+    def _begin(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        task = asyncio.ensure_future(self._run(batch))
+        self._sending.add(task)
+        task.add_done_callback(lambda ended: self._ended(ended, batch))
+
+    async def _run(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        async for place, result in self._send([item for item, _ in batch]):
+            future = batch[place][1]
+            if not future.done():
+                future.set_result(result)
+
+    def _ended(self, task: asyncio.Task[None], batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        """Whatever happened, every future of the batch is done now. A task that was cancelled may not even have begun."""
+        self._sending.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        for _, future in batch:
+            if future.done():
+                continue
+            if task.cancelled():
+                future.cancel()
+            else:
+                future.set_exception(failure or StreamglotError("the batch has no result for this item", code="no_result"))
+                future.exception()  # a caller that never looks at its future is no fault to be logged

@@ -1,0 +1,192 @@
+"""The items of a batch: what a client sends for each, and what it is given back.
+
+{"id": 1, "type": "chat_completion", "payload": {"prompt": "Hello", "model": "llama3"}}
+{"id": 2, "type": "tool_call", "payload": {"tool": "get_markdown", "params": {"scope": "full"}}}
+
+{"request_id": 1, "result": "Hello! How can I help?", "error": null}
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from ..dialects import dialect
+from ..errors import RequestError, StreamglotError, excerpt
+from ..events import StreamError
+from ..messages import Response
+from ..tools.execution import ToolExecutor
+from ..tools.registry import by_model_name
+from ..tools.schema import ArgumentsError
+from ..tools.tool import ToolOutput
+from ..upstream import Upstream
+
+CHAT_COMPLETION: Final = "chat_completion"
+TOOL_CALL: Final = "tool_call"
+TYPES: Final = (CHAT_COMPLETION, TOOL_CALL)
+CHAT_DIALECT: Final = Upstream().dialect
+"""The dialect of chat payloads and of their results: the one that an upstream speaks unless told otherwise."""
+ID_CHARS: Final = 256
+"""The longest id of a batch or of an item: a UUID has 36 characters, a path or a URL fits as well."""
+
+ItemResponse = dict[str, Any]
+"""``request_id``, ``result`` and ``error``, as the client is given them."""
+
+
+class BatchItem(Struct):
+    """One request of a batch. ``payload`` has not been looked at: what is wrong with it is the item's own error."""
+
+    id: int | str
+    type: str
+    payload: Any
+
+
+def parse_items(requests: object, most: int) -> list[BatchItem]:
+    """The items of a batch. Without ids that tell them apart nobody could match the responses, so that is refused as a whole."""
+    if not isinstance(requests, list):
+        raise RequestError(f"requests is a list of objects with id, type and payload, not {excerpt(requests)}", detail=_param())
+    if len(requests) > most:
+        raise RequestError(
+            f"a batch may have {most} requests, not {len(requests)}; send several batches, or a file to /v1/batches",
+            code="batch_too_large",
+            status=413,
+            detail=_param(),
+        )
+    items = [_parse_item(one, number) for number, one in enumerate(requests)]
+    known: set[int | str] = set()
+    for item in items:
+        if item.id in known:
+            raise RequestError(f"two requests have the id {excerpt(item.id)}; give each an id of its own", detail=_param())
+        known.add(item.id)
+    return items
+
+
+def _param() -> dict[str, Any]:
+    return {"param": "requests"}
+
+
+def _parse_item(value: object, number: int) -> BatchItem:
+    if not isinstance(value, dict):
+        raise RequestError(f"requests[{number}] is an object with id, type and payload, not {excerpt(value)}", detail=_param())
+    id = value.get("id")
+    if isinstance(id, bool) or not isinstance(id, (int, str)) or (isinstance(id, str) and not 0 < len(id) <= ID_CHARS):
+        raise RequestError(
+            f"requests[{number}].id is a number or a text of at most {ID_CHARS} characters, not {excerpt(id)}", detail=_param()
+        )
+    kind = value.get("type")
+    return BatchItem(id, kind if isinstance(kind, str) else "", value.get("payload"))
+
+
+def payload_of(item: BatchItem) -> dict[str, Any]:
+    """The payload of an item whose type is known."""
+    if item.type not in TYPES:
+        raise RequestError(f"type is one of {', '.join(TYPES)}, not {excerpt(item.type)}", detail={"param": "type"})
+    if not isinstance(item.payload, dict):
+        raise RequestError(f"payload is an object, not {excerpt(item.payload)}", detail={"param": "payload"})
+    return item.payload
+
+
+# --- chat completions
+
+
+def chat_body(payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The chat request of a payload, and whether its result is a text alone. A payload is a whole chat request with
+    ``messages``, or has a ``prompt``, with or without ``system``, in their place."""
+    body = {name: value for name, value in payload.items() if name not in ("stream", "stream_options")}
+    if "messages" in payload:
+        return body, False
+    prompt, system = payload.get("prompt"), payload.get("system", "")
+    if not isinstance(prompt, str) or not isinstance(system, str):
+        wrong = "prompt" if not isinstance(prompt, str) else "system"
+        raise RequestError(
+            f"the payload of a {CHAT_COMPLETION} has messages, or a prompt that is a text, not {excerpt(payload.get(wrong))}",
+            detail={"param": wrong},
+        )
+    spoken = [{"role": "system", "content": system}] if system else []
+    body = {name: value for name, value in body.items() if name not in ("prompt", "system")}
+    return {**body, "messages": [*spoken, {"role": "user", "content": prompt}]}, not payload.get("tools")
+
+
+def chat_result(response: Response, text_only: bool) -> Any:
+    """The result of a chat completion: its text, or the whole object."""
+    if text_only:
+        return response.choices[0].text if response.choices else ""
+    return dialect(CHAT_DIALECT).build_response(response)
+
+
+# --- tool calls
+
+
+async def run_tool_call(
+    executor: ToolExecutor, payload: dict[str, Any], allow: Callable[[list[str]], Sequence[str]] = list
+) -> Any:
+    """Runs one tool and returns its result: text, or the value where the tool gave a JSON object or list. ``allow`` returns
+    the patterns that a caller may use of those it asks for, or raises."""
+    name, arguments = payload.get("tool"), payload.get("params")
+    arguments = {} if arguments is None else arguments
+    if not isinstance(name, str) or not name or not isinstance(arguments, dict):
+        raise RequestError(
+            f"the payload of a {TOOL_CALL} has a tool, which is a name, and params, which is an object, not {excerpt(payload)}"
+        )
+    if any(mark in name for mark in "*?["):
+        raise RequestError(f"the tool of a {TOOL_CALL} is one name, not the pattern {excerpt(name)}", detail={"param": "tool"})
+    found, faults = await executor.registry.select(allow([name]))
+    tool = next(iter(by_model_name(found).values()), None)
+    if tool is None:
+        why = f": {'; '.join(faults)}" if faults else "; `streamglot tools list` shows those that are enabled"
+        raise RequestError(f"there is no tool {excerpt(name)}{why}", code="tool_not_found", status=404)
+    try:
+        tool.check(arguments)
+        async with asyncio.timeout(executor.limits.seconds + executor.approval_seconds):
+            output = await executor.run(tool, arguments)
+    except ArgumentsError as error:
+        raise RequestError(
+            f"the params do not fit the tool {tool.name!r}: {error}", code="invalid_arguments", detail={"param": "params"}
+        ) from None
+    except TimeoutError:
+        raise StreamglotError(
+            f"the tool {tool.name!r} did not finish within {executor.limits.seconds:g} s (tools.limits.seconds)",
+            code="tool_timeout",
+            status=504,
+        ) from None
+    except StreamglotError:
+        raise
+    except Exception as error:
+        raise _tool_failed(tool.name, f"{type(error).__name__}: {error}") from None
+    if output.is_error:
+        raise _tool_failed(tool.name, output.text)
+    return tool_result(output)
+
+
+def _tool_failed(name: str, words: str) -> StreamglotError:
+    return StreamglotError(f"the tool {name!r} failed: {words}"[:2000], code="tool_error", status=500)
+
+
+def tool_result(output: ToolOutput) -> Any:
+    """What a tool returned, as a value of JSON."""
+    text = output.whole if output.whole is not None else output.text
+    value: Any = text
+    if text[:1] in ("{", "["):
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            value = text
+    if output.media:
+        return {"text": value, "media": msgspec.to_builtins(output.media)}
+    return value
+
+
+# --- responses
+
+
+def succeeded(item: BatchItem, result: Any) -> ItemResponse:
+    return {"request_id": item.id, "result": result, "error": None}
+
+
+def failed(item: BatchItem, error: StreamError) -> ItemResponse:
+    """An item that failed, with the error object of the chat API."""
+    return {"request_id": item.id, "result": None, "error": dialect(CHAT_DIALECT).error_body(error)["error"]}

@@ -1,0 +1,1 @@
+"""Batches on the command line: run from a file without a server, or submitted to a gateway."""

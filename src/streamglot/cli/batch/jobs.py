@@ -1,0 +1,293 @@
+"""The commands on batches that a gateway runs: submit, list, status, cancel, results, retry."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
+
+import msgspec
+
+from ...errors import ConfigError, StreamglotError
+from ..exit_status import FAILED, stoppable
+from ..files import shown
+from ..output import table
+from ..output.terminal import complain, neutral
+from ..output.units import shown_time
+from .gateway import GatewayAddress, GatewayClient
+from .progress import Counts, ProgressBar
+from .rows import JsonLines
+
+T = TypeVar("T")
+
+ENDED: Final = ("completed", "failed", "expired", "cancelled")
+"""States that a batch does not leave."""
+FIRST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between two looks at a batch: soon for a small one, rarely for one that takes hours."""
+
+
+def _with_client(address: GatewayAddress, work: Callable[[GatewayClient], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with GatewayClient(address) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+# --- the commands
+
+
+@stoppable()
+def submit(address: GatewayAddress, path: Path, endpoint: str, *, wait: bool, output: Path | None, quiet: bool) -> int:
+    if output is not None and not wait:
+        raise ConfigError("-o is for the results, which are there at the end: say --wait as well, or fetch them later")
+    endpoint = endpoint or _endpoint_of(path)
+
+    async def work(client: GatewayClient) -> int:
+        uploaded = await client.upload(path)
+        made = await client.create(_text(uploaded, "id"), endpoint)
+        return await _begun(client, made, wait=wait, output=output, quiet=quiet)
+
+    return _with_client(address, work)
+
+
+@stoppable()
+def status(address: GatewayAddress, id: str, *, wait: bool, quiet: bool, as_json: bool) -> int:
+    async def work(client: GatewayClient) -> int:
+        found = await client.batch(id)
+        if wait:
+            found = await _waited(client, found, quiet=quiet)
+        if as_json:
+            print(msgspec.json.encode(found).decode())
+        else:
+            _describe(found)
+        return _status_of(found) if wait else 0
+
+    return _with_client(address, work)
+
+
+def list_batches(address: GatewayAddress, limit: int, as_json: bool) -> int:
+    found = _with_client(address, lambda client: client.batches(limit))
+    if as_json:
+        for one in found:
+            print(msgspec.json.encode(one).decode())
+        return 0
+    rows = []
+    for one in found:
+        counts = _counts(one)
+        made = one.get("created_at")
+        when = shown_time(made) if isinstance(made, (int, float)) else ""
+        shown_counts = [str(counts.get(name, 0)) for name in ("total", "completed", "failed")]
+        rows.append([str(one.get("id")), str(one.get("status")), *shown_counts, when, str(one.get("endpoint"))])
+    table.show(("id", "status", "total", "done", "failed", "created", "endpoint"), rows, ("total", "done", "failed"))
+    return 0
+
+
+def cancel(address: GatewayAddress, id: str) -> int:
+    found = _with_client(address, lambda client: client.cancel(id))
+    print(neutral(f"{found.get('id')} is {found.get('status')}"))
+    return 0
+
+
+@stoppable()
+def results(address: GatewayAddress, id: str, output: Path | None) -> int:
+    async def work(client: GatewayClient) -> int:
+        found = await client.batch(id)
+        await _save(client, found, output)
+        return 0
+
+    return _with_client(address, work)
+
+
+@stoppable()
+def retry(address: GatewayAddress, id: str, *, wait: bool, output: Path | None, quiet: bool) -> int:
+    if output is not None and not wait:
+        raise ConfigError("-o is for the results, which are there at the end: say --wait as well, or fetch them later")
+
+    async def work(client: GatewayClient) -> int:
+        found = await client.batch(id)
+        if found.get("status") not in ENDED:
+            raise ConfigError(f"the batch {id} is {found.get('status')}: what failed is known at its end")
+        failed = await _failed_ids(client, found)
+        if not failed:
+            print("nothing failed: there is nothing to retry")
+            return 0
+        with tempfile.TemporaryDirectory(prefix="streamglot-") as folder:
+            path = Path(folder) / f"retry-{Path(id).name}.jsonl"
+            await _failed_lines(client, _text(found, "input_file_id"), failed, path)
+            uploaded = await client.upload(path)
+        made = await client.create(_text(uploaded, "id"), _text(found, "endpoint"), {"retry_of": id})
+        return await _begun(client, made, wait=wait, output=output, quiet=quiet)
+
+    return _with_client(address, work)
+
+
+# --- their parts
+
+
+def _endpoint_of(path: Path) -> str:
+    """The address that the first line names. The gateway checks the others."""
+    try:
+        first = next(iter(JsonLines(path)), None)
+    except OSError as error:
+        raise ConfigError(f"the file {shown(path)} cannot be read: {error.strerror or error}") from None
+    if first is None:
+        raise ConfigError(f"the file {shown(path)} is empty")
+    url = first.values.get("url")
+    if first.error or not isinstance(url, str):
+        raise ConfigError(
+            f"line 1 of {shown(path)} is no request of the batch API ({first.error or 'it has no url'}); `streamglot batch run` "
+            "takes plain rows"
+        )
+    return url
+
+
+async def _begun(client: GatewayClient, made: dict[str, Any], *, wait: bool, output: Path | None, quiet: bool) -> int:
+    """A batch was created. Its id is all that goes to standard output, for scripts, unless its results are waited for."""
+    id = _text(made, "id")
+    if not wait:
+        print(neutral(id))
+        return 0
+    complain(f"submitted as {id}")
+    try:
+        ended = await _waited(client, made, quiet=quiet)
+    except asyncio.CancelledError:
+        complain(f"the batch goes on; `streamglot batch status {id}` shows how far it is")
+        raise
+    if ended.get("status") == "failed":
+        _describe(ended)
+    else:
+        await _save(client, ended, output)
+    return _status_of(ended)
+
+
+async def _waited(client: GatewayClient, found: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Looks at a batch until it has ended. A gateway that is restarted meanwhile is waited for."""
+    bar, pause, id = ProgressBar(quiet=quiet), FIRST_PAUSE, _text(found, "id")
+    while found.get("status") not in ENDED:
+        bar.update(_progress(found))
+        await asyncio.sleep(pause)
+        pause = min(LONGEST_PAUSE, pause * 1.5)
+        try:
+            found = await client.batch(id)
+        except StreamglotError as error:
+            if error.code != "upstream_unreachable" and error.status < 500:
+                raise
+    bar.end(_progress(found, ended=True))
+    return found
+
+
+def _progress(found: dict[str, Any], *, ended: bool = False) -> Counts:
+    counts = _counts(found)
+    usage = found.get("usage") if isinstance(found.get("usage"), dict) else {}
+    total, done, failed = (counts.get(name, 0) for name in ("total", "completed", "failed"))
+    streamglot = found.get("streamglot") if isinstance(found.get("streamglot"), dict) else {}
+    assert usage is not None
+    assert streamglot is not None
+    cost = streamglot.get("cost")
+    return Counts(
+        done=done,
+        failed=failed,
+        retried=_number(streamglot.get("retried")),
+        input_tokens=_number(usage.get("input_tokens")),
+        output_tokens=_number(usage.get("output_tokens")),
+        cost=float(cost) if isinstance(cost, (int, float)) else None,
+        fraction=1.0 if ended else (done + failed) / total if total else 0.0,
+    )
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _counts(found: dict[str, Any]) -> dict[str, int]:
+    counts = found.get("request_counts")
+    return {name: _number(value) for name, value in counts.items()} if isinstance(counts, dict) else {}
+
+
+def _status_of(found: dict[str, Any]) -> int:
+    """The exit status: a batch that did not run to its end, or has requests that failed, is no success."""
+    return FAILED if found.get("status") != "completed" or _counts(found).get("failed") else 0
+
+
+def _describe(found: dict[str, Any]) -> None:
+    counts = _counts(found)
+    shown_counts = ", ".join(f"{counts.get(name, 0)} {name}" for name in ("total", "completed", "failed"))
+    print(neutral(f"{found.get('id')}: {found.get('status')}; {shown_counts}"))
+    for name in ("input_file_id", "output_file_id", "error_file_id"):
+        if found.get(name):
+            print(neutral(f"{name}: {found[name]}"))
+    for name in ("created_at", "in_progress_at", "completed_at", "failed_at", "expired_at", "cancelled_at", "expires_at"):
+        if isinstance(found.get(name), (int, float)):
+            print(f"{name}: {shown_time(found[name])}")
+    errors = found.get("errors")
+    for error in errors.get("data") or () if isinstance(errors, dict) else ():
+        where = f"line {error.get('line')}: " if error.get("line") else ""
+        print(neutral(f"{where}{error.get('message')} ({error.get('code')})"))
+
+
+async def _save(client: GatewayClient, found: dict[str, Any], output: Path | None) -> None:
+    """Writes the results and the errors. A file takes the place of an older one when it is whole."""
+    files = [found[name] for name in ("output_file_id", "error_file_id") if found.get(name)]
+    if not files:
+        complain(f"the batch {found.get('id')} is {found.get('status')} and has no results")
+        return
+    if output is None:
+        for file in files:
+            await _copy(client, file, sys.stdout.buffer)
+        return
+    part = output.with_name(f"{output.name}.part")
+    try:
+        with part.open("wb") as target:
+            for file in files:
+                await _copy(client, file, target)
+        os.replace(part, output)
+    except OSError as error:
+        raise ConfigError(f"{shown(output)} cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    complain(f"the results are in {shown(output)}")
+
+
+async def _copy(client: GatewayClient, file_id: str, target: IO[bytes]) -> None:
+    last = b"\n"
+    async for piece in client.content(file_id):
+        target.write(piece)
+        last = piece[-1:] or last
+    if last != b"\n":
+        target.write(b"\n")
+    target.flush()
+
+
+async def _failed_ids(client: GatewayClient, found: dict[str, Any]) -> set[str]:
+    """The requests in the error file: those that failed, and those that were never run."""
+    ids: set[str] = set()
+    if found.get("error_file_id"):
+        async for line in client.lines(found["error_file_id"]):
+            if line.strip():
+                ids.add(str(msgspec.json.decode(line).get("custom_id")))
+    return ids
+
+
+async def _failed_lines(client: GatewayClient, file_id: str, ids: set[str], path: Path) -> None:
+    """Copies the lines of these requests from the input."""
+    with path.open("wb") as file:
+        async for line in client.lines(file_id):
+            with suppress(msgspec.DecodeError):  # a line that is no JSON would fail again
+                value = msgspec.json.decode(line) if line.strip() else None
+                if isinstance(value, dict) and value.get("custom_id") in ids:
+                    file.write(line + b"\n")
+
+
+def _text(found: dict[str, Any], name: str) -> str:
+    value = found.get(name)
+    if not isinstance(value, str) or not value:
+        raise StreamglotError(f"the gateway's answer has no {name}: is it a gateway with /v1/batches?")
+    return value

@@ -1,0 +1,146 @@
+"""The output file of a run: one JSON object a line, appended when its row is done. A run that is started again goes on from it.
+
+Whatever ends a run, the file has whole lines and at most one torn one, the last. A new run cuts that off, takes out the rows that
+failed, and leaves alone the rows that are done.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+from zlib import crc32
+
+import msgspec
+
+from ...errors import ConfigError
+from ..files import shown
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]  # there is no other way to say that a module may be missing
+
+_decode = msgspec.json.Decoder().decode
+COPY_BYTES: Final = 2**20
+"""Read at once while the file is copied."""
+
+Done = Callable[[dict[str, Any]], tuple[int, bytes, bool] | None]
+"""What a line of the output says: the number of its row, what the row was, and whether it succeeded. None for a line that is
+none of ours."""
+
+
+class RowsDone:
+    """The rows that are done, in five bytes each, with a checksum of what they were."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sums = array("I")
+        self._flags = bytearray()
+
+    def add(self, number: int, row: bytes) -> None:
+        if number > len(self._flags):
+            more = max(number - len(self._flags), len(self._flags))
+            self._flags.extend(bytes(more))
+            self._sums.extend([0] * more)
+        self.count += not self._flags[number - 1]
+        self._flags[number - 1] = 1
+        self._sums[number - 1] = crc32(row)
+
+    def has(self, number: int) -> bool:
+        return 0 < number <= len(self._flags) and bool(self._flags[number - 1])
+
+    def same(self, number: int, row: bytes) -> bool:
+        return self._sums[number - 1] == crc32(row)
+
+
+class OutputFile:
+    """``done`` are the rows that an earlier run finished."""
+
+    def __init__(self, path: Path, read: Done) -> None:
+        self.path = path
+        self.done = RowsDone()
+        try:
+            self._file = self._open()
+            self._resume(read)
+        except OSError as error:
+            raise ConfigError(f"{shown(path)} cannot be written: {error.strerror or error}") from None
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Appends a line, which is in the file when this returns, and stays there if the process is killed."""
+        self._file.write(msgspec.json.encode(line) + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _open(self) -> IO[bytes]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("a+b")
+        if fcntl is not None:
+            try:
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.close()
+                raise ConfigError(
+                    f"another run writes to {shown(self.path)}; wait for its end, or name another file with -o"
+                ) from None
+        return file
+
+    def _resume(self, read: Done) -> None:
+        """Reads what is there, and leaves only whole lines of rows that succeeded."""
+        drop: list[tuple[int, int]] = []
+        whole = 0
+        for start, end, line in self._lines():
+            if not line.endswith(b"\n"):
+                break
+            whole = end
+            said = _said(line, read)
+            if said is None:
+                raise ConfigError(
+                    f"{shown(self.path)} has a line at byte {start} that no run wrote; name another file with -o, or remove it"
+                )
+            number, row, succeeded = said
+            if succeeded:
+                self.done.add(number, row)
+            elif drop and drop[-1][1] == start:
+                drop[-1] = drop[-1][0], end
+            else:
+                drop.append((start, end))
+        if drop:
+            self._rewrite(drop, whole)
+        elif whole < self._file.seek(0, os.SEEK_END):
+            self._file.truncate(whole)
+
+    def _lines(self) -> Iterator[tuple[int, int, bytes]]:
+        self._file.seek(0)
+        start = 0
+        for line in self._file:
+            yield start, start + len(line), line
+            start += len(line)
+
+    def _rewrite(self, drop: list[tuple[int, int]], whole: int) -> None:
+        """Takes these parts out. A new file takes the place of the old one at once, so that nothing is lost if this is killed."""
+        new = self.path.with_name(f"{self.path.name}.new")
+        with new.open("wb") as copy:
+            for start, end in zip([0, *(end for _, end in drop)], [*(start for start, _ in drop), whole], strict=True):
+                self._file.seek(start)
+                left = end - start
+                while left and (piece := self._file.read(min(left, COPY_BYTES))):
+                    copy.write(piece)
+                    left -= len(piece)
+            copy.flush()
+            os.fsync(copy.fileno())
+        os.replace(new, self.path)
+        old, self._file = self._file, self._open()
+        old.close()
+
+
+def _said(line: bytes, read: Done) -> tuple[int, bytes, bool] | None:
+    try:
+        value = _decode(line)
+    except (ValueError, RecursionError):
+        return None
+    return read(value) if isinstance(value, dict) else None

@@ -1,0 +1,202 @@
+"""The commands on batches: run a file here, or submit it to a gateway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..help import group, together
+from ..values import FILE, text
+from .ask import MAX_TOKENS, MODEL, SCHEMA, SYSTEM
+
+if TYPE_CHECKING:
+    from ..batch.gateway import GatewayAddress
+
+batch = group("Ask a model about every row of a file, here or through a gateway.")
+
+GATEWAY = together(
+    click.option(
+        "--url",
+        type=text,
+        default="",
+        envvar="STREAMGLOT_URL",
+        show_envvar=True,
+        help="The address of the gateway. Unless told, the one that the configuration describes.",
+    ),
+    click.option("--key", type=text, default="", envvar="STREAMGLOT_KEY", show_envvar=True, help="The key for the gateway."),
+)
+OUTPUT = click.option("-o", "--output", type=FILE, help="The file for the results.")
+BATCH = click.argument("id", type=text)
+JSON = click.option("--json", is_flag=True, help="Print JSON.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the result.")
+
+
+@batch.command(
+    "run",
+    examples=(
+        'streamglot batch run reviews.csv --prompt "Summarise: {text}" -m local',
+        "streamglot batch run requests.jsonl -o answers.jsonl --concurrent 32",
+    ),
+)
+@click.argument("file", type=FILE)
+@click.option("-p", "--prompt", type=text, default="", help="What to ask of each row. {name} stands for a column.")
+@MODEL
+@SYSTEM
+@MAX_TOKENS
+@click.option("-t", "--temperature", type=float, help="The sampling temperature.")
+@SCHEMA
+@click.option(
+    "-T",
+    "--tools",
+    multiple=True,
+    type=text,
+    help="Tools that are run for the model, without asking: a name or glob. May be repeated.",
+)
+@OUTPUT
+@click.option("--column", type=text, default="answer", show_default=True, help="The column of the output that gets the answer.")
+@click.option(
+    "-c", "--concurrent", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Rows that are asked at once."
+)
+@click.option(
+    "--retries", type=click.IntRange(0, 100), default=3, show_default=True, help="How often a row that failed is tried again."
+)
+@click.option("--ordered", is_flag=True, help="Write the rows in their order, not as they are answered.")
+@click.option("--log", is_flag=True, help="Store every row as a turn.")
+@QUIET
+def batch_run(file: Path, prompt: str, output: Path | None, column: str, **given: Any) -> int:  # Click passes the rest by name
+    """Ask a model about every row of a file, without a server.
+
+    FILE is CSV, TSV, JSON Lines or Parquet. Its rows are joined to the answers in the output, which is JSON Lines beside FILE
+    unless -o names another. Lines of the batch API (custom_id, url, body) are answered as that API does. When it is stopped or
+    killed, run the same command again: it goes on, and tries again what failed.
+    """
+    from ..batch.run import RunOptions, run
+    from ..question import Question
+    from ..tool_options import ToolOptions
+
+    question = Question(
+        model=given["model"],
+        system=given["system"],
+        schema=given["schema"],
+        max_tokens=given["max_tokens"],
+        temperature=given["temperature"],
+        tools=ToolOptions(patterns=list(given["tools"]), approve=["always"]),
+    )
+    return run(
+        RunOptions(
+            path=file,
+            question=question,
+            prompt=prompt,
+            output=output,
+            column=column,
+            concurrent=given["concurrent"],
+            retries=given["retries"],
+            ordered=given["ordered"],
+            quiet=given["quiet"],
+            log=given["log"],
+        )
+    )
+
+
+@batch.command(
+    "submit",
+    examples=(
+        "streamglot batch submit requests.jsonl",
+        "streamglot batch submit requests.jsonl --wait -o results.jsonl",
+    ),
+)
+@click.argument("file", type=FILE)
+@click.option("--endpoint", type=text, default="", help="The address that all lines name. Unless told, that of the first line.")
+@click.option("--wait", is_flag=True, help="Wait for the end, with a progress bar.")
+@OUTPUT
+@QUIET
+@GATEWAY
+def batch_submit(file: Path, endpoint: str, wait: bool, output: Path | None, quiet: bool, url: str, key: str) -> int:
+    """Submit a file of requests to a gateway, which runs it.
+
+    FILE has lines of the batch API: custom_id, method, url, body. The gateway goes on when this command has ended.
+    """
+    from ..batch.jobs import submit
+
+    return submit(_gateway(url, key), file, endpoint, wait=wait, output=output, quiet=quiet)
+
+
+@batch.command("list", examples=("streamglot batch list", "streamglot batch list -n 5 --json"))
+@click.option("-n", "--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="At most this many, the newest.")
+@JSON
+@GATEWAY
+def batch_list(limit: int, json: bool, url: str, key: str) -> int:
+    """List the batches of a gateway, the newest first."""
+    from ..batch.jobs import list_batches
+
+    return list_batches(_gateway(url, key), limit, json)
+
+
+@batch.command("status", examples=("streamglot batch status batch_123", "streamglot batch status batch_123 --wait"))
+@BATCH
+@click.option("--wait", is_flag=True, help="Wait for the end, with a progress bar.")
+@QUIET
+@JSON
+@GATEWAY
+def batch_status(id: str, wait: bool, quiet: bool, json: bool, url: str, key: str) -> int:
+    """Show how far a batch is.
+
+    ID is one that `streamglot batch list` shows.
+    """
+    from ..batch.jobs import status
+
+    return status(_gateway(url, key), id, wait=wait, quiet=quiet, as_json=json)
+
+
+@batch.command("cancel", examples=("streamglot batch cancel batch_123",))
+@BATCH
+@GATEWAY
+def batch_cancel(id: str, url: str, key: str) -> int:
+    """Stop a batch.
+
+    ID is one that `streamglot batch list` shows. What is done of it stays readable.
+    """
+    from ..batch.jobs import cancel
+
+    return cancel(_gateway(url, key), id)
+
+
+@batch.command("results", examples=("streamglot batch results batch_123 -o results.jsonl",))
+@BATCH
+@OUTPUT
+@GATEWAY
+def batch_results(id: str, output: Path | None, url: str, key: str) -> int:
+    """Print or save the results of a batch, and the errors of what failed.
+
+    ID is one that `streamglot batch list` shows. A batch that still runs gives what is done so far, if the gateway has it.
+    """
+    from ..batch.jobs import results
+
+    return results(_gateway(url, key), id, output)
+
+
+@batch.command("retry", examples=("streamglot batch retry batch_123 --wait -o results.jsonl",))
+@BATCH
+@click.option("--wait", is_flag=True, help="Wait for the end, with a progress bar.")
+@OUTPUT
+@QUIET
+@GATEWAY
+def batch_retry(id: str, wait: bool, output: Path | None, quiet: bool, url: str, key: str) -> int:
+    """Submit the requests of a batch that failed once more, as a new batch.
+
+    ID is one that `streamglot batch list` shows.
+    """
+    from ..batch.jobs import retry
+
+    return retry(_gateway(url, key), id, wait=wait, output=output, quiet=quiet)
+
+
+def _gateway(url: str, key: str) -> GatewayAddress:
+    from ..batch.gateway import gateway_address
+
+    return gateway_address(url, key)
+
+
+GROUPS = {"batch": batch}

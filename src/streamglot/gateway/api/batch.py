@@ -1,0 +1,303 @@
+"""``POST /v1/batch``: many requests in one call, each with its own result or error.
+
+Each chat completion is served as a call of its own (``item_call.py``), so it has the routes, retries, policies, tools, limits,
+budget and turn of any other request of its key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ...batch.requests import (
+    CHAT_DIALECT,
+    ID_CHARS,
+    TOOL_CALL,
+    BatchItem,
+    ItemResponse,
+    failed,
+    parse_items,
+    payload_of,
+    run_tool_call,
+    succeeded,
+)
+from ...batch.runner import Outcome, RetryPolicy, run_all, with_retries
+from ...dialects import dialect
+from ...engine.upstream_request import retry_after_of
+from ...errors import RequestError, StreamglotError, excerpt
+from ...framing import sse
+from ..auth.authenticator import Caller, anonymous
+from ..http.asgi import read_body
+from ..http.call import json_object
+from ..tool_options import tools_for
+from .batch_answers import BatchAnswers
+from .item_call import ChatItem, Emit, item_request_id
+
+if TYPE_CHECKING:
+    from ..app import Gateway
+
+RETRY: Final = RetryPolicy()
+"""Beyond what the engine retries at one upstream: the item as a whole, after an error that may pass."""
+WAITING: Final = 64
+"""Events that wait for the client of a stream, and at least one for each item. A slow client slows the upstreams down."""
+
+
+class BatchRun:
+    """One batch that is being run. ``listen`` gives it a client for its events; without one they are not made."""
+
+    def __init__(
+        self, gateway: Gateway, http: HttpRequest, caller: Caller | None, request_id: str, batch_id: str, items: list[BatchItem]
+    ) -> None:
+        self.batch_id = batch_id
+        self._gateway = gateway
+        self._headers: Mapping[str, str] = dict(http.headers)
+        self._key = http.query_params.get("key", "")
+        self._caller = caller
+        self._request_id = request_id
+        self._items = items
+        self._events: asyncio.Queue[bytes | None] | None = None
+
+    def listen(self) -> asyncio.Queue[bytes | None]:
+        """The events of the batch as they come; None is the end, and nothing at all is an end before all was told."""
+        self._events = asyncio.Queue(max(WAITING, len(self._items) + 1))
+        return self._events
+
+    def leave(self) -> None:
+        """Nobody listens any more. What waits for room in the queue goes on."""
+        events, self._events = self._events, None
+        while events is not None and not events.empty():
+            events.get_nowait()
+
+    async def run(self) -> bytes:
+        """The whole answer, with the responses in the order of the requests."""
+        concurrent = max(1, self._gateway.server.batch_concurrent)
+        if self._caller is not None and self._caller.concurrent:
+            concurrent = min(concurrent, self._caller.concurrent)
+        responses: dict[int | str, ItemResponse] = {}
+        began = self._gateway.clock()
+        async with aclosing(run_all(self._items, self._run, concurrent=concurrent)) as results:
+            async for response in results:
+                responses[response["request_id"]] = response
+                await self._tell(b"response", response)
+        if self._gateway.server.log:
+            failures = sum(response["error"] is not None for response in responses.values())
+            self._gateway.say(
+                {
+                    "event": "batch",
+                    "request_id": self._request_id,
+                    "batch_id": self.batch_id,
+                    "requests": len(self._items),
+                    "failed": failures,
+                    "seconds": round(self._gateway.clock() - began, 4),
+                }
+            )
+        return answer_of(self.batch_id, [responses[item.id] for item in self._items])
+
+    async def _run(self, item: BatchItem) -> ItemResponse:
+        """A fault of ours is the error of its item, and no other's."""
+        try:
+            outcome = await with_retries(lambda: self._final_when_stopping(item), RETRY)
+        except Exception as error:
+            self._gateway.say_fault(item_request_id(self._request_id, item), error)
+            return failed(item, StreamglotError("a fault of the gateway itself; its log has more").as_event())
+        return succeeded(item, outcome.value) if outcome.error is None else failed(item, outcome.error)
+
+    async def _final_when_stopping(self, item: BatchItem) -> Outcome[Any]:
+        """A gateway that stops refuses every further attempt."""
+        outcome = await self._attempt(item)
+        outcome.final = outcome.final or self._gateway.stopping
+        return outcome
+
+    async def _attempt(self, item: BatchItem) -> Outcome[Any]:
+        try:
+            payload = payload_of(item)
+            if item.type == TOOL_CALL:
+                return await self._run_tool(payload)
+            emit = self._emit(item) if self._events is not None else None
+            chat = ChatItem(self._gateway, self._headers, self._key, item_request_id(self._request_id, item), emit)
+            return await chat.run(payload)
+        except StreamglotError as error:
+            return Outcome(error=error.as_event(), retry_after=retry_after_of(error))
+
+    async def _run_tool(self, payload: dict[str, Any]) -> Outcome[Any]:
+        gateway, caller = self._gateway, self._caller
+
+        def allow(patterns: list[str]) -> list[str]:
+            return tools_for(patterns, caller.tools if caller is not None else None, [])
+
+        if caller is not None:
+            caller.count(gateway.clock())
+        async with gateway.slot(caller):
+            return Outcome(await run_tool_call(gateway.pool.tools, payload, allow))
+
+    def _emit(self, item: BatchItem) -> Emit:
+        async def emit(delta: dict[str, Any]) -> None:
+            await self._tell(b"delta", {"request_id": item.id, "delta": delta})
+
+        return emit
+
+    async def _tell(self, name: bytes, data: object) -> None:
+        if self._events is not None:
+            await self._events.put(sse.event(msgspec.json.encode(data), name))
+
+    async def tell_end(self) -> None:
+        if self._events is not None:
+            await self._events.put(None)
+
+    def tell_failure(self) -> None:
+        """The batch was stopped before its end. An event may have to go for that: the client does not have all of them anyway."""
+        if self._events is not None:
+            if self._events.full():
+                self._events.get_nowait()
+            self._events.put_nowait(b"")
+
+
+def answer_of(batch_id: str, responses: list[ItemResponse]) -> bytes:
+    return msgspec.json.encode({"batch_id": batch_id, "responses": responses})
+
+
+def batch_routes(
+    gateway: Gateway,
+    request_id: Callable[[HttpRequest], str],
+    while_there: Callable[[HttpRequest, Coroutine[Any, Any, bytes]], Awaitable[bytes]],
+) -> list[Route]:
+    """``request_id`` names a request, ``while_there`` drops work whose client hangs up."""
+    answers = BatchAnswers(lambda: gateway.store)
+
+    async def batch(http: HttpRequest) -> Response:
+        caller = gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
+        server = gateway.server
+        data = await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
+        body = json_object(data)
+        items = parse_items(body.get("requests"), server.batch_items)
+        named, stream = _batch_id(body.get("batch_id")), body.get("stream", False)
+        if not isinstance(stream, bool):
+            raise RequestError(f"stream is true or false, not {excerpt(stream)}", detail={"param": "stream"})
+        owner = caller.name if caller is not None else anonymous(http.headers)
+        run = BatchRun(gateway, http, caller, request_id(http), named or gateway.new_id(), items)
+        headers = {"x-request-id": request_id(http)}
+        if not named:
+            if stream:
+                return EventStream(gateway, run, asyncio.ensure_future(_told(run)), headers)
+            return _json(await while_there(http, run.run()), headers)
+        digest = hashlib.sha256(msgspec.json.encode(body["requests"], order="deterministic")).hexdigest()
+        while True:
+            known = await answers.find(owner, named, digest)
+            if known is not None:
+                return _replayed(known, headers) if stream else _json(known, headers)
+            if not answers.is_running(owner, named):
+                break
+        future = answers.begin(owner, named, digest)
+        response = EventStream(gateway, run, None, headers) if stream else None
+        gateway.spawn("batch", _kept(gateway, run, answers, owner, future))
+        return response if response is not None else _json(await asyncio.shield(future), headers)
+
+    return [Route("/v1/batch", batch, methods=["POST"])]
+
+
+def _batch_id(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not 0 < len(value) <= ID_CHARS:
+        raise RequestError(
+            f"batch_id is a text of at most {ID_CHARS} characters, not {excerpt(value)}", detail={"param": "batch_id"}
+        )
+    return value
+
+
+async def _told(run: BatchRun) -> bytes:
+    """Runs a batch, and tells its listener that it is over."""
+    try:
+        data = await run.run()
+        await run.tell_end()
+    except BaseException:
+        run.tell_failure()
+        raise
+    return data
+
+
+async def _kept(gateway: Gateway, run: BatchRun, answers: BatchAnswers, owner: str, future: asyncio.Future[bytes]) -> None:
+    """Runs a batch that has a name to its end, whether its client is there or not: it may ask again. What a gateway refused
+    because it stops is no answer to keep."""
+    data: bytes | None = None
+    try:
+        data = await _told(run)
+    except BaseException as error:
+        if not future.done():
+            future.set_exception(error if isinstance(error, Exception) else _stopped())
+        raise
+    finally:
+        answers.finish(owner, run.batch_id, None if gateway.stopping else data)
+        if data is not None and not future.done():
+            future.set_result(data)
+
+
+def _stopped() -> StreamglotError:
+    return StreamglotError(
+        "the batch was stopped before its end; send it again", code="batch_stopped", status=503, retryable=True
+    )
+
+
+def _json(data: bytes, headers: Mapping[str, str]) -> Response:
+    return Response(data, 200, dict(headers), media_type="application/json")
+
+
+def _done(batch_id: str) -> bytes:
+    return sse.event(msgspec.json.encode({"batch_id": batch_id}), b"done")
+
+
+def _replayed(data: bytes, headers: Mapping[str, str]) -> Response:
+    """The answer to a batch that was run before, as events without deltas."""
+    answer = msgspec.json.decode(data)
+    events = [sse.event(msgspec.json.encode(response), b"response") for response in answer["responses"]]
+    return Response(b"".join((*events, _done(answer["batch_id"]))), 200, dict(headers), media_type="text/event-stream")
+
+
+class EventStream(StreamingResponse):
+    """The events of a batch as they come. When its client is gone, a batch without a name (``task``) is cancelled; one with
+    a name goes on."""
+
+    def __init__(self, gateway: Gateway, run: BatchRun, task: asyncio.Task[bytes] | None, headers: Mapping[str, str]) -> None:
+        self._gateway = gateway
+        self._run = run
+        self._task = task
+        self._quiet = gateway.server.keep_alive_seconds
+        self._events = run.listen()
+        headers = {**headers, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(self._bytes(), 200, headers, media_type="text/event-stream")
+
+    async def _bytes(self) -> AsyncGenerator[bytes, None]:
+        while True:
+            try:
+                async with asyncio.timeout(self._quiet):
+                    event = await self._events.get()
+            except TimeoutError:
+                yield sse.comment("ping")
+                continue
+            if event == b"":
+                yield sse.event(msgspec.json.encode(dialect(CHAT_DIALECT).error_body(_stopped().as_event())), b"error")
+                return
+            if event is None:
+                yield _done(self._run.batch_id)
+                return
+            yield event
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._run.leave()
+            if self._task is not None:
+                self._task.cancel()
+                (ended,) = await asyncio.gather(self._task, return_exceptions=True)
+                if isinstance(ended, Exception):
+                    self._gateway.say_fault(self._run.batch_id, ended)

@@ -1,0 +1,199 @@
+"""One item of a batch as a call of its own: the request handler serves it as it serves a client, and its answer stays here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ...batch.requests import CHAT_DIALECT, BatchItem, chat_body, chat_result
+from ...batch.runner import Outcome
+from ...dialects import dialect
+from ...errors import StreamglotError
+from ...events import StreamError
+from ...framing import Sse
+from ...messages import Response
+from ...stages import Collect
+from ..endpoints import ENDPOINTS
+from ..handler import RequestHandler
+from ..http.call import DONE, Deadline
+
+if TYPE_CHECKING:
+    from ..app import Gateway
+
+CHAT_PATH: Final = "/v1/chat/completions"
+_OWN_HEADERS: Final = frozenset(
+    ("content-length", "content-type", "content-encoding", "transfer-encoding", "x-request-id", "x-streamglot-keep", "connection")
+)
+"""Headers that describe the request of the batch, not that of an item."""
+
+Emit = Callable[[dict[str, Any]], Awaitable[None]]
+"""Takes one delta of an item's answer. Waiting for it is the backpressure."""
+
+
+class ItemCall:
+    """Satisfies ``Call``. ``received`` takes the bytes of a stream as they come; without it they are collected in ``pieces``."""
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        key: str,
+        body: bytes,
+        request_id: str,
+        received: Callable[[bytes], Awaitable[None]] | None = None,
+    ) -> None:
+        self.method = "POST"
+        self.path = CHAT_PATH
+        self.headers = {name: value for name, value in headers.items() if name not in _OWN_HEADERS}
+        self.headers["x-request-id"] = request_id
+        self.extra_headers: dict[str, str] = {}
+        self.started = self.ended = False
+        self.bytes_sent = 0
+        self.status = 0
+        self.answer_headers: Mapping[str, str] = {}
+        self.pieces: list[bytes] = []
+        self._key = key
+        self._body = body
+        self._received = received
+        self._gone: Callable[[], None] | None = None
+
+    def query(self, name: str) -> str:
+        return self._key if name == "key" else ""
+
+    async def body(self, most: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the whole batch was read within the limits
+        return self._body
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        self._gone = gone
+
+    def unwatch(self) -> None:
+        self._gone = None
+
+    async def served(self, work: Coroutine[Any, Any, None]) -> None:
+        """Waits for the handler. When the batch is dropped, the handler hears that its client hung up, and ends as it does
+        for any other client."""
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if self._gone is not None:
+                self._gone()
+            else:
+                task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise
+
+    def task(self) -> asyncio.Task[Any] | None:
+        return asyncio.current_task()
+
+    def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:
+        self.started = True
+        self.status, self.answer_headers = status, headers
+        return DONE
+
+    def write(self, data: bytes) -> Awaitable[None]:
+        self.bytes_sent += len(data)
+        if self._received is not None and self.status == 200:
+            return self._received(data)
+        self.pieces.append(data)
+        return DONE
+
+    def end(self, data: bytes = b"") -> Awaitable[None]:
+        self.ended = True
+        return self.write(data)
+
+    def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002
+        self.started = self.ended = True
+        self.status, self.answer_headers = status, headers
+        self.bytes_sent += len(body)
+        self.pieces.append(body)
+        return DONE
+
+    def cut(self) -> None:
+        self.ended = True
+
+
+class _StreamedAnswer:
+    """Reads the stream of an item: deltas for the client of the batch, and the whole answer at the end."""
+
+    def __init__(self, emit: Emit) -> None:
+        self.began = False
+        self._emit = emit
+        self._frames = Sse()
+        self._reader = dialect(CHAT_DIALECT).reader()
+        self._collect = Collect()
+
+    async def feed(self, data: bytes) -> None:
+        self._collect.feed_all(self._reader.feed(data))
+        for frame in self._frames.feed(data):
+            if frame.kind == "data" and frame.data != b"[DONE]":
+                for choice in msgspec.json.decode(frame.data, type=_Chunk).choices:
+                    if choice.delta:
+                        self.began = True
+                        await self._emit({"index": choice.index, **choice.delta} if choice.index else choice.delta)
+
+    def close(self) -> Response:
+        self._collect.feed_all(self._reader.close())
+        return self._collect.close()[0]
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    delta: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class _Chunk(msgspec.Struct):
+    """All that is read of a chunk, which our own writer wrote."""
+
+    choices: list[_Choice] = msgspec.field(default_factory=list)
+
+
+class ChatItem:
+    """Runs a chat completion of a batch: one attempt, whole or streamed."""
+
+    def __init__(self, gateway: Gateway, headers: Mapping[str, str], key: str, request_id: str, emit: Emit | None) -> None:
+        self._gateway = gateway
+        self._headers = headers
+        self._key = key
+        self._request_id = request_id
+        self._emit = emit
+
+    async def run(self, payload: dict[str, Any]) -> Outcome[Any]:
+        body, text_only = chat_body(payload)
+        streamed = _StreamedAnswer(self._emit) if self._emit is not None else None
+        wanted = {"stream": True, "stream_options": {"include_usage": True}} if streamed is not None else {"stream": False}
+        sent = msgspec.json.encode({**body, **wanted})
+        call = ItemCall(self._headers, self._key, sent, self._request_id, streamed.feed if streamed is not None else None)
+        handler = RequestHandler(self._gateway, ENDPOINTS[CHAT_PATH], call, "")
+        await call.served(self._gateway.serve(handler))
+        error = handler.error
+        if error is None and call.status == 200:
+            if streamed is None:
+                completion = msgspec.json.decode(b"".join(call.pieces))
+                return Outcome(_text_of(completion) if text_only else completion)
+            response = streamed.close()
+            if response.error is None:
+                return Outcome(chat_result(response, text_only))
+            error = response.error
+        after = call.answer_headers.get("retry-after", "")
+        return Outcome(
+            error=error or _no_answer(),
+            retry_after=float(after) if after.isdecimal() else None,
+            final=streamed is not None and streamed.began,  # the client has a part of this answer, and would get it twice
+        )
+
+
+def _text_of(completion: dict[str, Any]) -> str:
+    choices = completion.get("choices")
+    return (choices[0]["message"].get("content") or "") if choices else ""
+
+
+def _no_answer() -> StreamError:
+    return StreamglotError("the request ended without an answer; its line in the log has more").as_event()
+
+
+def item_request_id(request_id: str, item: BatchItem) -> str:
+    """The request id of one item, under which the log and the upstream know it."""
+    return f"{request_id}-{item.id}"

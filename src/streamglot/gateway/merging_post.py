@@ -1,0 +1,81 @@
+"""Text completions of clients that ask together, sent to an upstream as one request, where its settings say so."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..batch.merging import COMPLETIONS, RequestMerger, mergeable
+from ..engine.upstream_request import refused
+from ..errors import UpstreamProtocolError
+from ..upstream import Upstream, UpstreamResponse
+from .endpoints import COMPLETES
+
+ANSWER_BYTES: Final = 64 * 2**20
+"""The answer to some tens of prompts, each as long as a model can write."""
+KIND: Final = "completions"
+
+Post = Callable[[Upstream, str, Mapping[str, str], bytes], Awaitable[UpstreamResponse]]
+
+
+class WholeAnswer:
+    """An answer that is there already. Satisfies ``UpstreamResponse``."""
+
+    def __init__(self, data: bytes) -> None:
+        self.status = 200
+        self.headers: Mapping[str, str] = {"content-type": "application/json", "content-length": str(len(data))}
+        self._data = data
+
+    async def read(self) -> bytes:
+        data, self._data = self._data, b""
+        return data
+
+    async def drain(self) -> None:
+        """It was read whole."""
+
+    def close(self) -> None:
+        """The connection has been given back."""
+
+
+class MergingPost:
+    """Satisfies ``WholePost``."""
+
+    def __init__(self, post: Post, merger: RequestMerger) -> None:
+        self._post = post
+        self._merger = merger
+
+    def merges(self, upstream: Upstream) -> bool:
+        return upstream.dialect == COMPLETES and KIND in upstream.merge
+
+    async def __call__(
+        self, upstream: Upstream, url: str, headers: Mapping[str, str], body: dict[str, Any], owner: str
+    ) -> UpstreamResponse:
+        request = mergeable(COMPLETIONS, body)
+        if request is None:
+            return await self._post(upstream, url, headers, msgspec.json.encode(body))
+        same = tuple(sorted((name, value) for name, value in headers.items() if name != "x-request-id"))
+
+        async def post(sent: dict[str, Any]) -> bytes:
+            answer = await self._post(upstream, url, headers, msgspec.json.encode(sent))
+            try:
+                if not 200 <= answer.status < 300:
+                    raise await refused(answer)
+                data = await _whole(answer)
+                await answer.drain()
+                return data
+            finally:
+                answer.close()
+
+        return WholeAnswer(await self._merger.send((owner, upstream.name, url, same), request, post, upstream.merge_seconds))
+
+
+async def _whole(answer: UpstreamResponse) -> bytes:
+    pieces, size = [], 0
+    while piece := await answer.read():
+        pieces.append(piece)
+        size += len(piece)
+        if size > ANSWER_BYTES:
+            raise UpstreamProtocolError(f"the answer is larger than {ANSWER_BYTES} bytes")
+    return b"".join(pieces)
