@@ -28,7 +28,7 @@ class ExchangeContext(Struct):
     """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
     key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use. ``annotations`` are
     facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn. ``state`` is what stages
-    keep over all model turns of the exchange, by subject: it is never stored."""
+    keep over all model turns of the exchange, by subject: it is never stored. ``on_fact`` is told each fact as it is reported."""
 
     request_id: str = ""
     endpoint: str = ""
@@ -38,9 +38,17 @@ class ExchangeContext(Struct):
     tools: Sequence[str] = ()
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    on_fact: Callable[[str, dict[str, Any]], None] | None = None
 
     def annotate(self, subject: str, fact: dict[str, Any]) -> None:
+        """Keeps a fact until the end of the exchange, and reports it."""
         self.annotations.setdefault(subject, []).append(fact)
+        self.report(subject, fact)
+
+    def report(self, subject: str, fact: dict[str, Any]) -> None:
+        """Tells the observers a fact that is too large to be kept until the end."""
+        if self.on_fact is not None:
+            self.on_fact(subject, fact)
 
 
 class Question:

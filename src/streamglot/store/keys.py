@@ -25,13 +25,15 @@ SHOWN_CHARS: Final = 8
 
 class StoredKey(Struct, kw_only=True):
     """``name`` tells callers apart and is never given again. A limit of 0 is none. A budget is what the key may cost, or how
-    many tokens it may use, in the last ``budget_seconds`` (ever, if that is None)."""
+    many tokens it may use, in the last ``budget_seconds`` (ever, if that is None). ``tools`` are globs of the tools of ours
+    that it may use; None leaves that to the configuration."""
 
     id: str
     name: str
     hash: str = ""
     shown: str = ""
     models: list[str] = field(default_factory=lambda: ["*"])
+    tools: list[str] | None = None
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     concurrent: int = 0
@@ -81,7 +83,8 @@ class StoredKeys:
             **limits,
         )
         _check_limits(key)
-        row = {**msgspec.structs.asdict(key), "models": msgspec.json.encode(key.models).decode()}
+        row = {**msgspec.structs.asdict(key), "models": _text(key.models)}
+        row["tools"] = None if key.tools is None else _text(key.tools)
         try:
             await self._database.execute(insert(schema.keys), row)
         except IntegrityError:
@@ -196,9 +199,10 @@ def _used(*columns: Any, now: float | None, all_keys: bool = False) -> Select[An
 
 def _check_limits(key: StoredKey) -> None:
     """What means nothing, or does not fit, is refused before a database sees it."""
-    for pattern in key.models:
-        if not pattern or not pattern.isprintable():
-            raise RequestError(f"a pattern of models has characters that can be seen, unlike {excerpt(pattern)}")
+    for what, patterns in (("models", key.models), ("tools", key.tools or [])):
+        for pattern in patterns:
+            if not pattern or not pattern.isprintable():
+                raise RequestError(f"a pattern of {what} has characters that can be seen, unlike {excerpt(pattern)}")
     for name in ("requests_per_minute", "tokens_per_minute", "concurrent", "budget_tokens"):
         number = getattr(key, name)
         if number is not None and not 0 <= number <= MOST:
@@ -221,4 +225,9 @@ def _spent(row: Row[Any]) -> Spent:
 
 def _key(row: Row[Any]) -> StoredKey:
     known = {name: row._mapping[name] for name in StoredKey.__struct_fields__}
-    return StoredKey(**{**known, "models": msgspec.json.decode(row.models)})
+    tools = None if row.tools is None else msgspec.json.decode(row.tools)
+    return StoredKey(**{**known, "models": msgspec.json.decode(row.models), "tools": tools})
+
+
+def _text(patterns: list[str]) -> str:
+    return msgspec.json.encode(patterns).decode()

@@ -33,6 +33,9 @@ ID_CHARS: Final = 512
 CONTENTS: Final = "contents"
 """Says in the ``more`` of an ending that contents were ``cut`` or ``dropped`` for lack of room."""
 
+SAID_IN_STEPS: Final = frozenset(("arguments", "result"))
+"""The fields of a step that are contents."""
+
 UNTOLD: Final = "its words are not kept (store.content is off)"
 """The message of an error, where contents are not kept."""
 
@@ -109,6 +112,21 @@ class StateEntry(Entry, kw_only=True):
     at: float
 
 
+class StepEntry(Entry, kw_only=True):
+    """A step of a tool loop. What was said to a tool and what it answered can be left out; that it ran cannot."""
+
+    turn_id: str
+    number: int
+    step: dict[str, Any]
+
+    def lighter(self) -> StepEntry | None:
+        return self.without_contents() if self.step.keys() & SAID_IN_STEPS else None
+
+    def without_contents(self) -> StepEntry:
+        bare = {name: value for name, value in self.step.items() if name not in SAID_IN_STEPS}
+        return StepEntry(kind=self.kind, turn_id=self.turn_id, number=self.number, step=bare)
+
+
 class StreamEntry(Entry, kw_only=True):
     """A stream that can be resumed: it was opened, or (``last``) it has ended."""
 
@@ -139,6 +157,7 @@ class Rows(Struct):
     texts: list[Row] = field(default_factory=list)
     states: dict[tuple[str, str, str], Row] = field(default_factory=dict)
     frames: list[Row] = field(default_factory=list)
+    steps: dict[tuple[str, int], Row] = field(default_factory=dict)
     streams: dict[str, Row] = field(default_factory=dict)
     chunks: list[Row] = field(default_factory=list)
     trims: dict[str, int] = field(default_factory=dict)
@@ -168,6 +187,9 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
                         place = (entry.session_id, clean(entry.provider), clean(name))
                         row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": _json(value)}
                         rows.states[place] = {**row, "at": entry.at}
+                case StepEntry():
+                    row = {"turn_id": entry.turn_id, "number": entry.number, "body": clean(_json(entry.step))}
+                    rows.steps[entry.turn_id, entry.number] = row
                 case ChunkEntry():
                     chunks.setdefault(entry.stream_id, []).append((entry.first, entry.last, entry.data))
                 case StreamEntry():

@@ -36,6 +36,7 @@ from ..stages import Collect, messages_of
 from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage
 from .questions import Call, Executor, ListTools, Offer, RunTool, output_of_reply, refusal
 from .schema import ArgumentsError
+from .steps import StepLog
 from .tool import NO_OUTPUT, ToolOutput, arguments_of
 
 UNFINISHED: Final = ("length", "content_filter", "refusal", "cancelled")
@@ -65,6 +66,7 @@ class ToolLoop(Stage):
         self._usage_before, self._usage = Usage(), Usage()
         self._cost = 0.0
         self._last_round = False
+        self._steps = StepLog(context, executor.clock)
         self._start_turn()
 
     def _start_turn(self) -> None:
@@ -81,6 +83,7 @@ class ToolLoop(Stage):
     def request(self, request: Request) -> Generator[Question, Any, Request]:
         """Declares the tools. A tool of the client's own keeps its name; ours of the same name is left out."""
         self._began = self._executor.clock()
+        self._steps.begin_turn()
         offer = yield ListTools(self._executor, self._patterns)
         if isinstance(offer, Exception):
             raise StreamglotError(f"the tools could not be listed: {offer or type(offer).__name__}") from offer
@@ -137,7 +140,7 @@ class ToolLoop(Stage):
         if event.kind == "server":
             out.append(event)
         elif event.kind == "function" and event.name not in self._client_tools:
-            self._open = Call(event.call_id, event.name)
+            self._open = Call(event.call_id, event.name, self._steps.next_number())
             out.append(structs.replace(event, kind="server"))
         else:
             self._client_calls.append(event.call_id)
@@ -167,14 +170,19 @@ class ToolLoop(Stage):
     def _after_turn(self, out: list[Output]) -> None:
         """The turn has ended: runs its calls, or ends the exchange."""
         end = self._end
-        if isinstance(end, StreamError) or (isinstance(end, StreamEnd) and end.reason in UNFINISHED):
+        assert end is not None
+        cost = self._price(self._usage)
+        self._cost += cost
+        if self._calls or self._step > 1:
+            reason = end.reason if isinstance(end, StreamEnd) else end.code
+            self._steps.model_turn(self._step, reason, self._usage, cost)
+        if isinstance(end, StreamError) or end.reason in UNFINISHED:
             for call in self._calls:
                 if call.output is None:
                     self._settle(call, refusal("was not run, because the answer broke off"), out)
             out.append(end)
             return
         if not self._calls:
-            assert end is not None
             out.append(end)
             return
         for number, call in enumerate(self._calls):
@@ -221,6 +229,7 @@ class ToolLoop(Stage):
         while self._waiting and self._running < self._limits.concurrent:
             question = self._waiting.pop(0)
             question.call.began = self._executor.clock()
+            self._steps.call_started(self._step, question.call)
             self._running += 1
             out.append(question)
 
@@ -247,16 +256,7 @@ class ToolLoop(Stage):
         call.output = output
         shown = output.text or ", ".join(f"[{medium.mime}]" for medium in output.media)
         out.append(ToolResult(call.call_id, shown, output.is_error))
-        fact: dict[str, Any] = {
-            "step": self._step,
-            "call_id": call.call_id,
-            "name": call.name,
-            "is_error": output.is_error,
-            "seconds": round(self._executor.clock() - call.began, 4) if call.began else 0.0,
-        }
-        if output.whole is not None:
-            fact["result"] = output.whole
-        self._context.annotate("tool", fact)
+        self._steps.call_ended(self._step, call, output)
 
     def _finish_turn(self, out: list[Output]) -> None:
         """Goes on once every call has its result."""
@@ -291,13 +291,13 @@ class ToolLoop(Stage):
             request.tool_choice = None
         self._request = request
         self._step += 1
+        self._steps.begin_turn()
         self._start_turn()
         return request
 
     def _budget_note(self) -> str:
         """Why the next turn must be the last one; "" where it need not be."""
         limits = self._limits
-        self._cost += self._price(self._usage)
         self._usage_before, self._usage = self._usage_before.plus(self._usage), Usage()
         tokens = (self._usage_before.input_tokens or 0) + (self._usage_before.output_tokens or 0)
         if self._step >= limits.rounds:
