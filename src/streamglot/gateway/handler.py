@@ -158,8 +158,9 @@ class RequestHandler:
         candidates = gateway.pool.routes.find(model, random.random)  # an unknown model is refused before anything is recorded
         if caller is not None and caller.metered:
             self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
-        self._tools = tools_for(patterns, caller.tools if caller is not None else None, gateway.pool.routes.tools(model))
-        self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted)
+        of_key = caller.tools if caller is not None else None
+        self._tools = tools_for(patterns, of_key, gateway.pool.routes.tools(model))
+        self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted, of_key)
         call.watch(self._client_gone)
         async with gateway.slot(caller):
             response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ..errors import RequestError, excerpt
 from ..messages import Request
+from ..tools.hosted import tool_for
 
 FIELD: Final = "streamglot"
 """The field of a body in any dialect that is for the gateway: ``"streamglot": {"tools": ["weather.*"]}``."""
@@ -52,9 +53,10 @@ def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_rout
     return list(asked)
 
 
-def hosted_tools(request: Request, hosted: Mapping[str, str]) -> list[str]:
-    """The tools of ours that stand in for tools which the client expects its provider to host."""
-    return [hosted[tool.name] for tool in request.tools if tool.kind == "server" and tool.name in hosted]
+def hosted_tools(request: Request, hosted: Mapping[str, str], of_key: Sequence[str] | None) -> list[str]:
+    """The tools of ours that stand in for tools which the client expects its provider to host, as far as its key may use them."""
+    found = [tool_for(tool.name, hosted) for tool in request.tools if tool.kind == "server"] if hosted else []
+    return [name for name in found if name is not None and (of_key is None or _allowed(name, of_key))]
 
 
 def _allowed(pattern: str, of_key: Sequence[str]) -> bool:

@@ -34,6 +34,7 @@ from ..events import (
 from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart
 from ..stages import Collect, messages_of
 from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage
+from .hosted import HostedTools
 from .questions import Call, Executor, ListTools, Offer, RunTool, output_of_reply, refusal
 from .schema import ArgumentsError
 from .steps import StepLog
@@ -58,6 +59,7 @@ class ToolLoop(Stage):
         self._price = price
         self._limits = executor.limits
         self._offer = Offer({})
+        self._hosted = HostedTools(Request(), self._offer)
         self._client_tools: frozenset[str] = frozenset()
         self._request = Request()
         self._began = 0.0
@@ -91,29 +93,22 @@ class ToolLoop(Stage):
             raise Unsupported("tools that are run here need one answer at a time; leave out n", detail={"param": "n"})
         for fault in offer.faults:
             self._context.annotate("tool_source", {"fault": fault})
-        declared, aliases = self._without_hosted(request, offer)
+        self._hosted = HostedTools(request, offer)
+        declared = self._hosted.declared
         self._client_tools = frozenset(spec.name for spec in declared)
         tools = {name: tool for name, tool in offer.tools.items() if name not in self._client_tools}
         if not tools and not self._client_tools:
             found = "; ".join(offer.faults) or "no tool of this name is enabled (tools.enabled)"
             raise RequestError(f"{excerpt(list(self._patterns))} selects no tool: {found}", code="tool_not_found")
-        self._offer = Offer(tools, offer.faults, aliases)
+        self._offer = Offer(tools, offer.faults)
         specs = [structs.replace(tool.spec(), name=name) for name, tool in tools.items()]
         self._request = structs.replace(
             request,
             tools=[*declared, *specs],
+            tool_choice=self._hosted.choice(request.tool_choice),
             messages=self._executor.mixed.restore(self._context.key, request.messages),
         )
         return self._request
-
-    def _without_hosted(self, request: Request, offer: Offer) -> tuple[list[Any], dict[str, str]]:
-        """The client's tools without the hosted ones that a tool of ours stands in for."""
-        if not offer.hosted:
-            return request.tools, {}
-        mapped = {
-            spec.name: offer.hosted[spec.name] for spec in request.tools if spec.kind == "server" and spec.name in offer.hosted
-        }
-        return [spec for spec in request.tools if spec.name not in mapped], mapped
 
     # --- one model turn
 
@@ -141,7 +136,8 @@ class ToolLoop(Stage):
             out.append(event)
         elif event.kind == "function" and event.name not in self._client_tools:
             self._open = Call(event.call_id, event.name, self._steps.next_number())
-            out.append(structs.replace(event, kind="server"))
+            if not self._hosted.shows(event.name):
+                out.append(structs.replace(event, kind="server"))
         else:
             self._client_calls.append(event.call_id)
             out.append(event)
@@ -149,6 +145,8 @@ class ToolLoop(Stage):
     def _call_piece(self, event: ToolCallDelta, out: list[Output]) -> None:
         if self._open is not None:
             self._open.pieces.append(event.args)
+            if self._hosted.shows(self._open.name):
+                return
         out.append(event)
 
     def _call_ended(self, event: ToolCallEnd, out: list[Output]) -> None:
@@ -156,6 +154,8 @@ class ToolLoop(Stage):
         if call is not None:
             call.complete = event.complete
             self._calls.append(call)
+            if self._hosted.shows(call.name):
+                return
         out.append(event)
 
     def _counted(self, event: Usage, out: list[Output]) -> None:
@@ -254,8 +254,12 @@ class ToolLoop(Stage):
             output.whole = output.whole or output.text
             output.text = f"{output.text[:most]}\n[cut here: the result has {len(output.whole)} characters, {most} are shown]"
         call.output = output
-        shown = output.text or ", ".join(f"[{medium.mime}]" for medium in output.media)
-        out.append(ToolResult(call.call_id, shown, output.is_error))
+        native = self._hosted.events(call, output)
+        if native is not None:
+            out += native
+        else:
+            shown = output.text or ", ".join(f"[{medium.mime}]" for medium in output.media)
+            out.append(ToolResult(call.call_id, shown, output.is_error))
         self._steps.call_ended(self._step, call, output)
 
     def _finish_turn(self, out: list[Output]) -> None:
