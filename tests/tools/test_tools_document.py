@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,12 +22,28 @@ def blocks(language: str) -> list[str]:
 
 def test_the_program_runs(capsys: pytest.CaptureFixture[str]) -> None:
     model = ChatModel()
-    [program] = blocks("python")
+    program = blocks("python")[0]
     try:
         exec(compile(program, "docs/tools.md", "exec"), {"upstream": model.upstream(), "__name__": "example"})
     finally:
         model.close()
     assert capsys.readouterr().out == "20 degrees celsius in Paris and 20 degrees celsius in Rome\n"
+
+
+class WeatherModel(ChatModel):
+    def answer(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        return [self.chunk({"content": '{"city":"Paris","degrees":20.5}'}), self.chunk({}, "stop")]
+
+
+def test_the_program_with_a_typed_answer_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    model = WeatherModel()
+    program = blocks("python")[1]
+    try:
+        exec(compile(program, "docs/tools.md", "exec"), {"upstream": model.upstream(), "__name__": "example"})
+    finally:
+        model.close()
+    *cities, degrees = capsys.readouterr().out.split()
+    assert (set(cities), degrees) == ({"Paris"}, "20.5")
 
 
 def test_the_configuration_is_valid() -> None:

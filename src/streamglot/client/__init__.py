@@ -4,7 +4,8 @@
 """
 
 from .client import Client
+from .json_stream import JsonStream
 from .stream import Stream
 from .thread import Running, run_in_thread
 
-__all__ = ["Client", "Running", "Stream", "run_in_thread"]
+__all__ = ["Client", "JsonStream", "Running", "Stream", "run_in_thread"]
