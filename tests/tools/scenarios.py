@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
-from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field, structs
 
 import streamglot
 from streamglot.tools.settings import ToolLimits
 from tools.dialect_model import Script, Turn
 
 HUGE = 500
-LIMITS = ToolLimits(rounds=3, seconds=1.0, result_chars=HUGE, repeats=2)
-"""Small numbers, so that each limit is reached within a few turns. No scenario depends on how long anything takes."""
+LIMITS = ToolLimits(rounds=3, seconds=60.0, result_chars=HUGE, repeats=2)
+"""Small numbers, so that each limit is reached within a few turns; but tools have more time than a busy machine takes."""
+HASTY = structs.replace(LIMITS, seconds=0.2)
+"""For a tool that never answers. No other tool runs with these limits."""
 PARIS, ROME = '{"city": "Paris"}', '{"city": "Rome"}'
 DONE = "All is said."
 
 
-def weather(city: str) -> str:
+@streamglot.tool
+def forecast(city: str) -> str:
     """The weather in a city."""
     return f"sunny in {city}"
 
 
+@streamglot.tool
 def broken(city: str) -> str:
     """Fails."""
     raise streamglot.ToolError(f"the thermometer of {city} is broken")
 
 
+@streamglot.tool
 async def slow(city: str) -> str:
     """Never answers."""
-    import asyncio
-
     await asyncio.Event().wait()
     return city
 
 
+@streamglot.tool
 def huge(city: str) -> str:
     """Says too much."""
     return city * HUGE
 
 
-TOOLS = (weather, broken, slow, huge)
+TOOLS = (forecast, broken, slow, huge)
 
 
 class Scenario(Struct):
@@ -55,6 +58,7 @@ class Scenario(Struct):
     results: int
     failed: int = 0
     reason: str = "end"
+    limits: ToolLimits = field(default_factory=lambda: LIMITS)
 
 
 def _turns(*turns: Turn) -> Script:
@@ -63,17 +67,17 @@ def _turns(*turns: Turn) -> Script:
 
 def _endless(number: int, _body: str) -> Turn:
     """Calls a tool in every turn, and never answers unless it is told to."""
-    return [("weather", f'{{"city": "City {number}"}}')] if number < LIMITS.rounds else DONE
+    return [("forecast", f'{{"city": "City {number}"}}')] if number < LIMITS.rounds else DONE
 
 
 SCENARIOS: dict[str, Scenario] = {
     "two_cities": Scenario(
-        _turns([("weather", PARIS), ("weather", ROME)], DONE), ("sunny in Paris", "sunny in Rome"), requests=2, results=2
+        _turns([("forecast", PARIS), ("forecast", ROME)], DONE), ("sunny in Paris", "sunny in Rome"), requests=2, results=2
     ),
     "tool_error": Scenario(_turns([("broken", PARIS)], DONE), ("the thermometer of Paris is broken",), 2, 1, failed=1),
-    "timeout": Scenario(_turns([("slow", PARIS)], DONE), ("did not finish within",), 2, 1, failed=1),
+    "timeout": Scenario(_turns([("slow", PARIS)], DONE), ("did not finish within",), 2, 1, failed=1, limits=HASTY),
     "invalid_arguments": Scenario(
-        _turns([("weather", '{"town": "Paris"}')], [("weather", PARIS)], DONE),
+        _turns([("forecast", '{"town": "Paris"}')], [("forecast", PARIS)], DONE),
         ("Correct the arguments", "sunny in Paris"),
         requests=3,
         results=2,
@@ -85,24 +89,27 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-class Hanging:
-    """A tool that runs until it is cancelled, and says both."""
+class Hang(Struct):
+    """Whether the tool ``hang`` was started, and whether it was cancelled."""
 
-    def __init__(self) -> None:
-        self.started = threading.Event()
-        self.cancelled = threading.Event()
+    started: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def tool(self) -> Callable[..., Any]:
-        async def hang(city: str) -> str:
-            """Waits."""
-            import asyncio
+    def clear(self) -> None:
+        self.started.clear()
+        self.cancelled.clear()
 
-            self.started.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                self.cancelled.set()
-                raise
-            return city
 
-        return hang
+HANG = Hang()
+
+
+@streamglot.tool
+async def hang(city: str) -> str:
+    """Waits until it is cancelled."""
+    HANG.started.set()
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        HANG.cancelled.set()
+        raise
+    return city

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -11,8 +12,9 @@ from streamglot.config import Config, LoadedConfig
 from streamglot.events import StepEnd, StreamEnd, ToolResult
 from streamglot.grammar import check
 from streamglot.tools import ToolsConfig
+from streamglot.tools.settings import ToolLimits
 from tools.dialect_model import WIRES, DialectModel
-from tools.scenarios import DONE, LIMITS, PARIS, ROME, SCENARIOS, TOOLS, Hanging, weather
+from tools.scenarios import DONE, HANG, LIMITS, PARIS, ROME, SCENARIOS, TOOLS, hang
 from waiting import PATIENCE
 
 
@@ -23,18 +25,19 @@ def model(request: pytest.FixtureRequest) -> Iterator[DialectModel]:
     model.close()
 
 
-@pytest.fixture(scope="module")
-def client(model: DialectModel) -> Iterator[streamglot.Client]:
-    config = LoadedConfig(Config(tools=ToolsConfig(limits=LIMITS)))
+@contextmanager
+def client_of(model: DialectModel, limits: ToolLimits = LIMITS) -> Iterator[streamglot.Client]:
+    config = LoadedConfig(Config(tools=ToolsConfig(limits=limits)))
     with streamglot.Client(upstreams=[model.upstream()], tools=TOOLS, config=config) as client:
         yield client
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_loop_ends_properly(model: DialectModel, client: streamglot.Client, name: str) -> None:
+def test_the_loop_ends_properly(model: DialectModel, name: str) -> None:
     scenario = SCENARIOS[name]
     model.plays(scenario.script)
-    events = list(client.stream(model="m", messages="What is the weather?"))
+    with client_of(model, scenario.limits) as client:
+        events = list(client.stream(model="m", messages="What is the weather?"))
     check(events)
     if name == "unknown_tool" and ":text" in model.wire:  # what looks like a call of no declared tool stays text
         assert '"nothing"' in streamglot.collect(events).choices[0].text
@@ -52,24 +55,25 @@ def test_the_loop_ends_properly(model: DialectModel, client: streamglot.Client, 
         assert words in model.bodies[-1], model.bodies[-1]
 
 
-def test_a_model_without_parallel_calls_gets_the_same_results(model: DialectModel, client: streamglot.Client) -> None:
-    turns = [[("weather", PARIS)], [("weather", ROME)], DONE]
+def test_a_model_without_parallel_calls_gets_the_same_results(model: DialectModel) -> None:
+    turns = [[("forecast", PARIS)], [("forecast", ROME)], DONE]
     model.plays(lambda number, _body: turns[number])
-    answer = streamglot.collect(client.stream(model="m", messages="What is the weather?", parallel_tool_calls=False))
+    with client_of(model) as client:
+        answer = streamglot.collect(client.stream(model="m", messages="What is the weather?", parallel_tool_calls=False))
     assert answer.choices[0].text.endswith(DONE)
     assert "sunny in Paris" in model.bodies[-1]
     assert "sunny in Rome" in model.bodies[-1]
 
 
 def test_hanging_up_cancels_the_tool(model: DialectModel) -> None:
-    hanging = Hanging()
+    HANG.clear()
     model.plays(lambda _number, _body: [("hang", PARIS)])
-    with streamglot.Client(upstreams=[model.upstream()], tools=[hanging.tool(), weather]) as client:
+    with streamglot.Client(upstreams=[model.upstream()], tools=[hang]) as client:
         running = streamglot.run_in_thread(client=client, model="m", messages="hi")
-        assert hanging.started.wait(PATIENCE)
+        assert HANG.started.wait(PATIENCE)
         running.stop()
         assert running.join(PATIENCE)
-        assert hanging.cancelled.wait(PATIENCE)
+        assert HANG.cancelled.wait(PATIENCE)
         events = list(running)
     assert isinstance(events[-1], StreamEnd)
     assert events[-1].reason == "cancelled"
