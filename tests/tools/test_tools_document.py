@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from streamglot.tools import ToolsConfig
+from streamglot.tools.settings import McpOAuth
 from tools.chat_model import ChatModel
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
@@ -47,9 +48,9 @@ def test_the_program_with_a_typed_answer_runs(capsys: pytest.CaptureFixture[str]
 
 
 def test_the_configuration_is_valid() -> None:
-    [text] = blocks("toml")
-    config = msgspec.convert(tomllib.loads(text)["tools"], ToolsConfig)
-    assert config.hosted == {"web_search": "docs.search"}
+    first, second = (msgspec.convert(tomllib.loads(text)["tools"], ToolsConfig) for text in blocks("toml"))
+    assert first.hosted == {"web_search": "docs.search"}
+    assert second.mcp["docs"].oauth == McpOAuth(client_id="streamglot", client_secret_env="DOCS_SECRET")
 
 
 def test_the_request_is_json() -> None:

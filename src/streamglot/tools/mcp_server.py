@@ -36,6 +36,8 @@ class McpSource:
     def __init__(self, name: str, settings: McpServer) -> None:
         if bool(settings.command) == bool(settings.url):
             raise ConfigError(f"tools.mcp.{name} needs either a command or a url")
+        if settings.oauth is not None and not settings.url:
+            raise ConfigError(f"tools.mcp.{name} has oauth and no url: give secrets to a command in env")
         self.name = name
         self._settings = settings
         self._tools: list[Tool] | None = None
@@ -154,7 +156,7 @@ class _WorkerProcess:
             start_new_session=True,
         )
         self._reading = asyncio.ensure_future(self._read(process))
-        await self._send(msgspec.to_builtins(settings))
+        await self._send([self._name, msgspec.to_builtins(settings)])
         await asyncio.shield(self._ready)
 
     async def ask(self, question: dict[str, Any]) -> dict[str, Any]:

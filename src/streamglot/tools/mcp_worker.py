@@ -1,6 +1,6 @@
 """The process beside one MCP server. It alone imports the MCP SDK; ``mcp_server.py`` starts it and speaks to it.
 
-Lines of JSON in both directions. The first line on standard input is the server's settings. Then:
+Lines of JSON in both directions. The first line on standard input is the server's name and settings. Then:
 
     {"id": 1, "op": "list"}                                  -> {"id": 1, "tools": [{"name", "description", "parameters", …}]}
     {"id": 2, "op": "call", "name": …, "arguments": {…}}     -> {"id": 2, "text": …, "is_error": …, "media": [[mime, base64], …]}
@@ -39,7 +39,8 @@ CLOSED: Final = -32000
 
 
 class Worker:
-    def __init__(self, settings: McpServer) -> None:
+    def __init__(self, name: str, settings: McpServer) -> None:
+        self._name = name
         self._settings = settings
         self._client: Any = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -63,7 +64,13 @@ class Worker:
             import httpx2
             from mcp.client.streamable_http import streamable_http_client
 
-            http = httpx2.AsyncClient(headers=settings.headers, timeout=None, follow_redirects=True)  # the parent has the limits
+            auth = None
+            if settings.oauth is not None:
+                from .mcp_oauth import provider
+
+                auth = provider(self._name, settings.url, settings.oauth)
+            # The parent has the time limits.
+            http = httpx2.AsyncClient(headers=settings.headers, auth=auth, timeout=None, follow_redirects=True)
             return streamable_http_client(settings.url, http_client=http)
         from mcp import StdioServerParameters
         from mcp.client.stdio import stdio_client
@@ -177,9 +184,9 @@ def say(line: dict[str, Any]) -> None:
 async def main() -> int:
     lines = asyncio.StreamReader(LINE_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    settings = msgspec.json.decode(await lines.readline(), type=McpServer)
+    name, settings = msgspec.json.decode(await lines.readline(), type=tuple[str, McpServer])
     try:
-        await Worker(settings).run(lines)
+        await Worker(name, settings).run(lines)
     except BaseException as error:
         say({"event": "failed", "error": _words(error)})
         return 1
