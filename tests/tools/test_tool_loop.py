@@ -488,3 +488,26 @@ async def test_a_plain_function_that_blocks_does_not_block_the_loop() -> None:
 
 async def _set(event: asyncio.Event) -> None:
     event.set()
+
+
+async def test_the_cost_budget_counts_what_the_upstream_that_answered_costs() -> None:
+    spent = ToolLimits(cost=0.00001)
+    for answers_as, requests in ((("openai", "gpt-4o"), 2), (("scripted", "m"), 3)):
+        model = Model(lambda request: text("done") if request.tool_choice or _asked_twice(request) else _call_again(request))
+        model.answers_as = answers_as
+        watch = StepWatch()
+        context = ExchangeContext("r1", "openai_chat", "", "a name of our own", tools=["*"])
+        await events_of(exchange_of(model, executor_of(weather, limits=spent), context=context, observers=[watch]))
+        assert len(model.requests) == requests
+        told = model.results()[-1].text
+        assert ("the budget of $1e-05 is used up" in told) == (requests == 2), told
+        costs = [step.get("cost", 0.0) for step in watch.steps if step["kind"] == "model"]
+        assert all(cost > 0.00001 for cost in costs) == (requests == 2)
+
+
+def _asked_twice(request: Request) -> bool:
+    return sum(message.role == "tool" for message in request.messages) == 2
+
+
+def _call_again(request: Request) -> list[Event]:
+    return calls(call(f"c{len(request.messages)}", "weather", f'{{"city":"{len(request.messages)}"}}'))

@@ -133,6 +133,7 @@ class Exchange:
         """Asks for one model turn."""
         turn = self.turn = await self._pool.ask(request, self.record, self._conversation, self._passthrough)
         self.record.upstream, self.record.dropped = turn.name, turn.dropped
+        self.context.upstream, self.context.upstream_model = turn.name, turn.model
         return turn
 
     async def _nothing(self) -> list[Event] | None:

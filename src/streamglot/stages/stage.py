@@ -28,7 +28,8 @@ class ExchangeContext(Struct):
     """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
     key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use. ``annotations`` are
     facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn. ``state`` is what stages
-    keep over all model turns of the exchange, by subject: it is never stored. ``on_fact`` is told each fact as it is reported."""
+    keep over all model turns of the exchange, by subject: it is never stored. ``on_fact`` is told each fact as it is reported. ``upstream`` and
+    ``upstream_model`` answer the model turn under way."""
 
     request_id: str = ""
     endpoint: str = ""
@@ -38,6 +39,8 @@ class ExchangeContext(Struct):
     tools: Sequence[str] = ()
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    upstream: str = ""
+    upstream_model: str = ""
     on_fact: Callable[[str, dict[str, Any]], None] | None = None
 
     def annotate(self, subject: str, fact: dict[str, Any]) -> None:
