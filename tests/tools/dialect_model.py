@@ -17,7 +17,7 @@ from tools.scripted import call as call_events
 Call = tuple[str, str]
 """Name and arguments."""
 Turn = list[Call] | str
-"""What a model does in one turn: calls, or a text."""
+"""What a model does in one turn: calls, or a text; nothing, where it hangs up."""
 Script = Callable[[int, str], Turn]
 """From the number of the request, beginning with 0, and its body as text, to the turn."""
 
@@ -125,7 +125,11 @@ class DialectModel:
                 asked = self.rfile.read(int(self.headers["content-length"])).decode()
                 model.bodies.append(asked)
                 number = len(model.bodies) - 1
-                body, media_type = encoded(model.wire, model._script(number, asked), number)
+                turn = model._script(number, asked)
+                if not turn:  # hangs up
+                    self.close_connection = True
+                    return
+                body, media_type = encoded(model.wire, turn, number)
                 self.send_response(200)
                 self.send_header("content-type", media_type)
                 self.send_header("content-length", str(len(body)))

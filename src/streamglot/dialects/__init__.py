@@ -22,7 +22,8 @@ from .writer import Writer
 
 
 class Dialect(Struct, frozen=True, dict=True):
-    """What we can do with one wire: the files in its folder. They are imported when they are first used."""
+    """What we can do with one wire: the files in its folder. They are imported when they are first used. ``hosted``: there are
+    forms for tools that providers host. ``activity``: the writer shows runs of tools that an ``Extra`` tells."""
 
     name: str
     title: str
@@ -32,6 +33,7 @@ class Dialect(Struct, frozen=True, dict=True):
     response: bool = False
     media_type: str = "text/event-stream"
     hosted: bool = False
+    activity: bool = False
 
     def reader(self, **options: Any) -> Reader:
         made: Reader = self._reader(**options)
@@ -171,11 +173,11 @@ _CAPABILITY: Final = {
 DIALECTS: Final[dict[str, Dialect]] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("openai_chat", "OpenAI chat completions", "ChatReader", "ChatWriter", True, True),
+        Dialect("openai_chat", "OpenAI chat completions", "ChatReader", "ChatWriter", True, True, activity=True),
         Dialect("openai_responses", "OpenAI responses", "ResponsesReader", "ResponsesWriter", True, True, hosted=True),
         Dialect("anthropic", "Anthropic messages", "AnthropicReader", "AnthropicWriter", True, True, hosted=True),
         Dialect("gemini", "Google Gemini", "GeminiReader", "GeminiWriter", True, True, hosted=True),
-        Dialect("agui", "AG-UI 1.0", "", "AguiWriter", True),
+        Dialect("agui", "AG-UI 1.0", "", "AguiWriter", True, activity=True),
         Dialect("vercel_ui", "Vercel AI SDK UI message stream", "", "VercelUiWriter", True),
         Dialect("ollama", "Ollama", "OllamaReader", "OllamaWriter", True, True, "application/x-ndjson"),
         Dialect("qwen_web", "Qwen web chat", "QwenWebReader", "", True),

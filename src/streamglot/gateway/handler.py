@@ -26,6 +26,7 @@ from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
+from ..tools.activity import EXTENSIONS
 from ..upstream.secrets import hide
 from .auth.authenticator import Caller, presented
 from .auth.budget_stage import budget_stage
@@ -58,6 +59,7 @@ class RequestHandler:
         self._reservation: Reservation | None = None
         self._options = RetentionOptions()
         self._tools: list[str] = []
+        self._activity = ""
         self._error: StreamError | None = None
         self._gone = self._stopped = False
         self._interruption: StreamglotError | None = None
@@ -148,7 +150,8 @@ class RequestHandler:
             await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds))
         )
         self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
-        patterns, asked = take_tool_options(asked, call.headers)
+        options, asked = take_tool_options(asked, call.headers)
+        self._activity = options.activity
         request = self._endpoint.parse(asked, self._model_in_path)
         model = self.record.model = gateway.pool.routes.named(request.model)
         self.record.stream = request.stream
@@ -159,7 +162,7 @@ class RequestHandler:
         if caller is not None and caller.metered:
             self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
         of_key = caller.tools if caller is not None else None
-        self._tools = tools_for(patterns, of_key, gateway.pool.routes.tools(model))
+        self._tools = tools_for(options.patterns, of_key, gateway.pool.routes.tools(model))
         self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted, of_key)
         call.watch(self._client_gone)
         async with gateway.slot(caller):
@@ -196,7 +199,7 @@ class RequestHandler:
             record=self.record,
             stages=self._stages(request),
             observers=gateway.observers_for(recorder, self._reservation),
-            context=context_of(self.record, headers, self._tools),
+            context=context_of(self.record, headers, self._tools, self._activity),
             conversation=recorder,
             passthrough=Passthrough(
                 "" if gateway.authenticator.admitted_by(headers) else key,
@@ -228,7 +231,7 @@ class RequestHandler:
 
     async def _whole(self, exchange: Exchange, response_id: str) -> None:
         """The same path, collected."""
-        collected = await exchange.collect(extensions=bool(self._body.get("extensions")))
+        collected = await exchange.collect(extensions=bool(self._body.get("extensions")) or self._activity == EXTENSIONS)
         if collected.error is not None:
             await self._fail(collected.error, None, has_context=True)
             return
@@ -297,7 +300,10 @@ class RequestHandler:
             self._gateway.spawn("keep-alive", response.keep_alive())
 
 
-def context_of(record: ExchangeRecord, headers: Mapping[str, str], tools: Sequence[str] = ()) -> ExchangeContext:
-    """What stages and observers know about a request. ``tools`` are globs of the tools of ours that it may use."""
+def context_of(
+    record: ExchangeRecord, headers: Mapping[str, str], tools: Sequence[str] = (), activity: str = ""
+) -> ExchangeContext:
+    """What stages and observers know about a request. ``tools`` are globs of the tools of ours that it may use, ``activity`` how
+    it wants to see their runs."""
     trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
-    return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tools)
+    return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tools, activity)

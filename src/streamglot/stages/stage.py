@@ -26,7 +26,8 @@ from ..messages import Request
 
 class ExchangeContext(Struct):
     """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
-    key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use. ``annotations`` are
+    key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use,
+    ``activity`` how the client wants to see their runs ("", "extensions" or "reasoning"). ``annotations`` are
     facts that a stage reports (verdicts, tool runs), by subject: observers store them with the turn. ``state`` is what stages
     keep over all model turns of the exchange, by subject: it is never stored. ``on_fact`` is told each fact as it is reported. ``upstream`` and
     ``upstream_model`` answer the model turn under way."""
@@ -37,6 +38,7 @@ class ExchangeContext(Struct):
     model: str = ""
     trace: Mapping[str, str] = field(default_factory=dict)
     tools: Sequence[str] = ()
+    activity: str = ""
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     upstream: str = ""

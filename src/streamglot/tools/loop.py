@@ -34,6 +34,7 @@ from ..events import (
 from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart
 from ..stages import Collect, messages_of
 from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage
+from .activity import Activity
 from .hosted import HostedTools
 from .questions import Call, Executor, ListTools, Offer, RunTool, output_of_reply, refusal
 from .schema import ArgumentsError
@@ -60,6 +61,7 @@ class ToolLoop(Stage):
         self._limits = executor.limits
         self._offer = Offer({})
         self._hosted = HostedTools(Request(), self._offer)
+        self._activity = Activity(context, True)
         self._client_tools: frozenset[str] = frozenset()
         self._request = Request()
         self._began = 0.0
@@ -94,6 +96,7 @@ class ToolLoop(Stage):
         for fault in offer.faults:
             self._context.annotate("tool_source", {"fault": fault})
         self._hosted = HostedTools(request, offer)
+        self._activity = Activity(self._context, request.stream)
         declared = self._hosted.declared
         self._client_tools = frozenset(spec.name for spec in declared)
         tools = {name: tool for name, tool in offer.tools.items() if name not in self._client_tools}
@@ -230,6 +233,7 @@ class ToolLoop(Stage):
             question = self._waiting.pop(0)
             question.call.began = self._executor.clock()
             self._steps.call_started(self._step, question.call)
+            out += self._activity.started(question.call)
             self._running += 1
             out.append(question)
 
@@ -260,6 +264,7 @@ class ToolLoop(Stage):
         else:
             shown = output.text or ", ".join(f"[{medium.mime}]" for medium in output.media)
             out.append(ToolResult(call.call_id, shown, output.is_error))
+        out += self._activity.ended(call, output)
         self._steps.call_ended(self._step, call, output)
 
     def _finish_turn(self, out: list[Output]) -> None:
