@@ -79,7 +79,9 @@ class Pieces:
         self.request = streamglot.Request("m")
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         reads: list[list[Event]] = [[TextDelta(piece)] for piece in pieces]
-        self._reads = iter([[StreamStart(), TextStart()], *reads, [TextEnd(), StreamEnd("end")]])
+        begin: list[Event] = [StreamStart(), TextStart()]
+        end: list[Event] = [TextEnd(), StreamEnd("end")]
+        self._reads: Iterator[list[Event]] = iter([begin, *reads, end])
 
     def read_plain(self) -> list[Event] | None:
         return next(self._reads, None)

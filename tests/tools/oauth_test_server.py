@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import uvicorn
-from mcp_test_server import server
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tools.mcp_test_server import server  # a program of its own finds the folder of the tests only now
 
 PORT = int(sys.argv[1])
 BASE = f"http://127.0.0.1:{PORT}"

@@ -13,7 +13,7 @@ from streamglot.events import StepEnd, StreamEnd, ToolResult
 from streamglot.grammar import check
 from streamglot.tools import ToolsConfig
 from streamglot.tools.settings import ToolLimits
-from tools.dialect_model import WIRES, DialectModel
+from tools.dialect_model import WIRES, DialectModel, Turn
 from tools.scenarios import DONE, HANG, LIMITS, PARIS, ROME, SCENARIOS, TOOLS, hang
 from waiting import PATIENCE
 
@@ -56,7 +56,7 @@ def test_the_loop_ends_properly(model: DialectModel, name: str) -> None:
 
 
 def test_a_model_without_parallel_calls_gets_the_same_results(model: DialectModel) -> None:
-    turns = [[("forecast", PARIS)], [("forecast", ROME)], DONE]
+    turns: list[Turn] = [[("forecast", PARIS)], [("forecast", ROME)], DONE]
     model.plays(lambda number, _body: turns[number])
     with client_of(model) as client:
         answer = streamglot.collect(client.stream(model="m", messages="What is the weather?", parallel_tool_calls=False))

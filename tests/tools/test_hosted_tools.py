@@ -82,7 +82,7 @@ def test_responses_clients_see_items_of_hosted_tools(model: ChatModel, tmp_path:
             if not streamed:
                 return client.responses.create(**asked), []
             with client.responses.stream(**asked) as stream:
-                seen = [event.type for event in stream]
+                seen: list[str] = [event.type for event in stream]
                 return stream.get_final_response(), seen
 
         answer, seen = ask("web_search")

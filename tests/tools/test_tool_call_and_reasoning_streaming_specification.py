@@ -164,7 +164,7 @@ def test_a_call_that_cannot_be_parsed_ends_the_stream_with_an_error() -> None:
     last = events[-1]
     assert isinstance(last, StreamError)
     assert last.code == "tool_call_parse_error"
-    [error] = [chunk["error"] for chunk in written("openai_chat", events) if "error" in chunk]
+    [error] = [chunk["error"] for chunk in written("openai_chat", [*events]) if "error" in chunk]
     assert error["code"] == "tool_call_parse_error"
 
 

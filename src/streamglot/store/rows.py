@@ -188,8 +188,12 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
                         row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": _json(value)}
                         rows.states[place] = {**row, "at": entry.at}
                 case StepEntry():
-                    row = {"turn_id": entry.turn_id, "number": entry.number, "body": clean(_json(entry.step))}
-                    rows.steps[entry.turn_id, entry.number] = row
+                    body = clean(_json(entry.step))
+                    rows.steps[entry.turn_id, entry.number] = {
+                        "turn_id": entry.turn_id,
+                        "number": entry.number,
+                        "body": body,
+                    }
                 case ChunkEntry():
                     chunks.setdefault(entry.stream_id, []).append((entry.first, entry.last, entry.data))
                 case StreamEntry():

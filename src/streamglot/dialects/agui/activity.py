@@ -9,7 +9,7 @@ KIND: Final = "TOOL_RUN"
 
 def activity_events(extensions: dict[str, Any]) -> list[dict[str, Any]]:
     """The events for these entries of ``tool_call_chunks``."""
-    events = []
+    events: list[dict[str, Any]] = []
     for chunk in extensions.get("tool_call_chunks", ()):
         call_id = chunk["tool_call_id"]
         said = {"messageId": f"activity-{call_id}", "activityType": KIND}

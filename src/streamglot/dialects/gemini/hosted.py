@@ -30,8 +30,12 @@ def events(call: HostedCall) -> list[Event] | None:
     shown: list[Event] = []
     if call.options.get(_SHOWN):
         asked = {"id": call_id, "toolType": tool_type, "args": dict(call.arguments)}
-        said = {"id": call_id, "toolType": tool_type, "response": {"error" if call.is_error else "output": call.text}}
-        shown = _parts(call, call_id, {"toolCall": asked}, {"toolResponse": said})
+        answer: dict[str, Any] = {
+            "id": call_id,
+            "toolType": tool_type,
+            "response": {"error" if call.is_error else "output": call.text},
+        }
+        shown = _parts(call, call_id, {"toolCall": asked}, {"toolResponse": answer})
     return [*shown, Extra(DIALECT, {"candidate": _metadata([*call.earlier, call])})]
 
 

@@ -59,7 +59,7 @@ def _events(
 ) -> Iterator[Event]:
     item_id = own_id(prefix, call.call_id)
     item = {"type": kind, "id": item_id, **fields(call), "status": "failed" if call.is_error else "completed"}
-    begun = {"type": kind, "id": item_id, "status": "in_progress"}
+    begun: Fields = {"type": kind, "id": item_id, "status": "in_progress"}
     if kind == "code_interpreter_call":
         begun |= {"code": "", "container_id": "", "outputs": None}
     elif kind == "file_search_call":
