@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import streamglot
@@ -22,9 +20,8 @@ ran: list[str] = []
 
 
 @pytest.fixture(autouse=True)
-def none_ran() -> Iterator[None]:
+def none_ran() -> None:
     ran.clear()
-    yield
 
 
 @streamglot.tool
