@@ -42,7 +42,7 @@ from .steps import StepLog
 from .tool import NO_OUTPUT, ToolOutput, arguments_of
 
 UNFINISHED: Final = ("length", "content_filter", "refusal", "cancelled")
-"""Reasons of a turn whose calls are not run: it did not end as its model meant it to."""
+"""Stop reasons of turns that broke off. Their calls are not run."""
 
 
 Price = Callable[[Usage], float]
@@ -196,7 +196,7 @@ class ToolLoop(Stage):
         self._finish_turn(out)
 
     def _question(self, call: Call, number: int, out: list[Output]) -> RunTool | None:
-        """The question that runs this call; None for one that is not run, whose result says why."""
+        """The question that runs this call. A call that is not run gets a result that says why, and None is returned."""
         tool, words = self._offer.tools.get(call.name), ""
         arguments: dict[str, Any] = {}
         if self._last_round:
@@ -250,7 +250,7 @@ class ToolLoop(Stage):
         return out
 
     def _settle(self, call: Call, output: ToolOutput, out: list[Output]) -> None:
-        """Gives a call its one result."""
+        """Gives a call its only result."""
         if not output.text and not output.media:
             output.text = NO_OUTPUT
         most = self._limits.result_chars
@@ -268,7 +268,7 @@ class ToolLoop(Stage):
         self._steps.call_ended(self._step, call, output)
 
     def _finish_turn(self, out: list[Output]) -> None:
-        """Goes on once every call has its result."""
+        """Ends the step, or the exchange, once every call has its result."""
         if self._running or self._waiting or self._end is None:
             return
         if isinstance(self._end, StreamError) or self._end.reason in UNFINISHED:
@@ -305,7 +305,7 @@ class ToolLoop(Stage):
         return request
 
     def _budget_note(self) -> str:
-        """Why the next turn must be the last one; "" where it need not be."""
+        """The reason why the next turn must be the last one; empty if it need not be."""
         limits = self._limits
         self._usage_before, self._usage = self._usage_before.plus(self._usage), Usage()
         tokens = (self._usage_before.input_tokens or 0) + (self._usage_before.output_tokens or 0)

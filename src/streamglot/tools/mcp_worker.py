@@ -25,15 +25,15 @@ import msgspec
 from .settings import McpServer
 
 TEXT_CHARS: Final = 4 * 2**20
-"""The longest text of one result."""
+"""Characters of the text of one result; the rest is cut."""
 MEDIA_CHARS: Final = 8 * 2**20
-"""The longest base64 of one image or sound; models take about 5 MB."""
+"""Base64 characters of one image or sound. Models take about 5 MB; a larger medium is left out."""
 PAGES: Final = 64
-"""Pages of a list of tools: a server whose list never ends is cut."""
+"""Pages of a list of tools that are read. A server may send pages without end."""
 TOOLS: Final = 512
-"""Tools of one server: no model takes more."""
+"""Tools of one server that are listed. No model takes more."""
 LINE_BYTES: Final = 16 * 2**20
-"""The longest line of the parent."""
+"""Bytes of the longest line that is read from the parent."""
 CLOSED: Final = -32000
 """The SDK's error code for a connection that is gone for good."""
 
@@ -166,14 +166,14 @@ def _result(result: Any) -> dict[str, Any]:
 
 
 def _words(error: BaseException) -> str:
-    """The reason, which the SDK wraps into groups."""
+    """The reason of an error. The SDK wraps errors into groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"[:2000]
 
 
 def say(line: dict[str, Any]) -> None:
-    """Writes at once: the parent reads all the time, and a parent that is gone ends this process."""
+    """Writes a line to the parent. If the parent is gone, this process ends."""
     try:
         sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
         sys.stdout.buffer.flush()
