@@ -73,6 +73,7 @@ from .stages import Collect, PerChoice, Snapshot, collect, messages_of, replay
 
 if TYPE_CHECKING:
     from .client import Client as Client
+    from .client import JsonStream as JsonStream
     from .client import Running as Running
     from .client import Stream as Stream
     from .client import run_in_thread as run_in_thread
@@ -121,6 +122,7 @@ def translate(
 
 _LATER = {
     "Client": "client",
+    "JsonStream": "client",
     "Policy": "policies",
     "Running": "client",
     "Stream": "client",
@@ -158,6 +160,7 @@ __all__ = [
     "Event",
     "Extra",
     "GrammarError",
+    "JsonStream",
     "KeepAlive",
     "LimitExceeded",
     "Limits",

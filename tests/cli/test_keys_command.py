@@ -119,3 +119,12 @@ def test_bytes_that_are_no_text_find_nothing(keeping: Shell) -> None:
         done = keeping.run(*command, "turn_\udcff")
         assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done.stderr
         assert b"there is no" in done.stderr
+
+
+def test_a_key_may_be_limited_to_some_tools(keeping: Shell) -> None:
+    assert keeping.run("keys", "add", "one", "-T", "weather.*", "--tool", "time").returncode == 0
+    assert keeping.run("keys", "add", "two", "--no-tools").returncode == 0
+    assert keeping.run("keys", "add", "three", "--no-tools", "-T", "time").returncode == 2
+    shown = keeping.run("keys", "list").stdout.decode()
+    assert "tools weather.* time" in shown
+    assert "tools none" in shown

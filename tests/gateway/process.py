@@ -37,12 +37,12 @@ breaker = {{ failures = 1000000 }}
 
 
 class Served:
-    """One that runs. Its log goes to a file."""
+    """A gateway that runs. Its log goes to a file. ``more`` is added to its configuration."""
 
-    def __init__(self, folder: Path, upstream: str, store: str, valkey: str, *options: str) -> None:
+    def __init__(self, folder: Path, upstream: str, store: str, valkey: str, *options: str, more: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / "streamglot.toml"
-        config.write_text(CONFIG.format(store=store, valkey=valkey, upstream=upstream))
+        config.write_text(CONFIG.format(store=store, valkey=valkey, upstream=upstream) + more)
         self.log = folder / f"log-{len(list(folder.glob('log-*')))}"
         kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN"))}
         with self.log.open("wb") as sink:
@@ -101,8 +101,8 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, upstream: str, store: str, *options: str, valkey: str = "") -> Iterator[Served]:
-    served = Served(folder, upstream, store, valkey, *options)
+def serving(folder: Path, upstream: str, store: str, *options: str, valkey: str = "", more: str = "") -> Iterator[Served]:
+    served = Served(folder, upstream, store, valkey, *options, more=more)
     try:
         yield served
     finally:

@@ -16,7 +16,7 @@ from gateway.asking import body_of
 from gateway.official import USER
 from gateway.running import Answer, Running, running
 from store.turns import answer, ask, user
-from streamglot import ConfigError
+from streamglot import ConfigError, RequestError
 from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.authenticator import Authenticator, digest_of
@@ -191,3 +191,19 @@ def test_before_the_store_was_asked_nobody_comes_in_from_outside() -> None:
         authenticator.admit({})
     with pytest.raises(Exception, match="not known"):
         authenticator.admit({"x-api-key": hashlib.sha256(b"").hexdigest()})
+
+
+def test_a_stored_key_names_the_tools_that_it_may_use(tmp_path: Path) -> None:
+    url = database(tmp_path)
+    some, none, free = add(url, "some", tools=["time"]), add(url, "none", tools=[]), add(url, "free")
+    with running({"store": {"url": url}, "tools": {"enabled": ["time", "calculator"]}}) as gateway:
+
+        def status(secret: str, tool: str) -> int:
+            return gateway.ask(CHAT, body_of("openai_chat", "replay"), {"x-api-key": secret, "x-streamglot-tools": tool}).status
+
+        until(lambda: asked(gateway, free).status == 200)
+        assert [status(some, "time"), status(some, "calculator")] == [200, 403]
+        assert [status(none, "time"), status(none, "")] == [403, 200]
+        assert status(free, "calculator") == 200
+    with pytest.raises(RequestError, match="a pattern of tools has characters"):
+        add(url, "odd", tools=["\n"])

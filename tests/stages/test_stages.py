@@ -138,6 +138,7 @@ def test_extensions_note_every_piece() -> None:
             {"type": "args", "tool_call_id": "a", "delta": '{"x":'},
             {"type": "args", "tool_call_id": "a", "delta": "1}"},
             {"type": "end", "tool_call_id": "a"},
+            {"type": "result", "tool_call_id": "a", "content": "sunny"},
         ],
     }
 
@@ -256,3 +257,13 @@ def test_a_broken_answer_is_replayed_as_one() -> None:
     assert ToolCallEnd() in events, "a call says itself whether it is"
     assert events[-1] == error
     check(events)
+
+
+def test_extensions_have_results_and_their_failures() -> None:
+    results: list[Event] = [ToolResult("a", "ok"), ToolResult("b", "no", is_error=True)]
+    extensions = collect([StreamStart(), *results, StreamEnd()], extensions=True).extensions
+    assert extensions is not None
+    assert extensions["tool_call_chunks"] == [
+        {"type": "result", "tool_call_id": "a", "content": "ok"},
+        {"type": "result", "tool_call_id": "b", "content": "no", "is_error": True},
+    ]

@@ -47,8 +47,8 @@ def text(*pieces: str) -> list[Event]:
 
 
 class Turn:
-    def __init__(self, events: list[Event]) -> None:
-        self.name, self.model = "scripted", "m"
+    def __init__(self, events: list[Event], upstream: str = "scripted", model: str = "m") -> None:
+        self.name, self.model = upstream, model
         self.upstream: Upstream | None = None
         self.dropped: list[str] = []
         self.closed = False
@@ -78,6 +78,7 @@ class Model:
         self.requests: list[Request] = []
         self.turns: list[Turn] = []
         self.lines: list[Mapping[str, Any]] = []
+        self.answers_as = ("scripted", "m")
 
     def clock(self) -> float:
         return 0.0
@@ -93,7 +94,7 @@ class Model:
     ) -> EventSource:
         self.requests.append(request)
         events = self._script(request) if callable(self._script) else self._script[len(self.requests) - 1]
-        self.turns.append(Turn(list(events)))
+        self.turns.append(Turn(list(events), *self.answers_as))
         return self.turns[-1]
 
     def results(self, number: int = -1) -> list[ToolResultPart]:

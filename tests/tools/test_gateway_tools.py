@@ -223,7 +223,7 @@ def test_a_hosted_tool_is_mapped_to_a_tool_of_ours(model: ChatModel, tmp_path: P
     tools = {"enabled": ["weather.*"], "python": [str(tmp_path / "mytools.py")], "hosted": {"web_search": "weather.now"}}
     with gateway_of(model, tmp_path, tools=tools) as gateway:
         answer = gateway.ask("/v1/responses", asked).json()
-        assert [item["type"] for item in answer["output"]] == ["mcp_call", "mcp_call", "message"]
+        assert [item["type"] for item in answer["output"]] == ["web_search_call", "web_search_call", "message"]
 
 
 def test_a_hosted_tool_that_nobody_has_is_left_out_and_named(model: ChatModel, tmp_path: Path) -> None:

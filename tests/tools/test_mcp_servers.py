@@ -21,6 +21,7 @@ from waiting import until
 pytestmark = pytest.mark.anyio
 
 SERVER = str(Path(__file__).with_name("mcp_test_server.py"))
+LEGACY = str(Path(__file__).with_name("legacy_mcp_server.py"))
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +140,17 @@ async def test_a_source_that_fails_does_not_take_the_other_tools_with_it() -> No
     assert [tool.name for tool in tools] == ["calculator", "time"]
     assert "'broken'" in faults[0]
     await registry.close()
+
+
+async def test_a_server_of_the_older_protocol() -> None:
+    source = McpSource("old", McpServer(command=[sys.executable, LEGACY]))
+    try:
+        assert [tool.name for tool in await source.tools()] == ["old.echo", "old.grow"]
+        assert (await source.call("echo", {"text": "hi"})).text == "hi"
+        assert (await source.call("echo", {})).is_error
+        await source.call("grow", {})
+        async with asyncio.timeout(60):
+            while "old.grown" not in [tool.name for tool in await source.tools()]:
+                await asyncio.sleep(0.01)
+    finally:
+        await source.close()

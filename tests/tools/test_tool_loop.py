@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
 import streamglot
+from streamglot.engine.observer import Observer
 from streamglot.errors import RequestError, StreamglotError, Unsupported
 from streamglot.events import (
     Echo,
@@ -36,6 +38,7 @@ from streamglot.messages import (
 from streamglot.stages import collect, messages_of
 from streamglot.stages.stage import ExchangeContext
 from streamglot.tools.settings import ToolLimits
+from streamglot.tools.steps import STEP
 from tools.scripted import Model, call, calls, events_of, exchange_of, executor_of, text, wait_for
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +48,17 @@ pytestmark = pytest.mark.anyio
 async def weather(city: str) -> str:
     """The weather in a city."""
     return f"sunny in {city}"
+
+
+class StepWatch(Observer):
+    """Keeps the steps that are reported, in order."""
+
+    def __init__(self) -> None:
+        self.steps: list[dict[str, Any]] = []
+
+    def annotated(self, subject: str, fact: dict[str, Any]) -> None:
+        if subject == STEP:
+            self.steps.append(fact)
 
 
 def results(events: list[Event]) -> list[ToolResult]:
@@ -245,11 +259,12 @@ async def test_a_huge_result_is_cut_with_a_note_and_kept_whole() -> None:
         return "x" * 1000
 
     model = Model([calls(call("a", "huge")), text("ok")])
-    context = ExchangeContext("r1", tools=["*"])
-    events = await events_of(exchange_of(model, executor_of(huge, limits=ToolLimits(result_chars=10)), context=context))
+    watch = StepWatch()
+    executor = executor_of(huge, limits=ToolLimits(result_chars=10))
+    events = await events_of(exchange_of(model, executor, observers=[watch]))
     cut = "x" * 10 + "\n[cut here: the result has 1000 characters, 10 are shown]"
     assert results(events)[0].content == cut == model.results()[0].text
-    assert context.annotations["tool"][0]["result"] == "x" * 1000
+    assert watch.steps[-2]["result"] == "x" * 1000
 
 
 async def test_no_output_is_said_in_words() -> None:
@@ -426,18 +441,35 @@ async def test_an_exchange_without_tools_of_ours_has_no_loop() -> None:
     assert [event.kind for event in events if isinstance(event, ToolCallStart)] == ["function"]
 
 
-async def test_what_ran_is_annotated_for_the_store() -> None:
-    context = ExchangeContext("r1", tools=["*"])
+async def test_each_step_is_reported_while_it_runs() -> None:
+    watch = StepWatch()
     model = Model([calls(call("a", "weather", '{"city":"Paris"}')), text("ok")])
-    await events_of(exchange_of(model, executor_of(weather), context=context))
-    [fact] = context.annotations["tool"]
-    assert fact["seconds"] >= 0
-    assert {name: fact[name] for name in ("step", "call_id", "name", "is_error")} == {
+    await events_of(exchange_of(model, executor_of(weather), observers=[watch]))
+    turn, started, ended, last = watch.steps
+    assert (turn["kind"], turn["step"], turn["reason"], turn["input_tokens"]) == ("model", 1, "tool_calls", 10)
+    assert started == {
+        "number": 2,
         "step": 1,
+        "kind": "tool",
         "call_id": "a",
         "name": "weather",
-        "is_error": False,
+        "arguments": '{"city":"Paris"}',
     }
+    assert (ended["number"], ended["result"], ended["is_error"]) == (2, "sunny in Paris", False)
+    assert ended["seconds"] >= 0
+    assert (last["kind"], last["step"], last["reason"]) == ("model", 2, "end")
+
+
+async def test_an_observer_that_fails_on_a_step_does_not_hurt_the_loop() -> None:
+    class Broken(Observer):
+        def annotated(self, subject: str, fact: dict[str, Any]) -> None:
+            raise ValueError(subject)
+
+    model, watch = Model([calls(call("a", "weather", '{"city":"Paris"}')), text("ok")]), StepWatch()
+    events = await events_of(exchange_of(model, executor_of(weather), observers=[Broken(), watch]))
+    assert events[-1] == StreamEnd("end")
+    assert len(watch.steps) == 4
+    assert [line["event"] for line in model.lines] == ["observer_failed"]
 
 
 async def test_a_plain_function_that_blocks_does_not_block_the_loop() -> None:
@@ -456,3 +488,26 @@ async def test_a_plain_function_that_blocks_does_not_block_the_loop() -> None:
 
 async def _set(event: asyncio.Event) -> None:
     event.set()
+
+
+async def test_the_cost_budget_counts_what_the_upstream_that_answered_costs() -> None:
+    spent = ToolLimits(cost=0.00001)
+    for answers_as, requests in ((("openai", "gpt-4o"), 2), (("scripted", "m"), 3)):
+        model = Model(lambda request: text("done") if request.tool_choice or _asked_twice(request) else _call_again(request))
+        model.answers_as = answers_as
+        watch = StepWatch()
+        context = ExchangeContext("r1", "openai_chat", "", "a name of our own", tools=["*"])
+        await events_of(exchange_of(model, executor_of(weather, limits=spent), context=context, observers=[watch]))
+        assert len(model.requests) == requests
+        told = model.results()[-1].text
+        assert ("the budget of $1e-05 is used up" in told) == (requests == 2), told
+        costs = [step.get("cost", 0.0) for step in watch.steps if step["kind"] == "model"]
+        assert all(cost > 0.00001 for cost in costs) == (requests == 2)
+
+
+def _asked_twice(request: Request) -> bool:
+    return sum(message.role == "tool" for message in request.messages) == 2
+
+
+def _call_again(request: Request) -> list[Event]:
+    return calls(call(f"c{len(request.messages)}", "weather", f'{{"city":"{len(request.messages)}"}}'))

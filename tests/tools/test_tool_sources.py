@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cli.shell import Shell
 from streamglot.config import load
 from streamglot.errors import ConfigError
 from streamglot.tools import Tool, ToolError, ToolRegistry, ToolsConfig
@@ -220,3 +221,32 @@ def test_tools_that_reach_outside_exist_only_where_something_is_allowed() -> Non
     assert msgspec.json.encode(
         [tool.parameters for tool in built_in_tools(BuiltIn(directory=".", hosts=["a"], commands=[["ls"]]))]
     )
+
+
+def _plugin(folder: Path, entry: str) -> None:
+    """A package as an installer leaves it."""
+    (folder / "weatherplugin.py").write_text(
+        "import streamglot\n\n@streamglot.tool(read_only=True)\ndef plugged(city: str) -> str:\n    return 'plugged ' + city\n"
+    )
+    info = folder / "weatherplugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: weatherplugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[streamglot.tools]\nweather = {entry}\n")
+
+
+@pytest.mark.parametrize("entry", ["weatherplugin", "weatherplugin:plugged"])
+def test_an_installed_package_offers_tools(tmp_path: Path, entry: str) -> None:
+    (tmp_path / "site").mkdir()
+    _plugin(tmp_path / "site", entry)
+    shell = Shell(tmp_path)
+    shell.environment["PYTHONPATH"] = str(tmp_path / "site")
+    assert b"plugged" in shell.run("tools", "list", "--all").stdout
+    done = shell.run("tools", "run", "plugged", "city=Paris")
+    assert (done.returncode, done.stdout) == (0, b"plugged Paris\n"), done.stderr
+
+
+def test_a_package_that_cannot_be_loaded_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _plugin(tmp_path, "weatherplugin:nothing")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"the entry point .weather. of streamglot\.tools cannot be loaded"):
+        ToolRegistry(ToolsConfig(enabled=["*"]))

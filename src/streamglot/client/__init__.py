@@ -5,7 +5,8 @@
 
 from .batch import Batch, BatchResult
 from .client import Client
+from .json_stream import JsonStream
 from .stream import Stream
 from .thread import Running, run_in_thread
 
-__all__ = ["Batch", "BatchResult", "Client", "Running", "Stream", "run_in_thread"]
+__all__ = ["Batch", "BatchResult", "Client", "JsonStream", "Running", "Stream", "run_in_thread"]

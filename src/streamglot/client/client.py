@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from msgspec import structs
 
@@ -21,12 +21,15 @@ from ..stages.stage import ExchangeContext
 from ..tools.tool import as_tool
 from ..upstream import Upstream
 from .batch import Batch, BatchOptions, Requests
+from .json_stream import JsonStream, output_format
 from .request import make_request
 from .stream import Stream
 
 if TYPE_CHECKING:
     from ..engine.recorder import TurnRecorder
     from ..policies import Policy
+
+T = TypeVar("T")
 
 
 class Client:
@@ -121,6 +124,18 @@ class Client:
         batch = Batch(self, requests, options, self._worker.run if self._worker else None)
         self._batches.add(batch)
         return batch
+
+    @overload
+    def stream_json(self, kind: type[T], request: Request | None = None, /, **fields: Any) -> JsonStream[T]: ...
+    @overload
+    def stream_json(self, kind: dict[str, Any], request: Request | None = None, /, **fields: Any) -> JsonStream[Any]: ...
+    def stream_json(self, kind: Any, request: Request | None = None, /, **fields: Any) -> JsonStream[Any]:
+        """Partial objects of a type while the model writes them, then the whole one. ``kind`` is a msgspec struct, a dataclass, a
+        pydantic model, or a JSON Schema. The other arguments are those of ``stream``."""
+        stream = self.stream(request, **fields)
+        if stream.request.output is None:
+            stream.request.output = output_format(kind)
+        return JsonStream(kind, stream)
 
     # --- life
 

@@ -86,6 +86,11 @@ class Stream:
             self._ready.extend(events)
         return self._seen(self._ready.popleft())
 
+    def read_plain(self) -> list[Event] | None:
+        """``read`` for a plain loop."""
+        events: list[Event] | None = self._plain(self.read())
+        return events
+
     def _plain(self, step: Coroutine[Any, Any, Any]) -> Any:
         if self._run is None:
             step.close()

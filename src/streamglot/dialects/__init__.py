@@ -11,18 +11,20 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ..errors import ConfigError
-from ..events import StreamError
+from ..events import Event, StreamError
 from ..messages import Built, Request, Response
 from .abilities import NONE_SAID, PLAIN, Abilities
 from .adapt import adapt, emulated_tools
 from .approval import Answers
 from .endpoint import Endpoint
+from .hosted_tools import HostedCall
 from .reader import Reader
 from .writer import Writer
 
 
 class Dialect(Struct, frozen=True, dict=True):
-    """What we can do with one wire: the files in its folder. They are imported when they are first used."""
+    """What we can do with one wire: the files in its folder. They are imported when they are first used. ``hosted``: there are
+    forms for tools that providers host. ``activity``: the writer shows runs of tools that an ``Extra`` tells."""
 
     name: str
     title: str
@@ -31,6 +33,8 @@ class Dialect(Struct, frozen=True, dict=True):
     request: bool = False
     response: bool = False
     media_type: str = "text/event-stream"
+    hosted: bool = False
+    activity: bool = False
 
     def reader(self, **options: Any) -> Reader:
         made: Reader = self._reader(**options)
@@ -146,6 +150,15 @@ class Dialect(Struct, frozen=True, dict=True):
         return found
 
     @cached_property
+    def hosted_events(self) -> Callable[[HostedCall], list[Event] | None]:
+        """A call of a tool that clients of this dialect expect their provider to host, in the provider's own form; None where
+        the dialect has no such form."""
+        if not self.hosted:
+            return lambda _call: None
+        found: Callable[[HostedCall], list[Event] | None] = self._module("hosted", True).events
+        return found
+
+    @cached_property
     def error_body(self) -> Callable[[StreamError], dict[str, Any]]:
         """An error in the shape that clients of this dialect expect as the body of an HTTP answer."""
         body: Callable[[StreamError], dict[str, Any]] = self._module("error", True).error_body
@@ -169,11 +182,11 @@ _CAPABILITY: Final = {
 DIALECTS: Final[dict[str, Dialect]] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("openai_chat", "OpenAI chat completions", "ChatReader", "ChatWriter", True, True),
-        Dialect("openai_responses", "OpenAI responses", "ResponsesReader", "ResponsesWriter", True, True),
-        Dialect("anthropic", "Anthropic messages", "AnthropicReader", "AnthropicWriter", True, True),
-        Dialect("gemini", "Google Gemini", "GeminiReader", "GeminiWriter", True, True),
-        Dialect("agui", "AG-UI 1.0", "", "AguiWriter", True),
+        Dialect("openai_chat", "OpenAI chat completions", "ChatReader", "ChatWriter", True, True, activity=True),
+        Dialect("openai_responses", "OpenAI responses", "ResponsesReader", "ResponsesWriter", True, True, hosted=True),
+        Dialect("anthropic", "Anthropic messages", "AnthropicReader", "AnthropicWriter", True, True, hosted=True),
+        Dialect("gemini", "Google Gemini", "GeminiReader", "GeminiWriter", True, True, hosted=True),
+        Dialect("agui", "AG-UI 1.0", "", "AguiWriter", True, activity=True),
         Dialect("vercel_ui", "Vercel AI SDK UI message stream", "", "VercelUiWriter", True),
         Dialect("ollama", "Ollama", "OllamaReader", "OllamaWriter", True, True, "application/x-ndjson"),
         Dialect("qwen_web", "Qwen web chat", "QwenWebReader", "", True),

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -159,6 +159,14 @@ class BackgroundRecorder:
                 self._writes = [write for write in self._writes if not write.done() or write.exception() is not None]
                 self._room = max(WRITES, 2 * len(self._writes))
 
+    def write_step(self, starting: Future[Turn], number: int, step: Mapping[str, Any]) -> None:
+        """Writes one step of a tool loop as soon as the store is open."""
+
+        async def write() -> None:
+            (await asyncio.wrap_future(starting)).step(number, step)
+
+        self._writes.append(self._begin(write()))
+
     # --- life
 
     def __enter__(self) -> Self:
@@ -217,6 +225,10 @@ class _DeferredTurn:
 
     def learn(self, provider: str, extra: Extra) -> None:
         self._learned.append((provider, extra))
+
+    def step(self, number: int, step: Mapping[str, Any]) -> None:
+        if self.starting is not None:
+            self._owner.write_step(self.starting, number, step)
 
     def finish(self, finished: Finished) -> None:
         state = self.conversation.state

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -99,6 +100,8 @@ class Exchange:
     async def start(self) -> None:
         """Runs the request hooks and waits for the first upstream that answers. A failure is raised."""
         self.attach()
+        if any(type(observer).annotated is not Observer.annotated for observer in self._observers):
+            self.context.on_fact = self._annotated
         self.reading = True
         try:
             if self._factories:
@@ -135,6 +138,7 @@ class Exchange:
         self._asked = request
         turn = self.turn = await self._pool.ask(request, self.record, self._conversation, self._passthrough)
         self.record.upstream, self.record.dropped = turn.name, turn.dropped
+        self.context.upstream, self.context.upstream_model = turn.name, turn.model
         return turn
 
     async def _nothing(self) -> list[Event] | None:
@@ -179,6 +183,10 @@ class Exchange:
         if events and type(events[-1]) in ENDS:
             self._over = True
             self._complete = type(events[-1]) is StreamEnd and not self._stopped
+
+    def _annotated(self, subject: str, fact: dict[str, Any]) -> None:
+        for observer in list(self._observers):
+            self._tell(observer, partial(observer.annotated, subject), fact)
 
     def _cancelled_by_us(self) -> bool:
         """Whether ``stop`` or ``interrupt`` cancelled the read. The cancellation is then taken back."""
@@ -333,7 +341,9 @@ class Exchange:
             self._runner.close()
         if self.turn is not None:
             self.turn.close()
-        self._next = _nothing_left  # a bound method of ours would keep the exchange until the garbage collector finds it
+        # Bound methods of ours would keep the exchange until the garbage collector finds it.
+        self._next = _nothing_left
+        self.context.on_fact = None
 
     def close(self) -> None:
         """Releases the upstream. An exchange that was not read to its end is finished as abandoned by its client."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 
@@ -42,6 +43,9 @@ class Observer:
 
     def events(self, events: list[Event]) -> None:
         """The events of one read, as they leave the last stage."""
+
+    def annotated(self, subject: str, fact: dict[str, Any]) -> None:
+        """A stage reported a fact, such as a tool that ran. Facts may come before ``started``."""
 
     def finished(self, result: ExchangeResult) -> None:
         """The exchange is over: in the step in which the client got its last byte."""

@@ -16,6 +16,7 @@ from ..dialects import dialect
 from ..events import Event, Extra
 from ..messages import Message, Request, Response, TokenCounts
 from ..store.turn import Finished
+from ..tools.steps import STEP
 from ..upstream import Upstream
 from ..upstream.prices import price
 from .observer import ExchangeResult, Observer
@@ -28,6 +29,7 @@ class StoredTurn(Protocol):
 
     def frame(self, direction: str, at: float, data: bytes) -> None: ...
     def learn(self, provider: str, extra: Extra) -> None: ...
+    def step(self, number: int, step: Mapping[str, Any]) -> None: ...
     def finish(self, finished: Finished) -> None: ...
 
 
@@ -92,6 +94,12 @@ class TurnRecorder(Observer):
                 if isinstance(event, Extra) and event.dialect == self._upstream.dialect:
                     self._turn.learn(self._upstream.name, event)
 
+    def annotated(self, subject: str, fact: dict[str, Any]) -> None:
+        """Steps of a tool loop are written while it runs, so that they are there if the process dies."""
+        if subject == STEP:
+            upstream = {"upstream": self._upstream.name} if fact["kind"] == "model" and self._upstream is not None else {}
+            self._turn.step(fact["number"], {**fact, **upstream})
+
     def finished(self, result: ExchangeResult) -> None:
         record, response = result.record, result.response
         if response is None:
@@ -105,8 +113,6 @@ class TurnRecorder(Observer):
             more["estimated"] = True
         if record.dropped:
             more["dropped"] = record.dropped
-        if result.context.annotations.get("tool"):
-            more["tools"] = result.context.annotations["tool"]
         if record.cached:
             more["cached"] = True
         calls = result.context.annotations.get(MODEL_CALLS, [])

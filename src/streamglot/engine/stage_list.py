@@ -53,11 +53,11 @@ def tool_loop(tools: ToolExecutor) -> StageFactory:
 
 
 def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
-    upstream, _, model = context.model.partition("/")
+    """What a model turn cost, by the price of the upstream that answered it; 0 where no price is known."""
 
     def cost(usage: Usage) -> float:
         counts = TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
-        return price(counts, model or upstream, upstream) or 0.0
+        return price(counts, context.upstream_model, context.upstream) or 0.0
 
     return cost
 

@@ -28,6 +28,7 @@ from ..errors import StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request, Response
 from ..stages.stage import ExchangeContext, StageFactory
+from ..tools.activity import EXTENSIONS
 from ..upstream.secrets import hide
 from .auth.authenticator import Caller, presented
 from .auth.budget_stage import budget_stage
@@ -61,6 +62,7 @@ class RequestHandler:
         self._reservation: Reservation | None = None
         self._options = RetentionOptions()
         self._tools: list[str] = []
+        self._activity = ""
         self._error: StreamError | None = None
         self._resumed: tuple[Response, frozenset[str]] | None = None
         self._gone = self._stopped = False
@@ -157,7 +159,8 @@ class RequestHandler:
             await call.body(gateway.server.max_body_bytes, gateway.within(gateway.server.body_seconds))
         )
         self._options, asked = retention_options(self._endpoint, call, body, gateway.store)
-        patterns, asked = take_tool_options(asked, call.headers)
+        options, asked = take_tool_options(asked, call.headers)
+        self._activity = options.activity
         answers, asked = self._approval_answers(asked)
         request = self._endpoint.parse(asked, self._model_in_path)
         model = self.record.model = gateway.pool.routes.named(request.model)
@@ -168,8 +171,9 @@ class RequestHandler:
         candidates = gateway.pool.routes.find(model, random.random)  # an unknown model is refused before anything is recorded
         if caller is not None and caller.metered:
             self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
-        self._tools = tools_for(patterns, caller.tools if caller is not None else None, gateway.pool.routes.tools(model))
-        self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted)
+        of_key = caller.tools if caller is not None else None
+        self._tools = tools_for(options.patterns, of_key, gateway.pool.routes.tools(model))
+        self._tools += hosted_tools(request, gateway.pool.tools.registry.config.hosted, of_key)
         if answers:
             self._resumed = resumed_answer(gateway.pool.approvals, answers, self.record.key)
         call.watch(self._client_gone)
@@ -206,7 +210,7 @@ class RequestHandler:
     def _make_exchange(self, request: Request) -> Exchange:
         gateway, headers, recorder = self._gateway, self._response.call.headers, self._response.recorder
         key = presented(headers)
-        context = context_of(self.record, headers, self._tools)
+        context = context_of(self.record, headers, self._tools, self._activity)
         context.can_ask = request.stream and dialect(self._endpoint.dialect).approval_answers is not None
         pool: Upstreams = CachingPool(gateway.pool, gateway.cache, self.record.key or key) if gateway.caches else gateway.pool
         if self._resumed is not None:
@@ -250,7 +254,7 @@ class RequestHandler:
 
     async def _whole(self, exchange: Exchange, response_id: str) -> None:
         """The same path, collected."""
-        collected = await exchange.collect(extensions=bool(self._body.get("extensions")))
+        collected = await exchange.collect(extensions=bool(self._body.get("extensions")) or self._activity == EXTENSIONS)
         if collected.error is not None:
             await self._fail(collected.error, None, has_context=True)
             return
@@ -319,7 +323,10 @@ class RequestHandler:
             self._gateway.spawn("keep-alive", response.keep_alive())
 
 
-def context_of(record: ExchangeRecord, headers: Mapping[str, str], tools: Sequence[str] = ()) -> ExchangeContext:
-    """What stages and observers know about a request. ``tools`` are globs of the tools of ours that it may use."""
+def context_of(
+    record: ExchangeRecord, headers: Mapping[str, str], tools: Sequence[str] = (), activity: str = ""
+) -> ExchangeContext:
+    """What stages and observers know about a request. ``tools`` are globs of the tools of ours that it may use, ``activity`` how
+    it wants to see their runs."""
     trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
-    return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tools)
+    return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tools, activity=activity)

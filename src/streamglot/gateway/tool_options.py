@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ..errors import RequestError, excerpt
 from ..messages import Request
+from ..tools.activity import KINDS
+from ..tools.hosted import tool_for
 
 FIELD: Final = "streamglot"
 """The field of a body in any dialect that is for the gateway: ``"streamglot": {"tools": ["weather.*"]}``."""
@@ -17,23 +21,36 @@ MAX_PATTERNS: Final = 64
 """Globs of one request; each is compared with every tool."""
 
 
-def take_tool_options(body: dict[str, Any], headers: Mapping[str, str]) -> tuple[list[str] | None, dict[str, Any]]:
-    """The globs that a request asks for, None where it asks for none, and the body without them."""
+class ToolOptions(Struct):
+    """``patterns`` are the globs that a request asks for, None where it asks for none. ``activity``: how it wants to see the runs
+    of tools, where its dialect has no form for them."""
+
+    patterns: list[str] | None = None
+    activity: str = ""
+
+
+def take_tool_options(body: dict[str, Any], headers: Mapping[str, str]) -> tuple[ToolOptions, dict[str, Any]]:
+    """What a request asks for, and the body without it."""
     asked: Any = None
+    activity: Any = ""
     if FIELD in body:
         options = body[FIELD]
         body = {name: value for name, value in body.items() if name != FIELD}
-        unknown = set(options) - {"tools"} if isinstance(options, dict) else set()
+        unknown = set(options) - {"tools", "activity"} if isinstance(options, dict) else set()
         if not isinstance(options, dict) or unknown:
-            raise RequestError(f'{FIELD} is an object with "tools", not {excerpt(options)}', detail={"param": FIELD})
-        asked = options.get("tools")
+            raise RequestError(
+                f'{FIELD} is an object with "tools" and "activity", not {excerpt(options)}', detail={"param": FIELD}
+            )
+        asked, activity = options.get("tools"), options.get("activity", "")
+        if activity not in ("", *KINDS):
+            raise RequestError(f"{FIELD}.activity is {' or '.join(KINDS)}, not {excerpt(activity)}", detail={"param": FIELD})
         if asked is not None and not (isinstance(asked, list) and all(isinstance(pattern, str) for pattern in asked)):
             raise RequestError(f"{FIELD}.tools is a list of names and globs, not {excerpt(asked)}", detail={"param": FIELD})
     if asked is None and HEADER in headers:
         asked = [pattern.strip() for pattern in headers[HEADER].split(",") if pattern.strip()]
     if asked is not None and len(asked) > MAX_PATTERNS:
         raise RequestError(f"a request may name {MAX_PATTERNS} tools and globs, not {len(asked)}", detail={"param": FIELD})
-    return asked, body
+    return ToolOptions(asked, activity), body
 
 
 def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_route: Sequence[str]) -> list[str]:
@@ -52,9 +69,10 @@ def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_rout
     return list(asked)
 
 
-def hosted_tools(request: Request, hosted: Mapping[str, str]) -> list[str]:
-    """The tools of ours that stand in for tools which the client expects its provider to host."""
-    return [hosted[tool.name] for tool in request.tools if tool.kind == "server" and tool.name in hosted]
+def hosted_tools(request: Request, hosted: Mapping[str, str], of_key: Sequence[str] | None) -> list[str]:
+    """The tools of ours that stand in for tools which the client expects its provider to host, as far as its key may use them."""
+    found = [tool_for(tool.name, hosted) for tool in request.tools if tool.kind == "server"] if hosted else []
+    return [name for name in found if name is not None and (of_key is None or _allowed(name, of_key))]
 
 
 def _allowed(pattern: str, of_key: Sequence[str]) -> bool:

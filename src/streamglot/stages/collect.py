@@ -228,6 +228,8 @@ class _ChoiceParts:
     # --- between blocks
 
     def result(self, event: ToolResult) -> None:
+        if self._extensions is not None:
+            self._extensions["tool_call_chunks"].append(result_chunk(event))
         self.choice.parts.append(ToolResultPart(event.call_id, [TextPart(event.content)], event.is_error, native=event.native))
 
     def cite(self, event: Citation) -> None:
@@ -290,6 +292,12 @@ _OF_CHOICE: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {
     StreamEnd: _ChoiceParts.stop,
 }
 _OF_ANOTHER: Final[dict[type, Callable[[_ChoiceParts, Any], None]]] = {**_OF_CHOICE, Extra: _ChoiceParts.extra}
+
+
+def result_chunk(event: ToolResult) -> dict[str, Any]:
+    """A result as an entry of ``tool_call_chunks``."""
+    chunk = {"type": "result", "tool_call_id": event.call_id, "content": event.content}
+    return {**chunk, "is_error": True} if event.is_error else chunk
 
 
 def collect(events: Iterable[Event], *, extensions: bool = False) -> Response:

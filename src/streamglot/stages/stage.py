@@ -27,9 +27,11 @@ from ..messages import Request
 class ExchangeContext(Struct):
     """What stages and observers know about an exchange. ``endpoint`` is the client's dialect, ``key`` the name of the caller's
     key, ``trace`` the W3C trace context, ``tools`` globs of the tools of ours that the exchange may use. ``can_ask``: the
-    client can ask its user about a call, and brings the decision with its next request. ``annotations`` are facts that a stage
-    reports (verdicts, tool runs), by subject: observers store them with the turn. ``state`` is what stages keep over all model
-    turns of the exchange, by subject: it is never stored."""
+    client can ask its user about a call, and brings the decision with its next request. ``activity``: how the client wants to see
+    runs of tools ("", "extensions" or "reasoning"). ``annotations`` are facts that a stage reports (verdicts, tool runs), by
+    subject: observers store them with the turn. ``state`` is what stages keep over all model turns of the exchange, by subject:
+    it is never stored. ``on_fact`` receives each fact as it is reported. ``upstream`` and ``upstream_model`` answer the model
+    turn under way."""
 
     request_id: str = ""
     endpoint: str = ""
@@ -38,11 +40,22 @@ class ExchangeContext(Struct):
     trace: Mapping[str, str] = field(default_factory=dict)
     tools: Sequence[str] = ()
     can_ask: bool = False
+    activity: str = ""
     annotations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    upstream: str = ""
+    upstream_model: str = ""
+    on_fact: Callable[[str, dict[str, Any]], None] | None = None
 
     def annotate(self, subject: str, fact: dict[str, Any]) -> None:
+        """Keeps a fact until the end of the exchange, and reports it."""
         self.annotations.setdefault(subject, []).append(fact)
+        self.report(subject, fact)
+
+    def report(self, subject: str, fact: dict[str, Any]) -> None:
+        """Tells the observers a fact that is too large to be kept until the end."""
+        if self.on_fact is not None:
+            self.on_fact(subject, fact)
 
 
 class Question:

@@ -41,6 +41,8 @@ class Commit:
             set_={"value": state.excluded.value, "at": state.excluded.at},
             where=schema.states.c.at <= state.excluded.at,
         )
+        step = insert(schema.steps)
+        latest_step = step.on_conflict_do_update(index_elements=["turn_id", "number"], set_={"body": step.excluded.body})
         stream = insert(schema.streams)
         known_stream = stream.on_conflict_do_update(
             index_elements=["id"],
@@ -54,6 +56,7 @@ class Commit:
         self._statements: dict[str, _Statement] = {
             "endings": _Statement(database, ended_once, schema.endings),
             "states": _Statement(database, newest_state, schema.states),
+            "steps": _Statement(database, latest_step, schema.steps),
             "streams": _Statement(database, known_stream, schema.streams),
             "trims": _Statement(database, trim, schema.chunks, ("stream_id", "last")),
         }
@@ -102,6 +105,7 @@ class Commit:
         self._add(connection, "texts", rows.texts)
         self._add(connection, "states", rows.states.values())
         self._add(connection, "frames", rows.frames)
+        self._add(connection, "steps", rows.steps.values())
         self._add(connection, "streams", rows.streams.values())
         self._add(connection, "chunks", rows.chunks)
         self._add(connection, "trims", [{"stream_id": of, "last": up_to} for of, up_to in rows.trims.items()])

@@ -26,13 +26,15 @@ SHOWN_CHARS: Final = 8
 
 class StoredKey(Struct, kw_only=True):
     """``name`` identifies the caller and is never reused. A limit of 0 means no limit. A budget is what the key may cost, or how
-    many tokens it may use, in the last ``budget_seconds`` (in total, if that is None)."""
+    many tokens it may use, in the last ``budget_seconds`` (in total, if that is None). ``tools`` are globs of the gateway's tools
+    that the key may use; None leaves that to the configuration."""
 
     id: str
     name: str
     hash: str = ""
     shown: str = ""
     models: list[str] = field(default_factory=lambda: ["*"])
+    tools: list[str] | None = None
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
     concurrent: int = 0
@@ -82,7 +84,8 @@ class StoredKeys:
             **limits,
         )
         _check_limits(key)
-        row = {**msgspec.structs.asdict(key), "models": msgspec.json.encode(key.models).decode()}
+        row = {**msgspec.structs.asdict(key), "models": _text(key.models)}
+        row["tools"] = None if key.tools is None else _text(key.tools)
         try:
             await self._database.execute(insert(schema.keys), row)
         except IntegrityError:
@@ -198,9 +201,10 @@ def _used(*columns: Any, now: float | None, all_keys: bool = False) -> Select[An
 
 def _check_limits(key: StoredKey) -> None:
     """Refuses limits that make no sense or do not fit the columns, before the database sees them."""
-    for pattern in key.models:
-        if not pattern or not pattern.isprintable():
-            raise RequestError(f"a model pattern must consist of visible characters; {excerpt(pattern)} does not")
+    for what, patterns in (("models", key.models), ("tools", key.tools or [])):
+        for pattern in patterns:
+            if not pattern or not pattern.isprintable():
+                raise RequestError(f"a pattern of {what} must consist of visible characters; {excerpt(pattern)} does not")
     for name in ("requests_per_minute", "tokens_per_minute", "concurrent", "budget_tokens"):
         number = getattr(key, name)
         if number is not None and not 0 <= number <= MAX_LIMIT:
@@ -223,4 +227,9 @@ def _spent(row: Row[Any]) -> Spent:
 
 def _key(row: Row[Any]) -> StoredKey:
     known = {name: row._mapping[name] for name in StoredKey.__struct_fields__}
-    return StoredKey(**{**known, "models": msgspec.json.decode(row.models)})
+    tools = None if row.tools is None else msgspec.json.decode(row.tools)
+    return StoredKey(**{**known, "models": msgspec.json.decode(row.models), "tools": tools})
+
+
+def _text(patterns: list[str]) -> str:
+    return msgspec.json.encode(patterns).decode()

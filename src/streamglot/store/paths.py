@@ -1,9 +1,7 @@
-"""Where the database is: the user's data directory on each platform, and database URLs in the form that SQLAlchemy needs."""
+"""Where the database is, and database URLs in the form that SQLAlchemy needs."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -11,6 +9,7 @@ from typing import Final
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from ..directories import data_directory as data_directory
 from ..errors import ConfigError
 
 FILE_NAME: Final = "streamglot.db"
@@ -20,20 +19,6 @@ _DRIVERS: Final = {
     "postgresql": "postgresql+asyncpg",
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
-
-
-def data_directory(environment: Mapping[str, str] | None = None, platform: str = sys.platform) -> Path:
-    """The user's data directory. A relative XDG_DATA_HOME is invalid and ignored."""
-    environment = os.environ if environment is None else environment
-    home = Path(environment.get("USERPROFILE" if platform == "win32" else "HOME") or Path.home())
-    if platform == "win32":
-        base = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif platform == "darwin":
-        base = home / "Library" / "Application Support"
-    else:
-        named = environment.get("XDG_DATA_HOME", "")
-        base = Path(named) if named.startswith("/") else home / ".local" / "share"
-    return base / "streamglot"
 
 
 def default_url(environment: Mapping[str, str] | None = None) -> str:

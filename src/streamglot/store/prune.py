@@ -88,6 +88,7 @@ async def size(database: Database) -> int:
         (schema.endings, ("response", "upstream_request", "verdicts", "more")),
         (schema.texts, ("body",)),
         (schema.frames, ("body",)),
+        (schema.steps, ("body",)),
     ):
         lengths = sum((func.coalesce(func.sum(func.length(table.c[name])), 0) for name in columns), start=func.count() * 200)
         total += int((await database.fetch(select(lengths).select_from(table)))[0][0])
@@ -122,6 +123,7 @@ async def _remove(database: Database, turns: Sequence[str], archive: Path | None
             (schema.chunks, "stream_id"),
             (schema.streams, "id"),
             (schema.frames, "turn_id"),
+            (schema.steps, "turn_id"),
             (schema.texts, "turn_id"),
             (schema.answers, "turn_id"),
             (schema.withdrawals, "turn_id"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from sqlalchemy import ColumnElement, Row, Select, and_, false, func, or_, select, text
 
 from ..dialects import DIALECTS, dialect
@@ -55,7 +55,8 @@ class TurnSummary(Struct, kw_only=True):
 
 
 class TurnDetail(TurnSummary, kw_only=True):
-    """Everything that is stored of a turn except its raw frames. Without stored contents there is no request and no response."""
+    """Everything that is stored of a turn except its raw frames. Without stored contents there is no request and no response.
+    ``steps`` are those of a tool loop: model turns and calls."""
 
     request: Request | None
     wish: dict[str, Any]
@@ -64,6 +65,7 @@ class TurnDetail(TurnSummary, kw_only=True):
     timings: dict[str, float]
     verdicts: list[dict[str, Any]]
     more: dict[str, Any]
+    steps: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def client_response(self) -> Response | None:
@@ -173,6 +175,7 @@ class Queries:
             timings=_json(row.timings, {}),
             verdicts=_json(row.verdicts, []),
             more=_json(row.more, {}),
+            steps=await self._steps(row.id),
         )
 
     async def complete(self, turn_id: str, caller: str | None = None, name: str = "") -> dict[str, Any] | None:
@@ -308,6 +311,11 @@ class Queries:
             rows = await self._database.fetch(_HISTORY, {"node": node})
             request.messages = [_messages.decode(row.body) for row in rows]
         return request
+
+    async def _steps(self, turn_id: str) -> list[dict[str, Any]]:
+        steps = schema.steps
+        rows = await self._database.fetch(select(steps.c.body).where(steps.c.turn_id == turn_id).order_by(steps.c.number))
+        return [msgspec.json.decode(row.body) for row in rows]
 
     async def _response(self, row: Row[Any]) -> Response | None:
         if row.response is None:

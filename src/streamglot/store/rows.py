@@ -35,6 +35,8 @@ CONTENTS: Final = "contents"
 
 NO_MESSAGE: Final = "the message is not stored (store.content is off)"
 """Replaces the message of an error when contents are not stored."""
+STEP_CONTENTS: Final = frozenset(("arguments", "result"))
+"""The fields of a step that are contents."""
 
 PACKED: Final = b"\x01"
 """The first byte of compressed chunks. The arrays that earlier versions stored never begin with it."""
@@ -109,6 +111,21 @@ class StateEntry(Entry, kw_only=True):
     at: float
 
 
+class StepEntry(Entry, kw_only=True):
+    """A step of a tool loop. Arguments and results can be left out; the fact that the tool ran cannot."""
+
+    turn_id: str
+    number: int
+    step: dict[str, Any]
+
+    def lighter(self) -> StepEntry | None:
+        return self.without_contents() if self.step.keys() & STEP_CONTENTS else None
+
+    def without_contents(self) -> StepEntry:
+        bare = {name: value for name, value in self.step.items() if name not in STEP_CONTENTS}
+        return StepEntry(kind=self.kind, turn_id=self.turn_id, number=self.number, step=bare)
+
+
 class StreamEntry(Entry, kw_only=True):
     """A resumable stream that was opened, or (with ``last``) has ended."""
 
@@ -139,6 +156,7 @@ class Rows(Struct):
     texts: list[Row] = field(default_factory=list)
     states: dict[tuple[str, str, str], Row] = field(default_factory=dict)
     frames: list[Row] = field(default_factory=list)
+    steps: dict[tuple[str, int], Row] = field(default_factory=dict)
     streams: dict[str, Row] = field(default_factory=dict)
     chunks: list[Row] = field(default_factory=list)
     trims: dict[str, int] = field(default_factory=dict)
@@ -168,6 +186,13 @@ def rows_of(entries: Iterable[Entry], generation: int = 1) -> Rows:
                         place = (entry.session_id, clean(entry.provider), clean(name))
                         row = {"session_id": place[0], "provider": place[1], "name": place[2], "value": _json(value)}
                         rows.states[place] = {**row, "at": entry.at}
+                case StepEntry():
+                    body = clean(_json(entry.step))
+                    rows.steps[entry.turn_id, entry.number] = {
+                        "turn_id": entry.turn_id,
+                        "number": entry.number,
+                        "body": body,
+                    }
                 case ChunkEntry():
                     chunks.setdefault(entry.stream_id, []).append((entry.first, entry.last, entry.data))
                 case StreamEntry():

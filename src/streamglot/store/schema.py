@@ -142,6 +142,15 @@ frames = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
 )
+steps = Table(
+    "steps",
+    metadata,
+    Column("turn_id", Text, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The steps of a tool loop, written while it runs: model turns and calls, as JSON."""
 texts = Table(
     "texts",
     metadata,
@@ -158,6 +167,7 @@ keys = Table(
     Column("hash", Text, nullable=False),
     Column("shown", Text, nullable=False),
     Column("models", Text, nullable=False),
+    Column("tools", Text),
     Column("requests_per_minute", Integer, nullable=False),
     Column("tokens_per_minute", Integer, nullable=False),
     Column("concurrent", Integer, nullable=False),

@@ -25,7 +25,7 @@ from .processes import FIRST_SECONDS, SEEN_SECONDS, Process
 from .queries import Queries
 from .recent import Recent, Seen
 from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, Responses, settled
-from .rows import FrameEntry, StateEntry, TurnEntry
+from .rows import FrameEntry, StateEntry, StepEntry, TurnEntry
 from .sessions import Sessions, Wanted
 from .shorten import bare_response, encoded_size
 from .turn import BARE_BYTES, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
@@ -206,6 +206,13 @@ class Store:
                 kind="frames", weight=len(data) + 128, turn_id=turn.id, number=turn.frames, direction=direction, at=at, data=data
             )
         )
+
+    def take_step(self, turn: Turn, number: int, step: Mapping[str, Any]) -> None:
+        entry = StepEntry(kind="steps", turn_id=turn.id, number=number, step=dict(step))
+        if not self.settings.content:
+            entry = entry.without_contents()
+        entry.weight += encoded_size(entry.step)
+        self.writer.put(entry)
 
     def take_state(self, turn: Turn, provider: str, state: dict[str, Any]) -> None:
         turn.session.state.setdefault(provider, {}).update(state)

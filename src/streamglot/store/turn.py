@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -94,6 +94,7 @@ class TurnSink(Protocol):
 
     def take_frame(self, turn: Turn, direction: str, at: float, data: bytes) -> None: ...
     def take_state(self, turn: Turn, provider: str, state: dict[str, Any]) -> None: ...
+    def take_step(self, turn: Turn, number: int, step: Mapping[str, Any]) -> None: ...
     def take_end(self, turn: Turn, finished: Finished) -> None: ...
 
 
@@ -126,6 +127,11 @@ class Turn:
         state = {name: value for name, value in extra.data.items() if isinstance(value, (str, int, float, bool))}
         if state and not self.started.probe:
             self._store.take_state(self, provider, {**state, STATE_TURN: self.id})
+
+    def step(self, number: int, step: Mapping[str, Any]) -> None:
+        """A step of a tool loop: a model turn or a call. A later step with the same number replaces it."""
+        if self.kept:
+            self._store.take_step(self, number, step)
 
     def forget_request(self) -> None:
         """Drops the request of an ended turn whose contents are not stored, so that it does not occupy memory until the ending

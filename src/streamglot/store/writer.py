@@ -24,7 +24,7 @@ from msgspec import Struct
 from ..tasks import TaskSupervisor
 from .commit import Commit
 from .database import is_transient, within
-from .rows import Entry, Rows, TurnEntry, rows_of
+from .rows import Entry, Rows, StepEntry, TurnEntry, rows_of
 
 COMMIT_SECONDS: Final = 0.2
 """Maximum seconds between the end of a turn and its commit. A turn that ends alone is committed sooner."""
@@ -376,7 +376,7 @@ class Writer:
 
 
 def _has_contents(entry: Entry) -> bool:
-    return isinstance(entry, TurnEntry) and entry.content
+    return entry.content if isinstance(entry, TurnEntry) else isinstance(entry, StepEntry) and entry.lighter() is not None
 
 
 def _heavy(entry: Entry) -> bool:

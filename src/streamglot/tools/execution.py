@@ -14,16 +14,16 @@ from .settings import ToolLimits
 from .tool import Tool, ToolError, ToolOutput
 
 KEPT_CHARS: Final = 4 * 2**20
-"""The longest result that is kept whole in the store."""
+"""Characters of a result that the store keeps. Longer results are cut: they would fill its queue."""
 
 APPROVAL_SECONDS: Final = 600.0
-"""A person may be away for a while; then the call is refused."""
+"""Seconds that a person has to approve a call. After that the call is refused."""
 
 Approve = Callable[[Tool, Mapping[str, Any]], Awaitable[bool]]
 
 
 class ToolExecutor:
-    """``approve`` is asked before each call, where it is given."""
+    """Lists and runs tools. If ``approve`` is given, it is asked before each call."""
 
     clock = staticmethod(time.monotonic)
 
@@ -35,7 +35,7 @@ class ToolExecutor:
 
     @property
     def approval_seconds(self) -> float:
-        """How long a person may take to approve a call, which does not count as the time of the call."""
+        """Seconds that a person may take to approve a call. They do not count as time of the call."""
         return APPROVAL_SECONDS if self.approve is not None else 0.0
 
     async def offer(self, patterns: Sequence[str]) -> Offer:

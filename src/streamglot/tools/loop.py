@@ -34,12 +34,15 @@ from ..events import (
 from ..messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolChoice, ToolResultPart
 from ..stages import Collect, messages_of
 from ..stages.stage import ExchangeContext, NextRequest, Output, Question, Stage
+from .activity import Activity
+from .hosted import HostedTools
 from .questions import Call, Executor, ListTools, Offer, RunTool, output_of_reply, refusal
 from .schema import ArgumentsError
+from .steps import StepLog
 from .tool import NO_OUTPUT, ToolOutput, arguments_of
 
 UNFINISHED: Final = ("length", "content_filter", "refusal", "cancelled")
-"""Reasons of a turn whose calls are not run: it did not end as its model meant it to."""
+"""Stop reasons of turns that broke off. Their calls are not run."""
 
 
 Price = Callable[[Usage], float]
@@ -57,6 +60,8 @@ class ToolLoop(Stage):
         self._price = price
         self._limits = executor.limits
         self._offer = Offer({})
+        self._hosted = HostedTools(Request(), self._offer)
+        self._activity = Activity(context, True)
         self._client_tools: frozenset[str] = frozenset()
         self._request = Request()
         self._began = 0.0
@@ -65,6 +70,7 @@ class ToolLoop(Stage):
         self._usage_before, self._usage = Usage(), Usage()
         self._cost = 0.0
         self._last_round = False
+        self._steps = StepLog(context, executor.clock)
         self._start_turn()
 
     def _start_turn(self) -> None:
@@ -81,6 +87,7 @@ class ToolLoop(Stage):
     def request(self, request: Request) -> Generator[Question, Any, Request]:
         """Declares the tools. A tool of the client's own keeps its name; ours of the same name is left out."""
         self._began = self._executor.clock()
+        self._steps.begin_turn()
         offer = yield ListTools(self._executor, self._patterns)
         if isinstance(offer, Exception):
             raise StreamglotError(f"the tools could not be listed: {offer or type(offer).__name__}") from offer
@@ -88,29 +95,23 @@ class ToolLoop(Stage):
             raise Unsupported("tools that are run here need one answer at a time; leave out n", detail={"param": "n"})
         for fault in offer.faults:
             self._context.annotate("tool_source", {"fault": fault})
-        declared, aliases = self._without_hosted(request, offer)
+        self._hosted = HostedTools(request, offer)
+        self._activity = Activity(self._context, request.stream)
+        declared = self._hosted.declared
         self._client_tools = frozenset(spec.name for spec in declared)
         tools = {name: tool for name, tool in offer.tools.items() if name not in self._client_tools}
         if not tools and not self._client_tools:
             found = "; ".join(offer.faults) or "no tool of this name is enabled (tools.enabled)"
             raise RequestError(f"{excerpt(list(self._patterns))} selects no tool: {found}", code="tool_not_found")
-        self._offer = Offer(tools, offer.faults, aliases)
+        self._offer = Offer(tools, offer.faults)
         specs = [structs.replace(tool.spec(), name=name) for name, tool in tools.items()]
         self._request = structs.replace(
             request,
             tools=[*declared, *specs],
+            tool_choice=self._hosted.choice(request.tool_choice),
             messages=self._executor.mixed.restore(self._context.key, request.messages),
         )
         return self._request
-
-    def _without_hosted(self, request: Request, offer: Offer) -> tuple[list[Any], dict[str, str]]:
-        """The client's tools without the hosted ones that a tool of ours stands in for."""
-        if not offer.hosted:
-            return request.tools, {}
-        mapped = {
-            spec.name: offer.hosted[spec.name] for spec in request.tools if spec.kind == "server" and spec.name in offer.hosted
-        }
-        return [spec for spec in request.tools if spec.name not in mapped], mapped
 
     # --- one model turn
 
@@ -137,8 +138,9 @@ class ToolLoop(Stage):
         if event.kind == "server":
             out.append(event)
         elif event.kind == "function" and event.name not in self._client_tools:
-            self._open = Call(event.call_id, event.name)
-            out.append(structs.replace(event, kind="server"))
+            self._open = Call(event.call_id, event.name, self._steps.next_number())
+            if not self._hosted.shows(event.name):
+                out.append(structs.replace(event, kind="server"))
         else:
             self._client_calls.append(event.call_id)
             out.append(event)
@@ -146,6 +148,8 @@ class ToolLoop(Stage):
     def _call_piece(self, event: ToolCallDelta, out: list[Output]) -> None:
         if self._open is not None:
             self._open.pieces.append(event.args)
+            if self._hosted.shows(self._open.name):
+                return
         out.append(event)
 
     def _call_ended(self, event: ToolCallEnd, out: list[Output]) -> None:
@@ -153,6 +157,8 @@ class ToolLoop(Stage):
         if call is not None:
             call.complete = event.complete
             self._calls.append(call)
+            if self._hosted.shows(call.name):
+                return
         out.append(event)
 
     def _counted(self, event: Usage, out: list[Output]) -> None:
@@ -167,14 +173,19 @@ class ToolLoop(Stage):
     def _after_turn(self, out: list[Output]) -> None:
         """The turn has ended: runs its calls, or ends the exchange."""
         end = self._end
-        if isinstance(end, StreamError) or (isinstance(end, StreamEnd) and end.reason in UNFINISHED):
+        assert end is not None
+        cost = self._price(self._usage)
+        self._cost += cost
+        if self._calls or self._step > 1:
+            reason = end.reason if isinstance(end, StreamEnd) else end.code
+            self._steps.model_turn(self._step, reason, self._usage, cost)
+        if isinstance(end, StreamError) or end.reason in UNFINISHED:
             for call in self._calls:
                 if call.output is None:
                     self._settle(call, refusal("was not run, because the answer broke off"), out)
             out.append(end)
             return
         if not self._calls:
-            assert end is not None
             out.append(end)
             return
         for number, call in enumerate(self._calls):
@@ -185,7 +196,7 @@ class ToolLoop(Stage):
         self._finish_turn(out)
 
     def _question(self, call: Call, number: int, out: list[Output]) -> RunTool | None:
-        """The question that runs this call; None for one that is not run, whose result says why."""
+        """The question that runs this call. A call that is not run gets a result that says why, and None is returned."""
         tool, words = self._offer.tools.get(call.name), ""
         arguments: dict[str, Any] = {}
         if self._last_round:
@@ -221,6 +232,8 @@ class ToolLoop(Stage):
         while self._waiting and self._running < self._limits.concurrent:
             question = self._waiting.pop(0)
             question.call.began = self._executor.clock()
+            self._steps.call_started(self._step, question.call)
+            out += self._activity.started(question.call)
             self._running += 1
             out.append(question)
 
@@ -237,7 +250,7 @@ class ToolLoop(Stage):
         return out
 
     def _settle(self, call: Call, output: ToolOutput, out: list[Output]) -> None:
-        """Gives a call its one result."""
+        """Gives a call its only result."""
         if not output.text and not output.media:
             output.text = NO_OUTPUT
         most = self._limits.result_chars
@@ -245,21 +258,17 @@ class ToolLoop(Stage):
             output.whole = output.whole or output.text
             output.text = f"{output.text[:most]}\n[cut here: the result has {len(output.whole)} characters, {most} are shown]"
         call.output = output
-        shown = output.text or ", ".join(f"[{medium.mime}]" for medium in output.media)
-        out.append(ToolResult(call.call_id, shown, output.is_error))
-        fact: dict[str, Any] = {
-            "step": self._step,
-            "call_id": call.call_id,
-            "name": call.name,
-            "is_error": output.is_error,
-            "seconds": round(self._executor.clock() - call.began, 4) if call.began else 0.0,
-        }
-        if output.whole is not None:
-            fact["result"] = output.whole
-        self._context.annotate("tool", fact)
+        native = self._hosted.events(call, output)
+        if native is not None:
+            out += native
+        else:
+            shown = output.text or ", ".join(f"[{medium.mime}]" for medium in output.media)
+            out.append(ToolResult(call.call_id, shown, output.is_error))
+        out += self._activity.ended(call, output)
+        self._steps.call_ended(self._step, call, output)
 
     def _finish_turn(self, out: list[Output]) -> None:
-        """Goes on once every call has its result."""
+        """Ends the step, or the exchange, once every call has its result."""
         if self._running or self._waiting or self._end is None:
             return
         if isinstance(self._end, StreamError) or self._end.reason in UNFINISHED:
@@ -291,13 +300,13 @@ class ToolLoop(Stage):
             request.tool_choice = None
         self._request = request
         self._step += 1
+        self._steps.begin_turn()
         self._start_turn()
         return request
 
     def _budget_note(self) -> str:
-        """Why the next turn must be the last one; "" where it need not be."""
+        """The reason why the next turn must be the last one; empty if it need not be."""
         limits = self._limits
-        self._cost += self._price(self._usage)
         self._usage_before, self._usage = self._usage_before.plus(self._usage), Usage()
         tokens = (self._usage_before.input_tokens or 0) + (self._usage_before.output_tokens or 0)
         if self._step >= limits.rounds:

@@ -21,21 +21,23 @@ from .subprocesses import kill_group, reap
 from .tool import Tool, ToolError, ToolOutput
 
 LINE_BYTES: Final = 64 * 2**20
-"""The longest line of a worker, which limits its results to less than this."""
+"""Bytes of the longest line that is read from a worker. A result is one line, so this limits results too."""
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 30.0
-"""A worker that lived for so long has recovered: the pauses begin anew."""
+"""A worker that ran for this many seconds counts as recovered: the pauses start again with the shortest one."""
 CLOSE_SECONDS: Final = 8.0
-"""The SDK gives a server up to 6.5 s to end before it is killed; a worker gets a little more."""
+"""Seconds that a worker has to end. The SDK in it gives its server up to 6.5 s before it kills it."""
 
 
 class McpSource:
-    """``name`` is the server's name in the configuration and prefixes its tools."""
+    """A source of tools. ``name`` is the server's name in the configuration; it prefixes the names of the tools."""
 
     def __init__(self, name: str, settings: McpServer) -> None:
         if bool(settings.command) == bool(settings.url):
             raise ConfigError(f"tools.mcp.{name} needs either a command or a url")
+        if settings.oauth is not None and not settings.url:
+            raise ConfigError(f"tools.mcp.{name} has oauth and no url: give secrets to a command in env")
         self.name = name
         self._settings = settings
         self._tools: list[Tool] | None = None
@@ -45,7 +47,7 @@ class McpSource:
         self._not_before = 0.0
 
     async def tools(self) -> list[Tool]:
-        """The server's tools; asked for again after the server said that they changed, or was started again."""
+        """The server's tools. They are listed again after the server reported a change or was restarted."""
         if self._worker is not None and self._worker.changed:
             self._tools = None
         if self._tools is None:
@@ -94,7 +96,7 @@ class McpSource:
             return worker
 
     async def _fail(self) -> None:
-        """The worker died or does not answer: the next one starts after a pause, and lists its tools anew."""
+        """Stops a worker that died or does not answer. The next worker starts after a pause and lists the tools again."""
         worker, self._worker = self._worker, None
         self._tools = None
         if worker is not None:
@@ -125,7 +127,7 @@ class McpTool(Tool):
 
 
 class _WorkerProcess:
-    """``changed``: the server said that its list of tools is another one."""
+    """The worker process of one server. ``changed`` is set when the server reports that its list of tools changed."""
 
     def __init__(self, name: str) -> None:
         self.changed = False
@@ -154,7 +156,7 @@ class _WorkerProcess:
             start_new_session=True,
         )
         self._reading = asyncio.ensure_future(self._read(process))
-        await self._send(msgspec.to_builtins(settings))
+        await self._send([self._name, msgspec.to_builtins(settings)])
         await asyncio.shield(self._ready)
 
     async def ask(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -191,7 +193,7 @@ class _WorkerProcess:
         try:
             while line := await process.stdout.readline():
                 self._heard(msgspec.json.decode(line))
-        except ValueError:  # a line that is too long, or no JSON
+        except ValueError:  # the line is too long, or is not JSON
             self._fault = f"its worker wrote what cannot be read, or more than {LINE_BYTES // 2**20} MiB at once"
         finally:
             kill_group(process)
@@ -200,7 +202,7 @@ class _WorkerProcess:
             for waiting in waiters:
                 if not waiting.done():
                     waiting.set_exception(error)
-                    waiting.exception()  # somebody may have stopped waiting: then nobody needs to hear of it
+                    waiting.exception()  # marks it as read: the waiting task may be gone
 
     def _heard(self, line: dict[str, Any]) -> None:
         match line.get("event"):

@@ -1,6 +1,6 @@
 """The process beside one MCP server. It alone imports the MCP SDK; ``mcp_server.py`` starts it and speaks to it.
 
-Lines of JSON in both directions. The first line on standard input is the server's settings. Then:
+Lines of JSON in both directions. The first line on standard input is the server's name and settings. Then:
 
     {"id": 1, "op": "list"}                                  -> {"id": 1, "tools": [{"name", "description", "parameters", …}]}
     {"id": 2, "op": "call", "name": …, "arguments": {…}}     -> {"id": 2, "text": …, "is_error": …, "media": [[mime, base64], …]}
@@ -25,21 +25,22 @@ import msgspec
 from .settings import McpServer
 
 TEXT_CHARS: Final = 4 * 2**20
-"""The longest text of one result."""
+"""Characters of the text of one result; the rest is cut."""
 MEDIA_CHARS: Final = 8 * 2**20
-"""The longest base64 of one image or sound; models take about 5 MB."""
+"""Base64 characters of one image or sound. Models take about 5 MB; a larger medium is left out."""
 PAGES: Final = 64
-"""Pages of a list of tools: a server whose list never ends is cut."""
+"""Pages of a list of tools that are read. A server may send pages without end."""
 TOOLS: Final = 512
-"""Tools of one server: no model takes more."""
+"""Tools of one server that are listed. No model takes more."""
 LINE_BYTES: Final = 16 * 2**20
-"""The longest line of the parent."""
+"""Bytes of the longest line that is read from the parent."""
 CLOSED: Final = -32000
 """The SDK's error code for a connection that is gone for good."""
 
 
 class Worker:
-    def __init__(self, settings: McpServer) -> None:
+    def __init__(self, name: str, settings: McpServer) -> None:
+        self._name = name
         self._settings = settings
         self._client: Any = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -63,7 +64,13 @@ class Worker:
             import httpx2
             from mcp.client.streamable_http import streamable_http_client
 
-            http = httpx2.AsyncClient(headers=settings.headers, timeout=None, follow_redirects=True)  # the parent has the limits
+            auth = None
+            if settings.oauth is not None:
+                from .mcp_oauth import provider
+
+                auth = provider(self._name, settings.url, settings.oauth)
+            # The parent has the time limits.
+            http = httpx2.AsyncClient(headers=settings.headers, auth=auth, timeout=None, follow_redirects=True)
             return streamable_http_client(settings.url, http_client=http)
         from mcp import StdioServerParameters
         from mcp.client.stdio import stdio_client
@@ -159,14 +166,14 @@ def _result(result: Any) -> dict[str, Any]:
 
 
 def _words(error: BaseException) -> str:
-    """The reason, which the SDK wraps into groups."""
+    """The reason of an error. The SDK wraps errors into groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"[:2000]
 
 
 def say(line: dict[str, Any]) -> None:
-    """Writes at once: the parent reads all the time, and a parent that is gone ends this process."""
+    """Writes a line to the parent. If the parent is gone, this process ends."""
     try:
         sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
         sys.stdout.buffer.flush()
@@ -177,9 +184,9 @@ def say(line: dict[str, Any]) -> None:
 async def main() -> int:
     lines = asyncio.StreamReader(LINE_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    settings = msgspec.json.decode(await lines.readline(), type=McpServer)
+    name, settings = msgspec.json.decode(await lines.readline(), type=tuple[str, McpServer])
     try:
-        await Worker(settings).run(lines)
+        await Worker(name, settings).run(lines)
     except BaseException as error:
         say({"event": "failed", "error": _words(error)})
         return 1

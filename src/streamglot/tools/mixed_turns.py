@@ -15,8 +15,8 @@ from msgspec import Struct, structs
 from ..messages import Message, ToolCallPart, ToolResultPart
 
 MAX_TURNS: Final = 1024
-"""Turns that are remembered. A client answers within seconds, so few are open at a time; a turn that is forgotten costs one
-more call of the same tool."""
+"""Turns that are remembered. A client answers within seconds, so few turns are open at a time. If a turn is forgotten, the
+model calls the same tool once more."""
 
 
 class _Turn(Struct):
@@ -25,7 +25,7 @@ class _Turn(Struct):
 
 
 class MixedTurns:
-    """What is remembered belongs to one caller (``key``) and one process."""
+    """Remembers turns for each caller (``key``), in this process only."""
 
     def __init__(self) -> None:
         self._turns: OrderedDict[tuple[str, str], _Turn] = OrderedDict()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from ..dialects.own_tools import is_own_id
 from ..messages import Message, Part, Request, Response, ResponseChoice, ToolCallPart, ToolResultPart
 from ..stages import messages_of
 
@@ -11,6 +12,7 @@ from ..stages import messages_of
 def with_own_calls(request: Request) -> Request:
     """The request as a provider knows its conversation: calls that a loop ran are calls of functions, with their results behind
     them. A request that declares no tools loses them, because some providers refuse calls without declared tools."""
+    request = _without_hosted(request)
     if not any(_of_loop(part) for message in request.messages for part in message.parts):
         return request
     messages: list[Message] = []
@@ -26,6 +28,21 @@ def with_own_calls(request: Request) -> Request:
             ]
             messages += [structs.replace(message, parts=rest)] if rest else []
     return structs.replace(request, messages=messages)
+
+
+def _without_hosted(request: Request) -> Request:
+    """Calls that were shown in the form of a provider's own tools are left out: no provider knows them. The text of the answer
+    that used them stays."""
+    if not any(_is_hosted(part) for message in request.messages for part in message.parts):
+        return request
+    left = [
+        structs.replace(message, parts=[part for part in message.parts if not _is_hosted(part)]) for message in request.messages
+    ]
+    return structs.replace(request, messages=[message for message in left if message.parts])
+
+
+def _is_hosted(part: Part) -> bool:
+    return isinstance(part, (ToolCallPart, ToolResultPart)) and is_own_id(part.call_id)
 
 
 def _of_loop(part: Part) -> bool:

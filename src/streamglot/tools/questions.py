@@ -53,10 +53,11 @@ class ListTools(Question):
 
 
 class Call(Struct):
-    """A call of one model turn."""
+    """A call of one model turn. ``number`` is its place among the steps of the exchange."""
 
     call_id: str
     name: str
+    number: int = 0
     pieces: list[str] = field(default_factory=list)
     complete: bool = True
     output: ToolOutput | None = None

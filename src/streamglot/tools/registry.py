@@ -51,7 +51,7 @@ class ToolRegistry:
         return bool(self._given or (self.config.enabled and (self._tools or self._sources)))
 
     def add(self, tool: Tool, *, given: bool = False) -> None:
-        """Two tools of one name are a mistake: nobody could tell which one a model calls."""
+        """Adds a tool. A second tool with the same name is an error, because a model could not tell them apart."""
         if tool.name in self._tools:
             raise ConfigError(f"there are two tools with the name {tool.name!r}; rename one of them")
         self._tools[tool.name] = tool

@@ -25,9 +25,20 @@ class ToolLimits(Struct, forbid_unknown_fields=True, kw_only=True):
     cost: float = 0.0
 
 
+class McpOAuth(Struct, forbid_unknown_fields=True, kw_only=True):
+    """How to sign in at an MCP server that asks for OAuth. With ``client_secret_env``, the variable that holds the secret, we sign
+    in as the client ``client_id`` itself. Without it a person signs in once, by ``streamglot tools login``; ``client_id`` may then
+    be left out if the server registers clients. ``scope``: what is asked for; the server's own list if left out."""
+
+    client_id: str = ""
+    client_secret_env: str = ""
+    scope: str = ""
+
+
 class McpServer(Struct, forbid_unknown_fields=True, kw_only=True):
     """An MCP server: a ``command`` that is started and spoken to over standard input and output, or the ``url`` of one that
-    runs. ``env`` is added to the variables of the command. ``start_seconds``: how long it may take to list its tools."""
+    runs. ``env`` is added to the variables of the command. ``start_seconds``: how long it may take to list its tools.
+    ``oauth``: how to sign in at a ``url`` that asks for it."""
 
     command: list[str] = field(default_factory=list)
     url: str = ""
@@ -35,6 +46,7 @@ class McpServer(Struct, forbid_unknown_fields=True, kw_only=True):
     env: dict[str, str] = field(default_factory=dict)
     cwd: str = ""
     start_seconds: float = 30.0
+    oauth: McpOAuth | None = None
 
 
 class Executable(Struct, forbid_unknown_fields=True, kw_only=True):

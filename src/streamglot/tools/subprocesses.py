@@ -14,9 +14,9 @@ from msgspec import Struct
 from .tool import ToolError
 
 OUTPUT_BYTES: Final = 4 * 2**20
-"""Bytes of output that are read of one process. A process that writes more is stopped: no model reads that much."""
+"""Bytes of output that are read from one process. A process that writes more is stopped, because no model reads that much."""
 REAP_SECONDS: Final = 2.0
-"""A killed process ends at once; one of its children that left the group may hold its pipes open."""
+"""Seconds to wait for a killed process. A child that left the process group may hold its pipes open for longer."""
 _READ_BYTES: Final = 2**16
 
 

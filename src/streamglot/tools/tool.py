@@ -18,7 +18,7 @@ from .schema import ArgumentsError, arguments_type, check_value, convert, docstr
 
 NO_OUTPUT: Final = "The tool ran and returned no output."
 NAME_CHARS: Final = 64
-"""The longest name of a function that the APIs of models take."""
+"""Characters of the longest function name that model APIs accept."""
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 

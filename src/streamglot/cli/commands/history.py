@@ -207,20 +207,27 @@ def sessions_show(session: str, json: bool) -> int:
 )
 @click.argument("name", type=text)
 @click.option("-m", "--model", "models", type=text, multiple=True, help="A pattern of models it may use. May be repeated.")
+@click.option("-T", "--tool", "tools", type=text, multiple=True, help="A pattern of our tools it may use. May be repeated.")
+@click.option("--no-tools", is_flag=True, help="It may use none of our tools.")
 @click.option("--requests-per-minute", type=RATE, help="The requests that it may start in a minute.")
 @click.option("--tokens-per-minute", type=RATE, help="The tokens that it may use in a minute.")
 @click.option("--concurrent", type=RATE, help="The streams that it may have open at once.")
 @click.option("--budget-cost", type=click.FloatRange(min=0), help="What it may cost, in US dollars.")
 @click.option("--budget-tokens", type=click.IntRange(0, MAX_LIMIT), help="The tokens that it may use.")
 @click.option("--budget-per", type=text, default="", help="The period of a budget: 30d, 24h …; for ever if left out.")
-def keys_add(name: str, models: tuple[str, ...], budget_per: str, **limits: Any) -> int:  # Click passes the options by name
+def keys_add(
+    name: str, models: tuple[str, ...], tools: tuple[str, ...], no_tools: bool, budget_per: str, **limits: Any
+) -> int:  # Click passes the options by name
     """Make a key and print it, once.
 
     NAME says whose it is. A name cannot be used again, even after its key was revoked.
     """
     from .keys import add
 
-    return add(name, {"models": list(models) or None, **limits}, budget_per)
+    if tools and no_tools:
+        raise click.UsageError("--tool and --no-tools exclude each other")
+    allowed = [] if no_tools else list(tools) or None
+    return add(name, {"models": list(models) or None, "tools": allowed, **limits}, budget_per)
 
 
 @keys.command("list", examples=("streamglot keys list --revoked",))

@@ -97,6 +97,7 @@ def _limits(key: StoredKey) -> list[str]:
     per = "" if key.budget_seconds is None else f" in {key.budget_seconds / 86_400:g} days"
     words = [f"revoked {shown_time(key.revoked, '%Y-%m-%d')}"] if key.revoked is not None else []
     words += [f"models {' '.join(key.models)}"] if key.models != ["*"] else []
+    words += [f"tools {' '.join(key.tools) or 'none'}"] if key.tools is not None else []
     words += [f"{key.requests_per_minute} requests/min"] if key.requests_per_minute else []
     words += [f"{key.tokens_per_minute} tokens/min"] if key.tokens_per_minute else []
     words += [f"{key.concurrent} at once"] if key.concurrent else []

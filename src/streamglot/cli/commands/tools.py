@@ -1,4 +1,4 @@
-"""The commands around tools: ``tools list``, ``show``, ``run`` and ``serve``, and ``mcp``."""
+"""The commands around tools: ``tools list``, ``show``, ``run``, ``login`` and ``serve``, and ``mcp``."""
 
 from __future__ import annotations
 
@@ -42,6 +42,15 @@ def tools_run(name: str, arguments: tuple[str, ...]) -> int:
     from .tool_list import run_tool
 
     return run_tool(name, list(arguments))
+
+
+@tools.command("login", examples=("streamglot tools login docs",))
+@click.argument("server", type=text)
+def tools_login(server: str) -> int:
+    """Sign in at the MCP server SERVER of the configuration, which asks for OAuth. The tokens are kept in a file of yours."""
+    from .tool_login import run
+
+    return run(server)
 
 
 @tools.command("serve", examples=("streamglot tools serve", "streamglot tools serve --port 8486"))

@@ -11,6 +11,7 @@ import msgspec
 from ...messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
 from ...store import TurnDetail
 from .cost import money, tokens
+from .step_tree import tree_of
 from .table import one_line
 from .terminal import BOLD, CYAN, DIM, GREEN, RED, RESET, coloured, neutral
 from .units import shown_time
@@ -27,6 +28,8 @@ class Transcript:
         error = self._turn.error
         if error is not None:
             print(f"{self._in(DIM, 'error'.ljust(9))} {self._in(RED, one_line(f'{error.code}: {error.message}'))}")
+        for colour, line in tree_of(self._turn.steps):
+            print(self._in(colour, neutral(line)))
         if self._turn.request is None:
             print("\nthe contents were not kept")
         else:

@@ -31,6 +31,7 @@ from ...framing import sse
 from ..approval import asked
 from ..echo import pack
 from ..writer import Writer, encode
+from .activity import activity_events
 from .error import error_code
 from .snapshot import Snapshot
 from .wire import (
@@ -329,8 +330,13 @@ class AguiWriter(Writer):
         if isinstance(interrupts, list):
             self._interrupts += [said for said in map(own_interrupt, interrupts) if said is not None]
             return
+        extensions = data.get("extensions")
         own = own_event(data)
-        if own is None:
+        if isinstance(extensions, dict):
+            self.ensure_started()
+            for said in activity_events(extensions):
+                self._write_bounded(event, said)
+        elif own is None:
             self.lose(event)
         else:
             self.ensure_started()

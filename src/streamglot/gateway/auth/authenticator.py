@@ -43,7 +43,7 @@ class Caller:
         self.name = key.name
         self.concurrent = key.concurrent
         self._models = key.models
-        self.tools = key.tools if isinstance(key, KeyConfig) else None
+        self.tools = key.tools
         self._requests.resize(key.requests_per_minute)
         self._tokens.resize(key.tokens_per_minute)
         self.budget.tokens = getattr(key, "budget_tokens", None)  # only keys in the store have budgets

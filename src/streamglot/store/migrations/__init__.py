@@ -1,4 +1,4 @@
 """The schema versions, run by ``Database.open``. The database records its own version."""
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest version."""

@@ -1,0 +1,155 @@
+"""A typed object while it streams: partial objects as the model writes them, then the whole one."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+from msgspec import UNSET, ValidationError
+
+from ..errors import StreamglotError
+from ..events import Event, StepEnd, StreamEnd, StreamError, TextDelta
+from ..messages import OutputFormat, Request
+from ..tools.schema import ArgumentsError, check_value, convert, schema_of
+from .partial_json import PartialJson
+from .partial_types import partial_object
+from .stream import Stream
+
+T = TypeVar("T")
+GROWTH: Final = 1 / 32
+"""How much of itself a text must grow by until the next partial object is made. Each one is a new object with all that has come,
+so this keeps the work for a long answer in proportion to its length."""
+ENDED: Final = ("end", "stop_sequence", "other")
+"""The reasons of an answer that is whole."""
+
+
+def output_format(kind: Any, name: str = "") -> OutputFormat:
+    """The format that asks a model for this type."""
+    schema = kind if isinstance(kind, dict) else schema_of(kind)
+    title = name or str(schema.get("title") or getattr(kind, "__name__", "") or "answer")
+    readable = "".join(character if character.isalnum() and character.isascii() else "_" for character in title)[:64]
+    return OutputFormat("json_schema", readable, schema=schema)
+
+
+class JsonStream(Generic[T]):
+    """Iterates over partial objects; the last one is whole and of the type that was asked for. It is also the ``result``.
+
+    In a partial object, fields that have not come are ``msgspec.UNSET``; a pydantic model has their defaults, or does not have them;
+    a JSON Schema gives plain dicts. An answer that breaks off, or is not of the type, raises a ``StreamglotError``. The first error of an upstream
+    is raised too: there is no event to carry it."""
+
+    def __init__(self, kind: Any, stream: Stream) -> None:
+        self.events = stream
+        self._kind = kind
+        self._json = PartialJson()
+        self._grown = 0
+        self._size = 0
+        self._last: Any = UNSET
+        self._result: Any = UNSET
+
+    @property
+    def request(self) -> Request:
+        return self.events.request
+
+    @property
+    def result(self) -> T:
+        """The whole object, once it is there."""
+        if self._result is UNSET:
+            raise StreamglotError("the answer is not complete yet: read the stream to its end", code="incomplete_output")
+        found: T = self._result
+        return found
+
+    # --- both ways
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        while self._result is UNSET:
+            events = self.events.read_plain()
+            if (made := self._made(events)) is not UNSET:
+                return made
+        raise StopIteration
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        while self._result is UNSET:
+            events = await self.events.read()
+            if (made := self._made(events)) is not UNSET:
+                return made
+        raise StopAsyncIteration
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.events.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.events.hang_up()
+
+    # --- one read
+
+    def _made(self, events: list[Event] | None) -> Any:
+        """The object after these events; UNSET where there is nothing new."""
+        if events is None:
+            raise StreamglotError("the answer ended before its end was told", code="incomplete_output")
+        for event in events:
+            if isinstance(event, TextDelta):
+                self._json.feed(event.text)
+                self._size += len(event.text)
+                self._grown += len(event.text)
+            elif isinstance(event, StepEnd):  # what a model says before it calls tools is not the answer
+                self._json, self._size, self._grown = PartialJson(), 0, 0
+            elif isinstance(event, StreamError):
+                raise _error_of(event)
+            elif isinstance(event, StreamEnd):
+                self._result = self._whole(event)
+                return self._result
+        if self._grown <= self._size * GROWTH:
+            return UNSET
+        made = self._partial()
+        if made is not UNSET:
+            self._grown = 0
+        return made
+
+    def _partial(self) -> Any:
+        """The object so far. A text that only the whole of it makes valid, such as a date, is left out until it is whole."""
+        for open_text in (True, False):
+            value = self._json.value(open_text=open_text)
+            if value is UNSET or value == self._last:
+                return UNSET
+            try:
+                made = partial_object(self._kind, value)
+            except (ValueError, ValidationError):
+                continue
+            self._last = value
+            return made
+        return UNSET
+
+    def _whole(self, end: StreamEnd) -> Any:
+        if end.reason not in ENDED:
+            raise StreamglotError(
+                f"the answer is not whole: it ended with {end.reason!r}", code="incomplete_output", detail={"reason": end.reason}
+            )
+        value = self._json.whole()
+        if value is UNSET:
+            raise StreamglotError("the answer is not JSON; ask a model that can write JSON by a schema", code="invalid_output")
+        try:
+            if isinstance(self._kind, dict):
+                check_value(value, self._kind)
+                return value
+            return convert(value, self._kind)
+        except ArgumentsError as error:
+            raise StreamglotError(f"the answer does not match its type: {error}", code="invalid_output") from None
+
+
+def _error_of(event: StreamError) -> StreamglotError:
+    error = StreamglotError(event.message, code=event.code, retryable=event.retryable, status=event.status, detail=event.detail)
+    error.origin = event.origin
+    return error

@@ -1,0 +1,132 @@
+"""JSON that is still being written: what of it can be read already.
+
+``PartialJson`` takes text as it comes and closes it wherever it stands: ``{"city": "Par`` becomes ``{"city": "Par"}``. A number,
+or a word such as ``true``, is left out until the character behind it has come. A key without its value is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+MAX_DEPTH: Final = 128
+"""Nested lists and objects: deeper values overflow the parsers behind us."""
+_BEGIN: Final = re.compile(r"\s*(?:```[A-Za-z]*\s*)?")
+"""Some models put JSON into a code block, although they are told not to."""
+_SPECIAL: Final = re.compile(r'["{}\[\],:]')
+_IN_STRING: Final = re.compile(r'["\\]')
+_UNFINISHED_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
+_HALF_OF_A_PAIR: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")
+
+
+class PartialJson:
+    """Text is scanned once. ``value`` decodes all of it, so a caller should not ask for it at every character."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._closers: list[str] = []
+        self._in_string = self._escaped = False
+        self._begun = False
+        self._safe = 0
+        """Everything before this place is whole: it ends behind a value or an opening bracket."""
+        self._string_at = 0
+        self._string_is_key = False
+        self._expects_key = False
+        self._length = 0
+
+    @property
+    def text(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def feed(self, text: str) -> None:
+        if not self._begun:
+            text = (self.text + text).lstrip()
+            self._pieces = []
+            begin = _BEGIN.match(text)
+            assert begin is not None  # everything in it may be missing
+            rest = text[begin.end() :]
+            self._begun = bool(rest) and not (rest[0] == "`" and len(rest) < 3)
+            if not self._begun:
+                self._pieces = [text]
+                return
+            text = rest
+        self._pieces.append(text)
+        self._scan(text)
+        self._length += len(text)
+
+    def _scan(self, text: str) -> None:
+        base, at = self._length, 0
+        while at < len(text):
+            if self._escaped:
+                self._escaped = False
+                at += 1
+                continue
+            found = (_IN_STRING if self._in_string else _SPECIAL).search(text, at)
+            if found is None:
+                return
+            mark, at = found[0], found.end()
+            if self._in_string:
+                if mark == "\\":
+                    self._escaped = True
+                else:
+                    self._in_string = False
+                    if not self._string_is_key:
+                        self._safe = base + at
+            elif mark == '"':
+                self._in_string = True
+                self._string_at = base + at - 1
+                self._string_is_key = self._expects_key
+            else:
+                self._bracket(mark, base + at)
+
+    def _bracket(self, mark: str, end: int) -> None:
+        if mark in "{[":
+            self._closers.append("}" if mark == "{" else "]")
+            self._expects_key = mark == "{"
+            self._safe = end
+        elif mark in "}]":
+            if self._closers:
+                self._closers.pop()
+            self._safe = end
+            self._expects_key = False
+        elif mark == ",":
+            self._safe = end - 1
+            self._expects_key = bool(self._closers) and self._closers[-1] == "}"
+        else:
+            self._expects_key = False
+
+    def value(self, *, open_text: bool = True) -> Any:
+        """What has come so far; ``msgspec.UNSET`` where nothing can be read. ``open_text``: with the text that is still being
+        written."""
+        if not self._closers or len(self._closers) > MAX_DEPTH:
+            return self.whole() if not self._closers else msgspec.UNSET
+        text, closers = self.text, "".join(reversed(self._closers))
+        candidates = [text[: self._safe] + closers]
+        if open_text and self._in_string and not self._string_is_key:
+            said = text[self._safe :]
+            said = said[: -len(found[0])] if (found := _UNFINISHED_ESCAPE.search(said)) and self._escaped_at_end(said) else said
+            said = said[: -len(half[0])] if (half := _HALF_OF_A_PAIR.search(said)) else said
+            candidates.insert(0, f'{text[: self._safe]}{said}"{closers}')
+        for candidate in candidates:
+            try:
+                return msgspec.json.decode(candidate)
+            except msgspec.DecodeError:
+                continue
+        return msgspec.UNSET
+
+    def _escaped_at_end(self, said: str) -> bool:
+        """Whether the backslash at the end begins an escape, and is not itself escaped."""
+        before = said[: said.rindex("\\")]
+        return (len(before) - len(before.rstrip("\\"))) % 2 == 0
+
+    def whole(self) -> Any:
+        """The value, where it has come whole; ``msgspec.UNSET`` otherwise."""
+        text = self.text.rstrip().removesuffix("```")
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return msgspec.UNSET

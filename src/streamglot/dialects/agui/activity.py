@@ -1,0 +1,23 @@
+"""The runs of tools as activity: a snapshot when a tool starts, and a patch when it has ended."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+KIND: Final = "TOOL_RUN"
+
+
+def activity_events(extensions: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events for these entries of ``tool_call_chunks``."""
+    events: list[dict[str, Any]] = []
+    for chunk in extensions.get("tool_call_chunks", ()):
+        call_id = chunk["tool_call_id"]
+        said = {"messageId": f"activity-{call_id}", "activityType": KIND}
+        if chunk["type"] == "start":
+            content = {"toolCallId": call_id, "toolName": chunk["tool_name"], "status": "running"}
+            events.append({"type": "ACTIVITY_SNAPSHOT", **said, "content": content})
+        elif chunk["type"] == "result":
+            status = "failed" if chunk.get("is_error") else "done"
+            patch = [{"op": "replace", "path": "/status", "value": status}]
+            events.append({"type": "ACTIVITY_DELTA", **said, "patch": patch})
+    return events

@@ -1,0 +1,91 @@
+"""Calls of tools that a client expects its provider to host and that a tool of ours answered.
+
+Each dialect with forms of its own for such calls has a file ``hosted.py`` that turns a ``HostedCall`` into events with these
+forms. Here is what they have in common: what a call asked for, and which sources its result names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from ..messages import MediaPart
+
+MAX_SOURCES: Final = 50
+"""Sources of one result that are shown to the client: providers name about ten."""
+_LINK: Final = re.compile(r"\[([^\[\]\n]{1,300})\]\((https?://[^\s()<>]{1,2000})\)")
+_LISTS: Final = ("results", "sources", "items", "documents", "data")
+_QUERY: Final = ("query", "q", "queries", "question", "text", "input", "prompt", "url")
+_CODE: Final = ("code", "script", "source", "command", "expression")
+
+
+class HostedCall(Struct, kw_only=True):
+    """``declared`` is the tool as the client declared it in its own dialect, ``options`` are fields of the request that only
+    its dialect knows. ``earlier`` are the calls of the same exchange before this one."""
+
+    declared: Mapping[str, Any]
+    name: str
+    call_id: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
+    is_error: bool = False
+    media: Sequence[MediaPart] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    earlier: Sequence[HostedCall] = ()
+
+    @property
+    def query(self) -> str:
+        """What was searched for, asked or drawn."""
+        return _first(self.arguments, _QUERY)
+
+    @property
+    def code(self) -> str:
+        """The program that was run."""
+        return _first(self.arguments, _CODE)
+
+
+class Source(Struct):
+    url: str
+    title: str
+    text: str = ""
+
+
+def sources_of(text: str) -> list[Source]:
+    """The sources that a result names: a JSON list of objects with ``url``, ``title`` and ``text``, on its own or in an object,
+    or links in Markdown. Other text has none."""
+    if text.lstrip()[:1] in ("[", "{"):
+        try:
+            value = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            pass
+        else:
+            return _listed(value)[:MAX_SOURCES]
+    links = dict.fromkeys((found[2], found[1]) for found in _LINK.finditer(text))
+    return [Source(url, title) for url, title in links][:MAX_SOURCES]
+
+
+def _listed(value: Any) -> list[Source]:
+    if isinstance(value, dict):
+        inner = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), None)
+        value = [value] if inner is None else inner
+    sources = []
+    for entry in value:
+        url = _first(entry, ("url", "link", "uri", "href")) if isinstance(entry, dict) else ""
+        if url:
+            text = _first(entry, ("text", "content", "snippet", "summary"))
+            sources.append(Source(url, _first(entry, ("title", "name", "url", "link")), text))
+    return sources
+
+
+def _first(fields: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The first of these fields that is a text, or a list that begins with one; else the first text of all."""
+    values = [*(fields.get(name) for name in names), *(fields.values() if names in (_QUERY, _CODE) else ())]
+    for value in values:
+        found = value[0] if isinstance(value, list) and value else value
+        if isinstance(found, str) and found:
+            return found
+    return ""

@@ -1,0 +1,61 @@
+"""The runs of tools as activity, for a client that asked to see them and whose dialect has no form for them.
+
+"extensions" reports each start and each result in the field ``extensions`` of a chunk, as a whole answer does. "reasoning" tells
+them as reasoning, in words.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..dialects import DIALECTS
+from ..events import Event, Extra, ReasoningDelta, ReasoningEnd, ReasoningStart, ToolResult
+from ..stages.collect import result_chunk
+from ..stages.stage import ExchangeContext
+from .questions import Call
+from .tool import ToolOutput
+
+EXTENSIONS: Final = "extensions"
+REASONING: Final = "reasoning"
+KINDS: Final = (EXTENSIONS, REASONING)
+SHOWN_CHARS: Final = 200
+"""Characters of arguments and results in words: enough for a person to see what happens."""
+
+
+class Activity:
+    """``streamed``: a whole answer collects its extensions itself."""
+
+    def __init__(self, context: ExchangeContext, streamed: bool) -> None:
+        known = DIALECTS.get(context.endpoint)
+        shown = streamed and known is not None and known.activity
+        self._kind = context.activity if shown or context.activity == REASONING else ""
+        self._dialect = context.endpoint
+
+    def started(self, call: Call) -> list[Event]:
+        if self._kind == EXTENSIONS:
+            return [self._chunk({"type": "start", "tool_call_id": call.call_id, "tool_name": call.name})]
+        if self._kind == REASONING:
+            return _words(f"Running {call.name}({_cut(call.arguments)})\n")
+        return []
+
+    def ended(self, call: Call, output: ToolOutput) -> list[Event]:
+        """A call that was not run has no activity: its result says why."""
+        if not call.began:
+            return []
+        if self._kind == EXTENSIONS:
+            return [self._chunk(result_chunk(ToolResult(call.call_id, output.text, output.is_error)))]
+        if self._kind == REASONING:
+            return _words(f"{call.name} {'failed' if output.is_error else 'answered'}: {_cut(output.text)}\n")
+        return []
+
+    def _chunk(self, chunk: dict[str, object]) -> Event:
+        return Extra(self._dialect, {EXTENSIONS: {"tool_call_chunks": [chunk]}})
+
+
+def _words(text: str) -> list[Event]:
+    return [ReasoningStart(), ReasoningDelta(text), ReasoningEnd()]
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}…"

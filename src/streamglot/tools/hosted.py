@@ -1,0 +1,87 @@
+"""Tools that a client expects its provider to host (``web_search``), answered by tools of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+
+from msgspec import structs
+
+from ..dialects import DIALECTS
+from ..dialects.hosted_tools import HostedCall
+from ..events import Event
+from ..messages import Request, ToolChoice, ToolSpec
+from .questions import Call, Offer
+from .schema import ArgumentsError
+from .tool import ToolOutput, arguments_of
+
+
+def tool_for(name: str, hosted: Mapping[str, str]) -> str | None:
+    """The tool of ours that stands in for a hosted one. ``hosted`` maps names, or globs, to names of ours."""
+    if name in hosted:
+        return hosted[name]
+    return next((ours for pattern, ours in hosted.items() if fnmatchcase(name, pattern)), None)
+
+
+class HostedTools:
+    """The hosted tools of one request that tools of ours stand in for. ``declared`` are the client's tools without them. A tool
+    whose stand-in is not offered stays there: the upstream has it, or it is left out and named."""
+
+    def __init__(self, request: Request, offer: Offer) -> None:
+        ours = {tool.name: name for name, tool in offer.tools.items()}
+        self.declared: list[ToolSpec] = []
+        self._names: dict[str, str] = {}
+        self._shown: dict[str, ToolSpec] = {}
+        self._options = request.extra
+        self._calls: list[HostedCall] = []
+        known = DIALECTS.get(request.dialect)
+        self._form: Callable[[HostedCall], list[Event] | None] = known.hosted_events if known is not None else _no_form
+        for spec in request.tools:
+            stand_in = ours.get(tool_for(spec.name, offer.hosted) or "") if spec.kind == "server" else None
+            if stand_in is None:
+                self.declared.append(spec)
+                continue
+            self._names[spec.name] = stand_in
+            if stand_in not in self._shown and self._form(_call_of(spec)) is not None:
+                self._shown[stand_in] = spec
+
+    def choice(self, choice: ToolChoice | None) -> ToolChoice | None:
+        """The client's choice with the names of the stand-ins."""
+        if choice is None or not any(name in self._names for name in choice.tools):
+            return choice
+        return structs.replace(choice, tools=[self._names.get(name, name) for name in choice.tools])
+
+    def shows(self, name: str) -> bool:
+        """Whether calls of this tool of ours are shown as calls of the hosted one. They are shown with their results: most
+        forms need both at once."""
+        return name in self._shown
+
+    def events(self, call: Call, output: ToolOutput) -> list[Event] | None:
+        """The call and its result in the client's own form; None for a call that is no stand-in."""
+        spec = self._shown.get(call.name)
+        if spec is None:
+            return None
+        try:
+            arguments = arguments_of(call.arguments)
+        except ArgumentsError:
+            arguments = {}
+        hosted = structs.replace(
+            _call_of(spec),
+            call_id=call.call_id,
+            arguments=arguments,
+            text=output.text,
+            is_error=output.is_error,
+            media=output.media,
+            options=self._options,
+            earlier=tuple(self._calls),
+        )
+        self._calls.append(structs.replace(hosted, earlier=(), media=()))
+        return self._form(hosted)
+
+
+def _call_of(spec: ToolSpec) -> HostedCall:
+    return HostedCall(declared=spec.native.data if spec.native is not None else {}, name=spec.name, call_id="")
+
+
+def _no_form(_call: HostedCall) -> list[Event] | None:
+    return None

@@ -1,0 +1,101 @@
+"""An MCP server behind OAuth, with its authorization server. Run as ``python oauth_test_server.py PORT``."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tools.mcp_test_server import server  # a program of its own finds the folder of the tests only now
+
+PORT = int(sys.argv[1])
+BASE = f"http://127.0.0.1:{PORT}"
+TOKENS: set[str] = set()
+
+
+async def resource(_request: Request) -> Response:
+    return JSONResponse({"resource": f"{BASE}/mcp", "authorization_servers": [BASE]})
+
+
+async def authorization(_request: Request) -> Response:
+    return JSONResponse(
+        {
+            "issuer": BASE,
+            "authorization_endpoint": f"{BASE}/authorize",
+            "token_endpoint": f"{BASE}/token",
+            "registration_endpoint": f"{BASE}/register",
+            "response_types_supported": ["code"],
+            "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": ["client_secret_basic", "none"],
+        }
+    )
+
+
+async def register(request: Request) -> Response:
+    return JSONResponse({**await request.json(), "client_id": "registered"}, 201)
+
+
+async def authorize(request: Request) -> Response:
+    """Every person agrees at once, but for one client."""
+    asked = request.query_params
+    if asked["client_id"] == "unwanted":
+        told = {"error": "access_denied", "state": asked["state"]}
+    else:
+        told = {"code": f"code-{asked['client_id']}", "state": asked["state"]}
+    return RedirectResponse(f"{asked['redirect_uri']}?{urlencode(told)}", 302)
+
+
+async def token(request: Request) -> Response:
+    form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
+    given = request.headers.get("authorization", "").removeprefix("Basic ")
+    if form["grant_type"] == "client_credentials":
+        if base64.b64decode(given) != b"robot:secret":
+            return JSONResponse({"error": "invalid_client"}, 401)
+    elif form["grant_type"] == "authorization_code" and not form["code"].startswith("code-"):
+        return JSONResponse({"error": "invalid_grant"}, 400)
+    made = f"token-{len(TOKENS)}"
+    TOKENS.add(made)
+    return JSONResponse({"access_token": made, "token_type": "Bearer", "expires_in": 3600, "refresh_token": "again"})
+
+
+class Guarded:
+    """Lets requests through that have a token."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] == "/mcp":
+            headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+            if headers.get("authorization", "").removeprefix("Bearer ") not in TOKENS:
+                challenge = f'Bearer resource_metadata="{BASE}/.well-known/oauth-protected-resource/mcp"'
+                await Response("sign in", 401, {"www-authenticate": challenge})(scope, receive, send)
+                return
+        elif scope["type"] == "http":
+            await OAUTH(scope, receive, send)
+            return
+        await self._inner(scope, receive, send)
+
+
+OAUTH = Starlette(
+    routes=[
+        Route("/.well-known/oauth-protected-resource/mcp", resource),
+        Route("/.well-known/oauth-authorization-server", authorization),
+        Route("/register", register, methods=["POST"]),
+        Route("/authorize", authorize),
+        Route("/token", token, methods=["POST"]),
+    ]
+)
+
+if __name__ == "__main__":
+    uvicorn.run(Guarded(server.streamable_http_app()), port=PORT, log_level="warning")

@@ -1,0 +1,114 @@
+"""The loop behind the gateway, seen by the vendors' own clients of every dialect, in Python and in Node."""
+
+from __future__ import annotations
+
+import socket
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from clients.node import NodeClients, missing
+from gateway.official import OFFICIAL
+from gateway.running import Running, running
+from streamglot.tools.settings import ToolLimits
+from tools.dialect_model import DialectModel
+from tools.scenarios import DONE, HANG, HASTY, LIMITS, PARIS, SCENARIOS
+from waiting import PATIENCE
+
+PATHS = {"ag-ui": "/agui", "ai-6": "/ui", "ai-7": "/ui"}
+NODE = (
+    *PATHS,
+    "openai-chat",
+    "ai-sdk-openai-compatible-6",
+    "ai-sdk-openai-compatible-7",
+    "openai-responses",
+    "ai-sdk-openai-responses",
+    "anthropic",
+    "ai-sdk-anthropic",
+    "google-genai",
+    "ollama",
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[DialectModel]:
+    model = DialectModel("openai_chat", lambda _number, _body: DONE)
+    yield model
+    model.close()
+
+
+@pytest.fixture(scope="module")
+def gateways(model: DialectModel) -> Iterator[dict[float, Running]]:
+    """One for each time limit of a tool."""
+    with gateway_of(model, LIMITS) as patient, gateway_of(model, HASTY) as hasty:
+        yield {LIMITS.seconds: patient, HASTY.seconds: hasty}
+
+
+@contextmanager
+def gateway_of(model: DialectModel, limits: ToolLimits) -> Iterator[Running]:
+    """Offers the tools of the scenarios with every request: most clients cannot ask for them."""
+    config: dict[str, Any] = {
+        "server": {"default_model": "m"},
+        "upstreams": {"scripted": {"base_url": f"{model.url}/v1", "models": ["m"], "attempts": 1}},
+        "routes": [{"models": ["*"], "to": [{"upstream": "scripted", "model": "m"}], "tools": ["*"]}],
+        "tools": {"enabled": ["*"], "disabled": ["time"], "python": ["tools.scenarios"], "limits": msgspec.to_builtins(limits)},
+    }
+    with running(config) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[NodeClients]:
+    reason = missing()
+    if reason is not None:
+        warnings.warn(f"NOT CHECKED with the real clients: {reason}", stacklevel=1)
+        pytest.skip(reason)
+    with NodeClients() as clients:
+        yield clients
+
+
+def played(model: DialectModel, name: str) -> None:
+    """Whether the model was asked as often as it should be, and told what it should be."""
+    scenario = SCENARIOS[name]
+    assert len(model.bodies) == scenario.requests
+    for words in scenario.expected:
+        assert words in model.bodies[-1], model.bodies[-1]
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("client", OFFICIAL)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_clients_in_python(model: DialectModel, gateways: dict[float, Running], name: str, client: str, stream: bool) -> None:
+    model.plays(SCENARIOS[name].script)
+    reading = OFFICIAL[client](gateways[SCENARIOS[name].limits.seconds].url, "m", stream)
+    assert reading.error is None
+    assert reading.text.endswith(DONE)
+    assert reading.calls == []
+    assert reading.finish in ("stop", "completed", "end_turn", "STOP")
+    played(model, name)
+
+
+@pytest.mark.parametrize("client", NODE)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_clients_in_node(model: DialectModel, gateways: dict[float, Running], node: NodeClients, name: str, client: str) -> None:
+    model.plays(SCENARIOS[name].script)
+    answer = node.read(client, gateways[SCENARIOS[name].limits.seconds].url + PATHS.get(client, ""))
+    assert (answer["error"], answer["rejected"]) == (None, False)
+    assert answer["text"].endswith(DONE)
+    played(model, name)
+
+
+def test_hanging_up_while_a_tool_runs_cancels_it(model: DialectModel, gateways: dict[float, Running]) -> None:
+    HANG.clear()
+    model.plays(lambda _number, _body: [("hang", PARIS)])
+    body = msgspec.json.encode({"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", gateways[LIMITS.seconds].port)) as line:
+        line.sendall(head.encode() + body)
+        assert HANG.started.wait(PATIENCE)
+    assert HANG.cancelled.wait(PATIENCE)
+    assert len(model.bodies) == 1

@@ -1,0 +1,132 @@
+"""MCP servers behind OAuth: as a client with a secret, and with the sign-in of a person."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.shell import Shell
+from streamglot.errors import ConfigError
+from streamglot.tools import ToolError
+from streamglot.tools.mcp_oauth import TokenFile, login, provider
+from streamglot.tools.mcp_server import McpSource
+from streamglot.tools.settings import McpOAuth, McpServer
+from waiting import PATIENCE, until
+
+pytestmark = pytest.mark.anyio
+
+SERVER = Path(__file__).with_name("oauth_test_server.py")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, str(SERVER), str(port)], cwd=SERVER.parent)
+    try:
+        until(lambda: _listens(port), lambda: "the server did not start")
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(autouse=True)
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("ROBOT_SECRET", "secret")
+
+
+async def _echo(source: McpSource) -> str:
+    try:
+        await source.tools()
+        return (await source.call("echo", {"text": "hi"})).text
+    finally:
+        await source.close()
+
+
+async def test_a_client_with_a_secret_signs_in_by_itself(url: str) -> None:
+    oauth = McpOAuth(client_id="robot", client_secret_env="ROBOT_SECRET")
+    assert await _echo(McpSource("robot", McpServer(url=url, oauth=oauth))) == "hi"
+    assert stat.S_IMODE(TokenFile("robot", url).path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("oauth", "words"),
+    [
+        (McpOAuth(client_id="robot", client_secret_env="WRONG"), "WRONG is not set"),
+        (McpOAuth(client_id="another", client_secret_env="ROBOT_SECRET"), "invalid_client|401"),
+        (McpOAuth(), "streamglot tools login person"),
+        (None, "person"),
+    ],
+)
+async def test_a_server_that_refuses_us_is_told_with_its_reason(url: str, oauth: McpOAuth | None, words: str) -> None:
+    with pytest.raises(ToolError, match=words):
+        await _echo(McpSource("person", McpServer(url=url, oauth=oauth)))
+
+
+async def _browse(address: str) -> None:
+    """What the browser of a person does."""
+    await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())
+
+
+@pytest.mark.parametrize("client_id", ["", "by-hand"])
+async def test_the_tokens_of_a_person_are_used_by_the_worker(url: str, client_id: str) -> None:
+    oauth = McpOAuth(client_id=client_id)
+    assert "echo" in await login("person", url, oauth, _browse)
+    assert await _echo(McpSource("person", McpServer(url=url, oauth=oauth))) == "hi"
+    assert await TokenFile("person", "http://elsewhere/mcp").get_tokens() is None
+
+
+async def test_a_person_who_does_not_agree_is_not_signed_in(url: str) -> None:
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await login("person", url, McpOAuth(client_id="unwanted"), _browse)
+    assert caught.group_contains(Exception, match="access_denied", depth=None)
+
+
+def test_oauth_needs_an_address_and_a_secret_that_is_there() -> None:
+    with pytest.raises(ConfigError, match="has oauth and no url"):
+        McpSource("x", McpServer(command=["x"], oauth=McpOAuth()))
+    with pytest.raises(ConfigError, match="NOTHING is not set"):
+        provider("x", "http://x/mcp", McpOAuth(client_secret_env="NOTHING"))
+
+
+def test_a_token_file_that_cannot_be_read_is_no_token() -> None:
+    file = TokenFile("x", "http://x/mcp")
+    file.path.parent.mkdir(parents=True)
+    for data in (b"", b"[]", b"{"):
+        file.path.write_bytes(data)
+        assert file._read() == {}
+
+
+def test_the_login_command_shows_the_address(tmp_path: Path, url: str) -> None:
+    (tmp_path / "home").mkdir()
+    shell = Shell(tmp_path / "home")
+    config = shell.home / "streamglot.toml"
+    config.write_text(f'{config.read_text()}[tools.mcp.person]\nurl = "{url}"\n')
+    with shell.started("tools", "login", "person") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address = next(line for line in iter(process.stderr.readline, b"") if line.startswith(b"http"))
+        urllib.request.urlopen(address.decode().strip()).read()
+        assert process.stdout.read().startswith(b"signed in at 'person', which has ")
+        assert b"oauth = {}" in process.stderr.read()
+        assert process.wait(PATIENCE) == 0
+    config.write_text(f"{config.read_text()}oauth = {{}}\n")
+    done = shell.run("tools", "run", "person.echo", "text=hi")
+    assert (done.returncode, done.stdout) == (0, b"hi\n"), done.stderr
+    unknown = shell.run("tools", "login", "nobody")
+    assert (unknown.returncode != 0, b"there are: person" in unknown.stderr) == (True, True)
