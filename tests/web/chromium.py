@@ -11,10 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 from waiting import PATIENCE
 
+expect.set_options(timeout=PATIENCE * 1000)
 FOLDER = Path(__file__).parent
 AXE = FOLDER / "node_modules" / "axe-core" / "axe.min.js"
 ARGUMENTS = [
