@@ -19,6 +19,11 @@ export class Conversation extends Store {
   #abort = null;
   #number = 0;
 
+  /** The title of the session, or the beginning of what was said first. */
+  get heading() {
+    return this.title || (this.turns[0]?.text ?? "").slice(0, 80);
+  }
+
   get answer() {
     const last = this.turns.at(-1);
     return last?.role === "assistant" ? last : null;

@@ -79,9 +79,9 @@ export function ChatPage({ route }) {
     <section class="talk" aria-label="Chat">
       <div class="talk-bar">
         <${IconButton} name="menu" label="Show the sessions" class="drawer-button" onClick=${() => setDrawer(!drawer)} />
-        <span class="cut muted small">${conversation.title}</span>
+        <span class="cut muted small">${conversation.heading}</span>
       </div>
-      ${conversation.turns.length ? html`<h1 class="hidden-text">${conversation.title || "Chat"}</h1>` : null}
+      ${conversation.turns.length ? html`<h1 class="hidden-text">${conversation.heading || "Chat"}</h1>` : null}
       <${Scroller} version=${conversation.turns.length}>
         ${conversation.turns.length === 0 && !conversation.loading && !conversation.problem ? html`<${Welcome} models=${models} problem=${problem} />` : null}
         ${conversation.loading ? html`<p class="empty">Opening the session…</p>` : null}
