@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from gateway.running import Running
-from gateway.upstream import Cut, HostileUpstream, Until, unfinished
+from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
 from waiting import until
 from web.chromium import Watched
 from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, said, words
@@ -114,7 +114,7 @@ def test_a_reload_goes_on_with_the_stream(watched: Watched, upstream: HostileUps
     gate = threading.Event()
     name = f"lab-reload-{store_is_ahead}"
     pieces = [f"{number} ünïcödé 🙂\n" for number in range(200)]
-    half = [Until(gate), *pieces] if not store_is_ahead else [*pieces[:80], Until(gate), *pieces[80:]]
+    half: list[str | Step] = [Until(gate), *pieces] if not store_is_ahead else [*pieces[:80], Until(gate), *pieces[80:]]
     upstream.scripts[name] = said(*half)
     page = use_model(watched, name)
     ask(page, "Count")
@@ -226,9 +226,9 @@ def test_a_conversation_branches_and_answers_again(watched: Watched, upstream: H
 def test_attachments_are_sent(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-files"] = said("Seen")
     page = use_model(watched, "lab-files")
-    image = {"name": "dot.gif", "mimeType": "image/gif", "buffer": GIF}
-    notes = {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"# Notes"}
-    page.locator("input[type=file]").set_input_files([image, notes])  # type: ignore[list-item]  # as Playwright documents it
+    image: FilePayload = {"name": "dot.gif", "mimeType": "image/gif", "buffer": GIF}
+    notes: FilePayload = {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"# Notes"}
+    page.locator("input[type=file]").set_input_files([image, notes])
     expect(page.get_by_label("Attachments").get_by_role("listitem")).to_have_count(2)
     ask(page, "Look")
     over(page)

@@ -35,6 +35,7 @@ _PLAIN = {
     ("get", "/turns/{id}/export"): "A turn as a file",
     ("get", "/search"): "The turns in which words occur",
     ("get", "/approvals"): "What waits for a person's decision",
+    ("get", "/approvals/events"): "The same again whenever it is another, as a stream",
     ("post", "/approvals/{id}"): "A person's decision",
     ("get", "/overview"): "What runs now, and the numbers of the last hour",
     ("get", "/overview/events"): "The overview again whenever it has changed, as a stream",

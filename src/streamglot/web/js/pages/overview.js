@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "../../vendor/htm-preact.js";
 import { request } from "../api.js";
 import { ApprovalCard } from "../chat/messages.js";
-import { feed } from "../feed.js";
+import { overviewFeed as feed } from "../feed.js";
 import { useStore } from "../lib/store.js";
 import { href } from "../router.js";
 import { Glyph, IconButton, ago, compact, duration, money, plain, toast } from "../ui.js";
