@@ -209,3 +209,14 @@ def test_approvals_are_told_as_they_come_and_go(upstream: HostileUpstream, url: 
         client.hang_up()
         mine.close()
         others.close()
+
+
+@pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"host": "evil.example"}])
+def test_other_pages_change_and_see_nothing(upstream: HostileUpstream, url: str, headers: dict[str, str]) -> None:
+    with keeping(upstream, url) as gateway:
+        for method, path in (
+            *(("GET", path) for path in ("/overview", "/overview/events", "/overview/models", "/approvals/events", "/sessions")),
+            *(("POST", path) for path in ("/overview/x/stop", "/approvals/x", "/agui")),
+            *((method, "/sessions/x") for method in ("PATCH", "DELETE")),
+        ):
+            assert gateway.ask(path, None if method == "GET" else {}, headers, method).status == 403, path

@@ -31,10 +31,14 @@ export function ChatPage({ route }) {
   useEffect(() => {
     request("/overview/models").then(setModels, (error) => setProblem(error.message));
   }, []);
+  const shown = useRef(false);
   useEffect(() => {
+    const first = !shown.current;
+    shown.current = true;
     if (session && session !== conversation.sessionId) conversation.open(session);
-    else if (!session && conversation.sessionId && !conversation.busy) conversation.reset();
-    else if (!session) conversation.pendingSession().then((found) => found && navigate(href("chat", found), true));
+    else if (!session && conversation.sessionId && first) navigate(href("chat", conversation.sessionId), true);
+    else if (!session && conversation.sessionId) conversation.reset();
+    else if (!session && !conversation.turns.length) conversation.pendingSession().then((found) => found && navigate(href("chat", found), true));
   }, [session]);
   useEffect(() => {
     if (conversation.sessionId && conversation.sessionId !== session) navigate(href("chat", conversation.sessionId), true);
