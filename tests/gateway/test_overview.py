@@ -92,6 +92,15 @@ def test_errors_are_counted_and_link_to_their_turns(upstream: HostileUpstream, u
         assert {row["name"]: row["state"] for row in state["upstreams"]}["openai_chat"] == "closed"
 
 
+def test_embeddings_are_counted_too(upstream: HostileUpstream, url: str) -> None:
+    answer = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "usage": {"prompt_tokens": 5, "total_tokens": 5}}
+    upstream.scripts["vectors"] = whole(answer)
+    with keeping(upstream, url) as gateway:
+        assert gateway.ask("/v1/embeddings", {"model": "openai_chat/vectors", "input": "q"}).status == 200
+        totals = gateway.ask("/overview").json()["totals"]
+        assert (totals["requests"], totals["input_tokens"]) == (1, 5)
+
+
 def test_a_key_sees_its_own_exchanges_alone(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = said("Hello")
     upstream.scripts["slow"] = said("first", Until(threading.Event()))

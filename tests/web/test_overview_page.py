@@ -10,7 +10,7 @@ from gateway.asking import body_of
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until
 from waiting import until
-from web.chromium import Watched
+from web.chromium import Watched, violations
 from web.scripts import OVERLOADED, calling, said
 
 CHAT = "/v1/chat/completions"
@@ -74,3 +74,15 @@ def test_the_feed_is_left_with_the_page(watched: Watched, gateway: Running) -> N
     page.get_by_role("link", name="Chat").click()
     page.wait_for_selector(".composer")
     until(lambda: not gateway.gateway.live.watchers("overview"), lambda: "the gateway still sends its state to nobody")
+
+
+def test_batches_show_their_progress(watched: Watched) -> None:
+    counts = {"total": 40, "completed": 29, "failed": 1}
+    batch = {"id": "batch_<b>1</b>", "status": "in_progress", "request_counts": counts}
+    watched.context.route("**/v1/batches?*", lambda route: route.fulfill(json={"object": "list", "data": [batch]}))
+    page = watched.open("#/overview")
+    batches = page.get_by_label("Batches")
+    expect(batches).to_contain_text("batch_<b>1</b>")
+    expect(batches).to_contain_text("30 of 40, 1 failed")
+    expect(batches.get_by_role("progressbar")).to_have_attribute("value", "30")
+    assert violations(page) == []

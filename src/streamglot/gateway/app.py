@@ -314,7 +314,7 @@ class Gateway:
 
     def tell_observers(self, result: ExchangeResult) -> None:
         """Tells the observers of a request that was no exchange."""
-        for observer in self._observers:
+        for observer in (self.live.observer(""), *self._observers):
             observer.finished(result)
 
     def say_fault(self, request_id: str, error: BaseException) -> None:
