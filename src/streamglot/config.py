@@ -45,8 +45,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     the longest silence towards a client. ``stall_seconds``: how long a client may take nothing of what it is sent.
     ``max_connections``: client connections at once for each worker; 0: as many as there are open files for.
     ``origins``: pages that browsers may use the gateway from, beside those of this machine. ``allowed_hosts``: names beside
-    those of this machine that a gateway without keys may be addressed by; ``"*"`` for any. ``public_paths``: which of ``/``,
-    ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, all on loopback and none
+    those of this machine that a gateway without keys may be addressed by; ``"*"`` for any. ``public_paths``: which of
+    ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, both on loopback and none
     elsewhere. ``log_content``: write requests and answers into the log, without what ``redact`` finds: patterns in RE2's
     syntax, for which the extra ``policies`` must be installed.
     ``batch_items``: requests of one call of ``/v1/batch``, and ``batch_concurrent``: how many of them run at once.

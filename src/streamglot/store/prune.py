@@ -1,4 +1,5 @@
-"""Deletes turns on request: those above an age, or the oldest until the rest is small enough. They can be archived first."""
+"""Deletes turns on request: those above an age, the oldest until the rest is small enough, or those of one session. They can be
+archived first."""
 
 from __future__ import annotations
 
@@ -77,6 +78,28 @@ async def prune_turns(
     with suppress(StoreUnavailable):  # another process holds the lock: the next pruning shrinks the file
         await database.release_space()
     return done
+
+
+async def delete_session(database: Database, session_id: str) -> int:
+    """Removes all turns of the session, with what was said in them; gives their number. One that still runs is not removed from
+    under its client: it is to be stopped first."""
+    turns, endings = schema.turns, schema.endings
+    question = select(turns.c.id, endings.c.ending).outerjoin(endings, endings.c.turn_id == turns.c.id)
+    rows = await database.fetch(question.where(turns.c.session_id == session_id))
+    if any(row.ending is None for row in rows):
+        raise RequestError("the session has an answer under way; stop it, or wait for its end", code="session_busy", status=409)
+    return await _remove_all(database, [row.id for row in rows])
+
+
+async def _remove_all(database: Database, turns: Sequence[str]) -> int:
+    """Removes these turns and what only they said; gives their number. Turns that count for a key's budget are refused."""
+    done = Pruned()
+    for start in range(0, len(turns), TURNS_PER_TRANSACTION):
+        some = turns[start : start + TURNS_PER_TRANSACTION]
+        await _refuse_to_forget(database, schema.turns.c.id.in_(some), done)
+        await _remove(database, some, None, done)
+    await _sweep(database)
+    return done.turns
 
 
 async def size(database: Database) -> int:

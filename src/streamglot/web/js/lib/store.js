@@ -1,0 +1,37 @@
+// State that components watch. Changes are told once for each frame, so that a fast stream costs one rendering per frame.
+
+import { useEffect, useReducer } from "../../vendor/htm-preact.js";
+
+export class Store {
+  interval = 0; // the shortest time between two changes that are told, in milliseconds
+  #listeners = new Set();
+  #coming = false;
+  #told = 0;
+
+  /** Tells the watchers in the next frame; a hidden page draws no frames and is told by a timer. */
+  changed() {
+    if (this.#coming) return;
+    this.#coming = true;
+    const wait = document.hidden ? 100 : this.#told + this.interval - performance.now();
+    if (wait > 0) setTimeout(() => (document.hidden ? this.#tell() : requestAnimationFrame(() => this.#tell())), wait);
+    else requestAnimationFrame(() => this.#tell());
+  }
+
+  #tell() {
+    this.#coming = false;
+    this.#told = performance.now();
+    for (const listener of [...this.#listeners]) listener();
+  }
+
+  watch(listener) {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+}
+
+/** Renders the component again whenever the store has changed. */
+export function useStore(store) {
+  const [, again] = useReducer((number) => number + 1, 0);
+  useEffect(() => store?.watch(again), [store]);
+  return store;
+}
