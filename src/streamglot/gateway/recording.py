@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from ..authentication import LOOPBACK
 from ..config import Config
 from ..engine.observer import ExchangeResult
 from ..engine.record import ExchangeRecord
-from ..engine.recorder import TurnRecorder
+from ..engine.recorder import GIVEN, TurnRecorder
 from ..errors import RequestError, excerpt
 from ..messages import Message, Request
 from ..store import (
@@ -96,7 +98,7 @@ class TurnRecorders:
             retrievable=request.store is not False,
             wish=said,
         )
-        return ServedTurnRecorder(store, endpoint, session, await store.answers(session), options, started)
+        return ServedTurnRecorder(store, endpoint, session, await store.answers(session), options, started, body)
 
     async def _last_of(self, session: Session) -> str:
         turn, ended = await self._store.last_turn(session)
@@ -133,8 +135,11 @@ class ServedTurnRecorder(TurnRecorder):
         answers: list[Message],
         options: RetentionOptions,
         started: Started,
+        body: Mapping[str, Any],
     ) -> None:
         turn = store.start(session, started)
+        if store.settings.raw:
+            turn.frame(GIVEN, 0.0, msgspec.json.encode(body))
         super().__init__(turn, answers=answers, state=session.told_by, content=store.settings.content, raw=store.settings.raw)
         self.options = options
         self._store = store

@@ -61,7 +61,7 @@ class TurnDetail(TurnSummary, kw_only=True):
     wish: dict[str, Any]
     upstream_request: Request | None
     response: Response | None
-    timings: dict[str, float]
+    timings: dict[str, Any]
     verdicts: list[dict[str, Any]]
     more: dict[str, Any]
 
