@@ -45,8 +45,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     the longest silence towards a client. ``stall_seconds``: how long a client may take nothing of what it is sent.
     ``max_connections``: client connections at once for each worker; 0: as many as there are open files for.
     ``origins``: pages that browsers may use the gateway from, beside those of this machine. ``allowed_hosts``: names beside
-    those of this machine that a gateway without keys may be addressed by; ``"*"`` for any. ``public_paths``: which of ``/``,
-    ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, all on loopback and none
+    those of this machine that a gateway without keys may be addressed by; ``"*"`` for any. ``public_paths``: which of
+    ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, both on loopback and none
     elsewhere. ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds.
     ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole.
     ``authentication``: ``auto`` asks for keys where others than this machine reach the gateway, and from the first key on that

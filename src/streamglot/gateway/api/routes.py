@@ -1,11 +1,10 @@
-"""Everything that is no stream: models, health, metrics, the front page, forwarded embeddings."""
+"""Everything that is no stream: models, health, metrics, the page, forwarded embeddings."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -29,6 +28,7 @@ from .forward import count_tokens, forward_json
 from .metered import Metered
 from .models import by_address, by_path, entry, listing
 from .openapi import description, viewer
+from .page import page_routes
 from .responses import response_routes
 from .resume import resume_routes
 from .store_view import store_routes
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from ..app import Gateway
 
 Answered = TypeVar("Answered")
-REPLAY = "replay"
-STATES = {"closed": "ready", "half_open": "tried again", "open": "left alone for a while"}
-"""What the states of an upstream's breaker mean to a person."""
 
 
 def pages(gateway: Gateway) -> Starlette:
@@ -147,13 +144,9 @@ def pages(gateway: Gateway) -> Starlette:
     async def docs(_: HttpRequest) -> Response:
         return HTMLResponse(viewer())
 
-    async def front(http: HttpRequest) -> Response:
-        admit_to_page(http)
-        return HTMLResponse(front_page(gateway, f"{http.url.scheme}://{http.url.netloc}"))
-
     get = ["GET"]
     routes = [
-        Route("/", front, methods=get),
+        *page_routes(),
         Route("/health", health, methods=get),
         Route("/ready", ready, methods=get),
         Route("/metrics", metrics, methods=get),
@@ -241,54 +234,3 @@ async def broken(http: HttpRequest, _: Exception) -> Response:
 async def nothing_here(http: HttpRequest, error: Any) -> Response:
     message = f"there is nothing at {http.method} {http.url.path}; / lists the addresses"
     return await refused(http, RequestError(message, code="unknown_url", status=getattr(error, "status_code", 404)))
-
-
-def front_page(gateway: Gateway, base: str) -> str:
-    """A plain page: addresses, upstreams, snippets to paste."""
-    rows = "".join(
-        f"<tr><td>{escape(upstream.name)}</td><td>{escape(upstream.dialect)}</td><td>{STATES[state]}</td></tr>"
-        for upstream, state in ((gateway.pool.routes.upstreams[name], state) for name, state in gateway.pool.states().items())
-    )
-    found = "".join(
-        f"<tr><td>{escape(one.provider.title)}</td><td>{'found' if one.there else 'not found'}</td><td>{escape(one.because)}</td></tr>"
-        for one in gateway.pool.found
-    )
-    model = gateway.pool.routes.named("") or REPLAY
-    snippets = "".join(f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in snippets_for(base, model))
-    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>streamglot</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>
-body{{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1c1c28;background:#fff}}
-table{{border-collapse:collapse;width:100%}}td,th{{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #ddd}}
-pre{{background:#f4f4f8;padding:.8rem;overflow:auto;border-radius:6px}}code{{background:#f4f4f8;padding:0 .2rem}}
-@media (prefers-color-scheme:dark){{body{{background:#15151c;color:#e8e8f0}}pre,code{{background:#22222c}}td,th{{border-color:#333}}}}
-</style></head><body><h1>streamglot</h1><p>Every LLM stream, one language. Point any client here.</p>
-<h2>Upstreams</h2><table><tr><th>name</th><th>dialect</th><th>state</th></tr>{rows}</table>
-<h2>Snippets</h2>{snippets}
-<h2>Addresses</h2><p><code>/v1/chat/completions</code> <code>/v1/responses</code> <code>/v1/messages</code>
-<code>/v1beta/models/…:generateContent</code> <code>/api/chat</code> <code>/agui</code> <code>/ui</code>
-<code>/v1/completions</code> <code>/v1/models</code> <a href="/docs">all of them</a></p>
-<p>What was said: <a href="/sessions">sessions</a>, <a href="/turns">turns</a>. How it runs: <a href="/ready">ready</a>,
-<a href="/metrics">metrics</a>.</p>
-<h2>Looked for</h2><table><tr><th>provider</th><th></th><th></th></tr>{found}</table></body></html>"""
-
-
-def snippets_for(base: str, model: str) -> list[tuple[str, str]]:
-    return [
-        (
-            "curl",
-            f"curl -N {base}/v1/chat/completions -H 'content-type: application/json' \\\n"
-            f'  -d \'{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}\'',
-        ),
-        (
-            "openai",
-            f'from openai import OpenAI\nclient = OpenAI(base_url="{base}/v1", api_key="none")\n'
-            f'for chunk in client.chat.completions.create(model="{model}", stream=True,\n'
-            '        messages=[{"role": "user", "content": "Hello"}]):\n    print(chunk.choices[0].delta.content or "", end="")',
-        ),
-        (
-            "anthropic",
-            f'from anthropic import Anthropic\nclient = Anthropic(base_url="{base}", api_key="none")\n'
-            f'with client.messages.stream(model="{model}", max_tokens=99,\n'
-            '        messages=[{"role": "user", "content": "Hello"}]) as stream:\n    print(stream.get_final_text())',
-        ),
-    ]
