@@ -1,12 +1,12 @@
-"""Reading recorded streams whose dialect the user may leave out: it is recognised by the first lines."""
+"""Reading streams whose dialect the user may leave out: it is recognised by the first lines."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-from .. import Event, reader
+from ..dialects import dialect
 from ..errors import ConfigError
-from ..events import decode
+from ..events import Event, decode
 from ..framing.lines import Lines
 from ..limits import DEFAULT_LIMITS
 
@@ -50,7 +50,7 @@ def open_reader(source: str) -> Reader:
     """The reader for a dialect, for ``events``, or for whatever comes if ``source`` is empty."""
     if not source:
         return RecognisingReader()
-    return EventLineReader() if source == EVENTS else reader(source)
+    return EventLineReader() if source == EVENTS else dialect(source).reader()
 
 
 def recognise(line: bytes | bytearray) -> str:
@@ -96,7 +96,9 @@ class RecognisingReader:
 
     def _begin(self, name: str) -> list[Event]:
         if not name:
-            raise ConfigError("the dialect of this stream cannot be recognised by its first bytes: name it with --from")
+            raise ConfigError(
+                "the dialect of this stream cannot be recognised by its first bytes: name it (the command line does that with --from)"
+            )
         self._reader = open_reader(name)
         return self._reader.feed(bytes(self._held))
 

@@ -1,0 +1,48 @@
+"""Readers over readers: plain text as an answer, and the in-band parser behind any reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import BadCall
+from ..events import Event, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart
+from ..framing.utf8 import Utf8
+from ..inband import inband
+from ..stages import PerChoice
+from .detection import Reader
+
+
+class PlainTextReader:
+    """Reads plain text as one answer: the end of the input is its end."""
+
+    def __init__(self) -> None:
+        self._text = Utf8()
+        self._started = False
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        return self._said(self._text.feed(chunk))
+
+    def close(self) -> list[Event]:
+        return [*self._said(self._text.close()), TextEnd(), StreamEnd("end")]
+
+    def _said(self, piece: str) -> list[Event]:
+        opening: list[Event] = [] if self._started else [StreamStart(), TextStart()]
+        self._started = True
+        return [*opening, TextDelta(piece)] if piece else opening
+
+
+class InBandReader:
+    """A reader with the in-band parser behind it."""
+
+    def __init__(self, box: Reader, format: str, tools: list[Any] | None = None, bad_call: BadCall = "incomplete") -> None:
+        self._reader = box
+        self._parser = PerChoice(lambda: inband(format, tools=tools, bad_call=bad_call))
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        return self._through(self._reader.feed(chunk))
+
+    def close(self) -> list[Event]:
+        return [*self._through(self._reader.close()), *self._parser.close()]
+
+    def _through(self, events: list[Event]) -> list[Event]:
+        return [given for event in events for given in self._parser.feed(event)]
