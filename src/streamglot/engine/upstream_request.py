@@ -43,8 +43,8 @@ LONGEST_RETRY: Final = 86_400.0
 """Seconds: a day. Clients sleep for as long as they are told, and no upstream means longer."""
 ERROR_BYTES: Final = 2**18
 """The most of an error's body that is read."""
-SHOWN_HEADERS: Final = frozenset(("accept", "anthropic-beta", "anthropic-version", "content-type", "openai-beta", "x-request-id"))
-"""Headers whose values hold no secret and are recorded. Of the others only the names are."""
+SHOWN_HEADERS: Final = ("accept", "content-type", "x-request-id", "-version", "-beta")
+"""Ends of the names of headers whose values hold no secret and are recorded. Of the others only the names are."""
 LOCATION_CHARS: Final = 200
 """Of the address that a redirect points to."""
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,9})?")
@@ -197,7 +197,7 @@ def sent_request(
 ) -> SentRequest:
     """The request as it may be recorded: without the values of headers that may hold a secret, and without known secrets."""
     upstream, mask = candidate.upstream, SecretMask(secrets)
-    shown = {name: value if name.lower() in SHOWN_HEADERS else HIDDEN for name, value in headers.items()}
+    shown = {name: value if name.lower().endswith(SHOWN_HEADERS) else HIDDEN for name, value in headers.items()}
     found = format_of(upstream.inband, candidate.model)
     return SentRequest(
         upstream=upstream.name,

@@ -32,11 +32,18 @@ class PlainTextReader:
 
 
 class InBandReader:
-    """A reader with the in-band parser behind it."""
+    """A reader with the in-band parser behind it. ``starts``: whether the text begins inside the thinking; None goes by the format."""
 
-    def __init__(self, box: Reader, format: str, tools: list[Any] | None = None, bad_call: BadCall = "incomplete") -> None:
+    def __init__(
+        self,
+        box: Reader,
+        format: str,
+        tools: list[Any] | None = None,
+        bad_call: BadCall = "incomplete",
+        starts: bool | None = None,
+    ) -> None:
         self._reader = box
-        self._parser = PerChoice(lambda: inband(format, tools=tools, bad_call=bad_call))
+        self._parser = PerChoice(lambda: inband(format, tools=tools, bad_call=bad_call, starts_in_reasoning=starts))
 
     def feed(self, chunk: bytes) -> list[Event]:
         return self._through(self._reader.feed(chunk))

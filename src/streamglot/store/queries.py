@@ -111,6 +111,13 @@ class RawFrame(Struct, array_like=True):
     data: bytes
 
 
+class RawFrames(Struct):
+    """Frames of a turn, and the number to ask for the next ones with."""
+
+    found: list[RawFrame]
+    next: int
+
+
 class Queries:
     def __init__(self, database: Database) -> None:
         self.indexing = Indexing(database)
@@ -191,12 +198,21 @@ class Queries:
         return dialect(name).build_response(response)
 
     async def raw(self, turn_id: str, caller: str | None = None) -> list[RawFrame]:
+        return (await self.raw_after(turn_id, caller, 0)).found
+
+    async def raw_after(self, turn_id: str, caller: str | None, number: int) -> RawFrames:
+        """The frames from this number on, for a turn that is still recorded."""
         frames, turns = schema.frames, schema.turns
-        question = select(frames.c.body).join(turns, turns.c.id == frames.c.turn_id).where(frames.c.turn_id == turn_id)
+        question = select(frames.c.number, frames.c.body).join(turns, turns.c.id == frames.c.turn_id)
+        question = question.where(frames.c.turn_id == turn_id, frames.c.number >= number)
         if caller is not None:
             question = question.where(turns.c.caller == caller)
-        rows = await self._database.fetch(question.order_by(frames.c.number))
-        return [frame for row in rows for frame in msgspec.msgpack.decode(row.body, type=list[RawFrame])]
+        found: list[RawFrame] = []
+        for row in await self._database.fetch(question.order_by(frames.c.number)):
+            some = msgspec.msgpack.decode(row.body, type=list[RawFrame])
+            found += some
+            number = max(number, row.number + len(some))
+        return RawFrames(found, number)
 
     async def history(self, turn_id: str, caller: str | None = None) -> list[Message]:
         """All that was said up to and with this turn, but for instructions that held for it alone."""

@@ -25,6 +25,7 @@ from ..http.call import ClientGone, json_object
 from ..http.reply import retry_after
 from .approvals import approval_routes
 from .forward import count_tokens, forward_json
+from .inspect import inspect_routes
 from .metered import Metered
 from .models import by_address, by_path, entry, listing
 from .openapi import description, viewer
@@ -162,6 +163,7 @@ def pages(gateway: Gateway) -> Starlette:
         *resume_routes(gateway),
         *approval_routes(gateway),
         *store_routes(gateway),
+        *inspect_routes(gateway),
         *response_routes(gateway),
     ]
     for version in ("v1", "v1beta", "v1alpha"):

@@ -1,0 +1,275 @@
+"""The inspector's API: a stored, running or pasted stream as linked rows.
+
+GET  /turns/{id}/inspect        lines of JSON: {"turn": facts}, {"rows": page} …, {"end": true}; a running turn is followed
+GET  /turns/{id}/inspect/curl   a command that sends the request again, to this gateway or to the upstream
+GET  /turns/{id}/inspect/test   a zip file with the recording and a pytest file
+POST /inspect                   the same lines for pasted bytes, whose dialect and in-band notation are detected
+POST /inspect/test              the zip file of pasted bytes
+
+A key sees its own turns, the operator all. Pages are made in a thread, one at a time for each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ...dialects import DIALECTS
+from ...errors import RequestError, StreamglotError, excerpt
+from ...inband import FORMATS
+from ...inspect.inspection import EVENTS, UP, Inspection
+from ...inspect.marks import EVENTS as EVENT_LINES
+from ...inspect.paging import Pager
+from ...inspect.pytest_file import pytest_archive
+from ...inspect.recording import Piece, Source, attempt_of, pieces_of_response, read_source
+from ..http.asgi import read_body
+from .query_string import KEY, Parameters
+from .store_view import StoreView, id_in, store_view_of
+from .turn_facts import Recorded, client_curl, facts, upstream_curl
+
+if TYPE_CHECKING:
+    from ...store import TurnDetail
+    from ..app import Gateway
+
+LOOK_SECONDS: Final = 0.25
+"""How often the store is asked for what a running turn has recorded: it commits as often."""
+AT_ONCE: Final = 2
+"""Pages that are made at the same time. They are computation, and the streams of other clients go first."""
+FIRST_WRITER: Final = next(one.name for one in DIALECTS.values() if one.writer_class)
+"""The dialect that a stream is shown as whose own dialect cannot be written."""
+_LINES: Final = "application/x-ndjson"
+_HEADERS: Final = {"x-content-type-options": "nosniff", "cache-control": "no-store", "x-accel-buffering": "no"}
+_T = TypeVar("_T")
+
+
+def inspect_routes(gateway: Gateway) -> list[Route]:
+    work = Work()
+
+    async def turn(http: HttpRequest) -> Response:
+        asked = Parameters(http, "as", "follow")
+        follows = asked.one_of("follow", "true", "false") == "true"
+        view, client = store_view_of(gateway, http), _client(asked["as"])
+        lines = TurnLines(view, work, await view.turn(id_in(http)), client)
+        return _streamed(lines.all(follows))
+
+    async def command(http: HttpRequest) -> Response:
+        of = Parameters(http, "of").one_of("of", "client", "upstream")
+        view = store_view_of(gateway, http)
+        found = await view.turn(id_in(http))
+        pieces = await recorded_pieces(view, found.id)
+        base = f"{http.url.scheme}://{http.url.netloc}"
+        text = client_curl(gateway, found, pieces, base) if of == "client" else upstream_curl(found, pieces)
+        return Response(text, headers=_HEADERS, media_type="text/plain; charset=utf-8")
+
+    async def turn_test(http: HttpRequest) -> Response:
+        Parameters(http)
+        view = store_view_of(gateway, http)
+        found = await view.turn(id_in(http))
+        pieces = [piece for piece in await recorded_pieces(view, found.id) if piece.direction.startswith((UP, "ask"))]
+        if not any(piece.direction.startswith(UP) for piece in pieces):
+            raise RequestError(
+                f"the bytes of the turn {found.id} were not recorded: set store.raw to record those of turns to come",
+                code="no_raw",
+                status=404,
+            )
+        asked = next((attempt for piece in reversed(pieces) if (attempt := attempt_of(piece)) is not None), None)
+        source = Source(pieces, found.dialects["upstream"], asked.inband if asked is not None else "", False, True)
+        return _archive(found.id, await work.run(lambda: pytest_archive(found.id, source)))
+
+    async def pasted_source(http: HttpRequest, asked: Parameters) -> Source:
+        gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
+        dialect, inband = _dialect(asked["from"]), _inband(asked["inband"])
+        server = gateway.server
+        body = await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
+        return await work.run(lambda: read_source(body, dialect, inband))
+
+    async def pasted(http: HttpRequest) -> Response:
+        asked = Parameters(http, "from", "inband", "as")
+        client = _client(asked["as"])
+        return _streamed(_pasted_lines(work, await pasted_source(http, asked), client))
+
+    async def pasted_test(http: HttpRequest) -> Response:
+        source = await pasted_source(http, Parameters(http, "from", "inband"))
+        if not any(piece.direction.startswith(UP) for piece in source.pieces):
+            raise RequestError("a recording of events alone has no bytes that a test could read")
+        return _archive("pasted", await work.run(lambda: pytest_archive("pasted", source)))
+
+    async def choices(http: HttpRequest) -> Response:
+        """The dialects and notations that can be named."""
+        gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
+        known = [
+            {"name": one.name, "title": one.title, "reads": bool(one.reader_class), "writes": bool(one.writer_class)}
+            for one in DIALECTS.values()
+        ]
+        return Response(msgspec.json.encode({"dialects": known, "inband": sorted(FORMATS)}), media_type="application/json")
+
+    get, post = ["GET"], ["POST"]
+    return [
+        Route("/turns/{id}/inspect", turn, methods=get),
+        Route("/turns/{id}/inspect/curl", command, methods=get),
+        Route("/turns/{id}/inspect/test", turn_test, methods=get),
+        Route("/inspect", pasted, methods=post),
+        Route("/inspect", choices, methods=get),
+        Route("/inspect/test", pasted_test, methods=post),
+    ]
+
+
+class Work:
+    """Computation that would hold up the streams of others: it runs in threads, a few at a time."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self, step: Callable[[], _T]) -> _T:
+        async with self._places:
+            return await asyncio.to_thread(step)
+
+
+class TurnLines:
+    """The lines of a stored or running turn."""
+
+    def __init__(self, view: StoreView, work: Work, turn: TurnDetail, client: str) -> None:
+        self._view = view
+        self._work = work
+        self._turn = turn
+        self._client = client
+
+    async def all(self, follows: bool) -> AsyncIterator[bytes]:
+        running = not self._turn.ending
+        frames = await self._view.store.queries.raw_after(self._turn.id, self._view.caller, 0)
+        pieces = [Piece(frame.at, frame.direction, frame.data) for frame in frames.found]
+        yield _line({"turn": facts(self._turn, pieces, running)})
+        if not pieces and running and follows:
+            pieces, frames = await self._first_pieces(frames.next)
+            running = not self._turn.ending
+        recorded = Recorded.of(pieces)
+        if not recorded.upstream and not recorded.events and not running:
+            pieces += self._stored_pieces()
+        pager = Pager(self._inspection(pieces, running))
+        async for page in _pages(self._work, pager, pieces):
+            yield page
+        while running and follows:
+            async for page in _rest(pager):
+                yield page
+            self._turn = await self._view.turn(self._turn.id)
+            running = not self._turn.ending
+            frames = await self._view.store.queries.raw_after(self._turn.id, self._view.caller, frames.next)
+            more = [Piece(frame.at, frame.direction, frame.data) for frame in frames.found]
+            pieces += [piece for piece in more if not piece.direction.startswith((UP, EVENTS, "down"))]
+            async for page in _pages(self._work, pager, more):
+                yield page
+            if running:
+                await asyncio.sleep(LOOK_SECONDS)
+            else:
+                yield _line({"turn": facts(self._turn, [*pieces, *more], running=False)})
+        yield _line({"rows": await self._work.run(pager.close)})
+        yield _line({"end": True})
+
+    async def _first_pieces(self, after: int) -> tuple[list[Piece], Any]:  # Any: what the store says of its frames
+        """Waits for the first bytes of a running turn, or for its end."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            turn = await self._view.turn(self._turn.id)
+            frames = await self._view.store.queries.raw_after(turn.id, self._view.caller, after)
+            if frames.found or turn.ending:
+                self._turn = turn
+                return [Piece(frame.at, frame.direction, frame.data) for frame in frames.found], frames
+
+    def _stored_pieces(self) -> list[Piece]:
+        """A turn whose bytes were not recorded: the events of its stored answer, with the times of its blocks."""
+        turn = self._turn
+        return pieces_of_response(turn.response, turn.timings) if turn.response is not None and turn.response.choices else []
+
+    def _inspection(self, pieces: list[Piece], running: bool) -> Inspection:
+        dialects, recorded = self._turn.dialects, Recorded.of(pieces)
+        client = self._client or dialects["client"]
+        own = client == dialects["client"] and (recorded.client or running)
+        return Inspection(dialects["upstream"], client, has_events=recorded.events or running, has_client=own)
+
+
+async def recorded_pieces(view: StoreView, turn_id: str) -> list[Piece]:
+    frames = await view.store.queries.raw(turn_id, view.caller)
+    return [Piece(frame.at, frame.direction, frame.data) for frame in frames]
+
+
+async def _pasted_lines(work: Work, source: Source, client: str) -> AsyncIterator[bytes]:
+    target = client or source.client or (source.dialect if _writes(source.dialect) else FIRST_WRITER)
+    own = bool(source.client) and target == source.client
+    inspection = Inspection(
+        source.dialect, target, inband=source.inband, starts=source.starts, has_events=source.has_events, has_client=own
+    )
+    said = {
+        "dialects": {"upstream": source.dialect, "client": target},
+        "inband": source.inband,
+        "timed": source.timed,
+        "recorded": Recorded.of(source.pieces),
+        "reads": source.dialect == EVENT_LINES or bool(DIALECTS[source.dialect].reader_class),
+    }
+    yield _line({"pasted": said})
+    pager = Pager(inspection)
+    async for page in _pages(work, pager, source.pieces):
+        yield page
+    yield _line({"rows": await work.run(pager.close)})
+    yield _line({"end": True})
+
+
+async def _pages(work: Work, pager: Pager, pieces: list[Piece]) -> AsyncIterator[bytes]:
+    """The pages of these pieces, each made in a thread."""
+    pages: Iterator[dict[str, Any]] = iter(pager.feed(pieces))
+
+    def step() -> bytes | None:
+        page = next(pages, None)
+        return None if page is None else _line({"rows": page})
+
+    try:
+        while (line := await work.run(step)) is not None:
+            yield line
+    except StreamglotError as error:
+        yield _line({"error": {"code": error.code, "message": error.message}})
+
+
+async def _rest(pager: Pager) -> AsyncIterator[bytes]:
+    """What a running turn has beyond its last whole page."""
+    yield _line({"rows": pager.inspection.page()})
+
+
+def _line(value: object) -> bytes:
+    return msgspec.json.encode(value) + b"\n"
+
+
+def _streamed(lines: AsyncIterator[bytes]) -> Response:
+    return StreamingResponse(lines, headers=_HEADERS, media_type=_LINES)
+
+
+def _archive(name: str, data: bytes) -> Response:
+    headers = {**_HEADERS, "content-disposition": f'attachment; filename="{name}.zip"'}
+    return Response(data, headers=headers, media_type="application/zip")
+
+
+def _writes(name: str) -> bool:
+    return name in DIALECTS and bool(DIALECTS[name].writer_class)
+
+
+def _client(name: str) -> str:
+    if name and not _writes(name):
+        able = ", ".join(one.name for one in DIALECTS.values() if one.writer_class)
+        raise RequestError(f"a stream cannot be shown as {excerpt(name)}; it can as {able}")
+    return name
+
+
+def _dialect(name: str) -> str:
+    if name and name not in (*DIALECTS, EVENT_LINES):
+        raise RequestError(f"there is no dialect {excerpt(name)}; there are {', '.join((*DIALECTS, EVENT_LINES))}")
+    return name
+
+
+def _inband(name: str) -> str:
+    if name and name not in FORMATS:
+        raise RequestError(f"there is no in-band format {excerpt(name)}; there are {', '.join(sorted(FORMATS))}")
+    return name
