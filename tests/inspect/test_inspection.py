@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from inspected import of_pieces, unzipped
 
 from boxes import every_cut
+from inspected import of_pieces, unzipped
 from recordings import Recording, recordings
 from streamglot.dialects import DIALECTS
 from streamglot.errors import RequestError
@@ -233,7 +233,13 @@ def test_what_cannot_be_read_is_refused_in_words(body: bytes, words: str) -> Non
 
 
 def test_events_can_be_pasted_too() -> None:
-    events = [StreamStart("a", "m"), ToolCallStart("c1", "f"), ToolCallDelta("{}"), ToolCallEnd(), StreamEnd("tool_calls")]
+    events: list[Event] = [
+        StreamStart("a", "m"),
+        ToolCallStart("c1", "f"),
+        ToolCallDelta("{}"),
+        ToolCallEnd(),
+        StreamEnd("tool_calls"),
+    ]
     source = read_source(b"".join(encode(event) + b"\n" for event in events))
     found = of_pieces(Inspection(source.dialect, "anthropic"), source.pieces)
     assert found.kinds() == ["stream_start", "tool_call_start", "tool_call_delta", "tool_call_end", "stream_end"]
