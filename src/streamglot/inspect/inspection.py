@@ -218,7 +218,7 @@ class Inspection:
         if self._writer.lost.total() > lost:
             flags |= LOST
             self.lost[name] += 1
-        elif name in self._writer.folded:
+        elif name in self._writer.folded and b"," in line:  # an event without fields has nothing that could be folded
             flags |= FOLDED
             self.folded[name] += 1
         self.events.add(at, row, flags, _shown_line(line))
@@ -287,7 +287,7 @@ class Inspection:
             "lost": self.lost,
             "folded": self.folded,
             "how_folded": self.how_folded,
-            "first_byte": self.attempts[0].first_byte if self.attempts else -1.0,
+            "first_byte": next((attempt.first_byte for attempt in self.attempts if attempt.first_byte >= 0), -1.0),
             "first_event": self.first_event,
             "first_client": self.first_client,
             "seconds": self.seconds,
