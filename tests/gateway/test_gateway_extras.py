@@ -39,9 +39,12 @@ def test_every_address_is_described(gateway: Running) -> None:
     assert described == description()
     for path, methods in described["paths"].items():
         for method in methods:
+            if path == "/overview/events":
+                continue  # it does not end
             found = gateway.ask(path.replace("{model}", "replay"), {} if method == "post" else None, method=method.upper())
             assert found.status != 405, path
-            assert found.status != 404 or "model" in str(found.body) or "store_off" in str(found.body), path
+            missing = ("model", "store_off", "not_found")
+            assert found.status != 404 or any(word in str(found.body) for word in missing), path
     page = gateway.ask("/docs").body.decode()
     assert "/v1/chat/completions" in page
     assert "http://" not in page.replace("http://127.0.0.1", "")

@@ -34,6 +34,7 @@ from .http.cors import CORS
 from .http.hosts import AllowedHosts
 from .http.http_call import HTTPCall
 from .http.reply import Reply
+from .observe.live import Live
 from .observe.log import Log
 from .observe.memory import Memory, set_allocator
 from .observe.metrics import Metrics
@@ -42,7 +43,7 @@ from .observe.tracing import Tracing
 
 if TYPE_CHECKING:
     from ..store import Store
-    from .recording import TurnRecorders
+    from .recording import ServedTurnRecorder, TurnRecorders
 
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
@@ -63,6 +64,7 @@ class Gateway:
         self._environment = os.environ if environment is None else environment
         self.pool = UpstreamPool(loaded, environment=self._environment, serving=True, log=self.say)
         self.metrics = Metrics()
+        self.live = Live(self.time)
         self.within = self.pool.within
         self.new_id = self.pool.new_id
         self.stopping = False
@@ -182,10 +184,13 @@ class Gateway:
                 attempt("request", handler.tick, now)
             attempt("memory", self._memory.tick, len(self._live))
             attempt("metrics", self.metrics.publish, len(self._live))
+            if self._live:
+                self.live.changed()
 
     def stop(self, seconds: float) -> None:
         """No new work; what still runs after so many seconds is ended with a proper error."""
         self.stopping = True
+        self.live.changed()
         asyncio.get_running_loop().call_later(seconds, self._interrupt)
 
     def _interrupt(self) -> None:
@@ -294,12 +299,18 @@ class Gateway:
             raise _shutting_down()
         return Slot(self._limit, caller)
 
-    def observers_for(self, recorder: Observer | None, reservation: Reservation | None) -> list[Observer]:
+    def observers_for(self, recorder: ServedTurnRecorder | None, reservation: Reservation | None) -> list[Observer]:
         """The observers of one exchange. The usage is settled before the turn is recorded."""
         own: list[Observer] = [] if reservation is None else [UsageMeter(reservation)]
         if recorder is not None:
             own.append(recorder)
+        own.append(self.live.observer("" if recorder is None else recorder.turn_id))
         return [*own, *self._observers]
+
+    def open_requests(self, caller: Caller | None) -> list[RequestHandler]:
+        """The requests that run in this process, as far as this caller may see them."""
+        key = None if caller is None else caller.name
+        return [handler for handler in self._live if key in (None, handler.record.key)]
 
     def tell_observers(self, result: ExchangeResult) -> None:
         """Tells the observers of a request that was no exchange."""

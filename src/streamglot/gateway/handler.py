@@ -65,6 +65,11 @@ class RequestHandler:
 
     # --- from outside
 
+    @property
+    def turn_id(self) -> str:
+        """The turn in the store; empty where turns are not recorded."""
+        return self._response.recorder.turn_id if self._response.recorder is not None else ""
+
     def interrupt(self, error: StreamglotError) -> None:
         """Ends the exchange with this error: the gateway stops, or a budget is used up."""
         if self._interruption is not None or self._response.call.ended:

@@ -145,18 +145,18 @@ class ServedTurnRecorder(TurnRecorder):
         self._store = store
         self._endpoint = endpoint
         self._session = session
-        self._turn_id = turn.id
+        self.turn_id = turn.id
         self._stream: StreamRecorder | None = None
 
     @property
     def headers(self) -> dict[str, str]:
-        turn = {"x-streamglot-turn": self._turn_id, "x-streamglot-session": self._session.id}
-        return {**turn, "x-streamglot-stream": self._turn_id} if self._stream is not None else turn
+        turn = {"x-streamglot-turn": self.turn_id, "x-streamglot-session": self._session.id}
+        return {**turn, "x-streamglot-stream": self.turn_id} if self._stream is not None else turn
 
     def open(self, stop: Callable[[], None], headers: Mapping[str, str]) -> StreamRecorder | None:
         """Makes the stream resumable from now on. Where content is not stored, only a client that asked for it, or a buffer
         outside of the database, gets that."""
-        buffer, id = self._store.buffer, self._turn_id
+        buffer, id = self._store.buffer, self.turn_id
         if self._stream is None and (self.wants_response or self.options.keep or not isinstance(buffer, DatabaseBuffer)):
             self._stream = StreamRecorder(
                 buffer, id, self._session.caller, stop, headers, numbered=self._endpoint.numbered, awaited=self.options.keep

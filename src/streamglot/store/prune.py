@@ -1,4 +1,5 @@
-"""Retention, on demand only: turns by their age, or the oldest until the rest is small enough; archived first when asked."""
+"""Retention, on demand only: turns by their age, or the oldest until the rest is small enough, archived first when asked; or the turns
+of one session."""
 
 from __future__ import annotations
 
@@ -77,6 +78,28 @@ async def prune_turns(
     with suppress(StoreUnavailable):  # somebody else writes for long: the room is given back the next time
         await database.give_back()
     return done
+
+
+async def delete_session(database: Database, session_id: str) -> int:
+    """Removes all turns of the session, with what was said in them; gives their number. One that still runs is not removed from
+    under its client: it is to be stopped first."""
+    turns, endings = schema.turns, schema.endings
+    question = select(turns.c.id, endings.c.ending).outerjoin(endings, endings.c.turn_id == turns.c.id)
+    rows = await database.fetch(question.where(turns.c.session_id == session_id))
+    if any(row.ending is None for row in rows):
+        raise RequestError("the session has an answer under way; stop it, or wait for its end", code="session_busy", status=409)
+    return await _remove_all(database, [row.id for row in rows])
+
+
+async def _remove_all(database: Database, turns: Sequence[str]) -> int:
+    """Removes these turns and what only they said; gives their number. Turns that count for a key's budget are refused."""
+    done = Pruned()
+    for start in range(0, len(turns), AT_ONCE):
+        some = turns[start : start + AT_ONCE]
+        await _refuse_to_forget(database, schema.turns.c.id.in_(some), done)
+        await _remove(database, some, None, done)
+    await _sweep(database)
+    return done.turns
 
 
 async def size(database: Database) -> int:

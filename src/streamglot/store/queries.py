@@ -17,6 +17,7 @@ from ..messages import Message, Request, Response, TokenCounts
 from . import schema
 from .database import Database
 from .search import Indexing, matches
+from .titles import given_titles
 from .turn import BROKEN
 
 MOST: Final = 1_000
@@ -310,7 +311,8 @@ class Queries:
             .subquery()
         )
         rows = await self._database.fetch(select(turns.c.session_id, turns.c.title).join(first, first.c.id == turns.c.id))
-        return {row.session_id: row.title for row in rows}
+        given = await self._database.fetch(given_titles(list(sessions)))
+        return {row.session_id: row.title for row in rows} | {row.session_id: msgspec.json.decode(row.value) for row in given}
 
     # --- contents
 

@@ -50,3 +50,8 @@ def _prices() -> Any:
     except ModuleNotFoundError:
         return None
     return genai_prices
+
+
+def load_prices() -> None:
+    """Loads the price list before the first price is asked for."""
+    _prices()

@@ -26,6 +26,8 @@ _PLAIN = {
     ("post", "/v1/streams/{id}/stop"): "Stops a stream, and its upstream",
     ("get", "/sessions"): "The sessions, the newest first",
     ("get", "/sessions/{id}"): "One session and its turns",
+    ("patch", "/sessions/{id}"): "Gives a session another title",
+    ("delete", "/sessions/{id}"): "Removes a session with all its turns",
     ("get", "/sessions/{id}/export"): "All turns of a session as a file",
     ("get", "/turns"): "The turns, the newest first",
     ("get", "/turns/{id}"): "All that was kept of a turn",
@@ -38,6 +40,13 @@ _PLAIN = {
     ("get", "/inspect"): "The dialects and in-band formats that a pasted stream may have",
     ("post", "/inspect"): "A pasted stream or recording as linked rows",
     ("post", "/inspect/test"): "A pasted stream as a test",
+    ("get", "/approvals"): "What waits for a person's decision",
+    ("post", "/approvals/{id}"): "A person's decision",
+    ("get", "/overview"): "What runs now, and the numbers of the last hour",
+    ("get", "/overview/events"): "The overview again whenever it has changed, as a stream",
+    ("get", "/overview/models"): "The models with their upstreams, and the tools",
+    ("post", "/overview/{id}/stop"): "Stops a request of this process by its request id",
+    ("get", "/"): "The page: chat, inspector, overview",
     ("get", "/health"): "Is the process there?",
     ("get", "/ready"): "Can it serve?",
     ("get", "/metrics"): "Prometheus metrics",
@@ -77,7 +86,7 @@ def description() -> dict[str, Any]:
         parameters += [_in_query(name) for name in _IN_QUERY.get((method, path), ())]
         if parameters:
             operation["parameters"] = parameters
-        if method == "post" and not path.endswith(_WITHOUT_BODY):
+        if method in ("post", "patch") and not path.endswith(_WITHOUT_BODY):
             operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
         paths.setdefault(path, {})[method] = operation
     return {

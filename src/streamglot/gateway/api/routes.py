@@ -29,9 +29,11 @@ from .inspect import inspect_routes
 from .metered import Metered
 from .models import by_address, by_path, entry, listing
 from .openapi import description, viewer
+from .overview import overview_routes
 from .page import page_routes
 from .responses import response_routes
 from .resume import resume_routes
+from .session_edits import session_routes
 from .store_view import store_routes
 
 if TYPE_CHECKING:
@@ -162,6 +164,8 @@ def pages(gateway: Gateway) -> Starlette:
         Route("/v1/embeddings", embeddings, methods=["POST"]),
         *resume_routes(gateway),
         *approval_routes(gateway),
+        *overview_routes(gateway),
+        *session_routes(gateway),
         *store_routes(gateway),
         *inspect_routes(gateway),
         *response_routes(gateway),

@@ -44,7 +44,7 @@ class CORS:
         if method != "OPTIONS" or "access-control-request-method" not in headers:
             return None
         fields = {
-            "access-control-allow-methods": "GET, POST, DELETE",
+            "access-control-allow-methods": "GET, POST, PATCH, DELETE",
             "access-control-allow-headers": headers.get("access-control-request-headers", "*"),
             "access-control-max-age": str(PREFLIGHT_SECONDS),
         }

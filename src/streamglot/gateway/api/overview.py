@@ -1,0 +1,150 @@
+"""The overview: what runs now, the numbers of the last hour, the state of upstreams. A key sees its own exchanges.
+
+GET  /overview                   the state
+GET  /overview/events            the state again whenever it has changed, as server-sent events
+POST /overview/{id}/stop         stops an exchange of this process, by its request id
+GET  /overview/models            the models with their upstreams, and the tools: what a page needs before it can ask
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ...errors import RequestError, excerpt
+from ...framing import sse
+from ...upstream.prices import load_prices
+from ...upstream.providers import abilities_of
+from ..auth.authenticator import Caller
+from ..observe.live import MAX_OPEN, open_exchange
+from .store_view import id_in, json_reply
+
+if TYPE_CHECKING:
+    from ..app import Gateway
+
+COALESCE_SECONDS: Final = 0.5
+"""The shortest time between two states of one watcher: a person sees no more, and a burst of requests costs one state."""
+TOOLS_SECONDS: Final = 5.0
+"""How long the tools of MCP servers that must be started first are waited for."""
+
+
+def overview_routes(gateway: Gateway) -> list[Route]:
+    def admitted(http: HttpRequest) -> Caller | None:
+        return gateway.authenticator.admit(http.headers)
+
+    async def state(http: HttpRequest) -> Response:
+        return json_reply(overview(gateway, admitted(http)))
+
+    async def events(http: HttpRequest) -> Response:
+        caller = admitted(http)
+        gateway.live.check_room()
+        await asyncio.to_thread(load_prices)  # so that the event loop does not wait for it
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        return StreamingResponse(_states(gateway, caller), 200, headers, "text/event-stream")
+
+    async def stop(http: HttpRequest) -> Response:
+        caller, id = admitted(http), id_in(http)
+        for handler in gateway.open_requests(caller):
+            if handler.record.request_id == id:
+                handler.stop()
+                return json_reply({"id": id, "stopping": True})
+        message = f"there is no request {excerpt(id)} of yours that runs in this process"
+        raise RequestError(message, code="not_found", status=404)
+
+    async def models(http: HttpRequest) -> Response:
+        caller = admitted(http)
+        return json_reply({**_models(gateway, caller), "tools": await _tools(gateway, caller)})
+
+    return [
+        Route("/overview", state, methods=["GET"]),
+        Route("/overview/events", events, methods=["GET"]),
+        Route("/overview/models", models, methods=["GET"]),
+        Route("/overview/{id}/stop", stop, methods=["POST"]),
+    ]
+
+
+def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
+    """``operator``: whether the reader sees the exchanges of all keys."""
+    from ... import __version__
+
+    key, now = None if caller is None else caller.name, gateway.clock()
+    running = sorted(gateway.open_requests(caller), key=lambda handler: handler.record.began)
+    return {
+        "version": __version__,
+        "operator": caller is None,
+        "since": gateway.live.since,
+        "open_count": len(running),
+        "open": [open_exchange(one.record, one.turn_id, now) for one in running[:MAX_OPEN]],
+        **gateway.live.state(key),
+        "upstreams": _upstreams(gateway) if caller is None else [],
+        "approvals": [asked for asked in gateway.pool.approvals.open() if key in (None, asked.key)],
+        "store": gateway.store_state(),
+    }
+
+
+async def _states(gateway: Gateway, caller: Caller | None) -> AsyncIterator[bytes]:
+    quiet = gateway.server.keep_alive_seconds
+    with gateway.live.watched() as changed:
+        while not gateway.stopping:
+            try:
+                async with asyncio.timeout(quiet):
+                    await changed.wait()
+            except TimeoutError:
+                yield sse.comment("ping")
+                continue
+            changed.clear()
+            yield b"event: overview\ndata: %b\n\n" % msgspec.json.encode(overview(gateway, caller))
+            await asyncio.sleep(COALESCE_SECONDS)
+
+
+def _upstreams(gateway: Gateway) -> list[dict[str, Any]]:
+    pool, now = gateway.pool, gateway.clock()
+    rows = []
+    for name, state in pool.states().items():
+        upstream = pool.routes.upstreams[name]
+        wait = pool.breaker(upstream).wait(now) if state == "open" else 0.0
+        rows.append({"name": name, "dialect": upstream.dialect, "state": state, "wait": round(wait, 1), "place": upstream.place})
+    return rows
+
+
+def _models(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
+    """``patterns`` are those of upstreams that serve more models than they list: any name that matches can be asked for."""
+    routes = gateway.pool.routes
+    named = [(name, owner) for name, owner in routes.models() if caller is None or caller.may_use(name)]
+    default = routes.named("")
+    return {
+        "default": default if caller is None or caller.may_use(default) else "",
+        "models": [{"name": name, "upstream": owner, **_facts(gateway, owner)} for name, owner in named],
+        "patterns": [
+            {"upstream": upstream.name, "pattern": pattern, **_facts(gateway, upstream.name)}
+            for upstream in routes.upstreams.values()
+            for pattern in upstream.models
+            if any(mark in pattern for mark in "*?[")
+        ],
+    }
+
+
+def _facts(gateway: Gateway, name: str) -> dict[str, Any]:
+    upstream = gateway.pool.routes.upstreams[name]
+    refused = abilities_of(upstream).refused or ()
+    return {"dialect": upstream.dialect, "tools": upstream.tools, "refused": list(refused)}
+
+
+async def _tools(gateway: Gateway, caller: Caller | None) -> list[dict[str, str]]:
+    """The tools that this caller may switch on. Servers that do not answer in time are left out."""
+    patterns = ["*"] if caller is None or caller.tools is None else list(caller.tools)
+    registry = gateway.pool.tools.registry
+    if not registry or not patterns:
+        return []
+    try:
+        async with asyncio.timeout(TOOLS_SECONDS):
+            found, _ = await registry.select(patterns)
+    except TimeoutError:
+        return []
+    return [{"name": tool.name, "description": tool.description[:200]} for tool in found]

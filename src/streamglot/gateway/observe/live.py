@@ -1,0 +1,223 @@
+"""What the gateway does now, and did in the last hour: the numbers of the overview, in memory.
+
+``Live`` holds finished exchanges and wakes those who watch. A watcher is not sent each change. It is woken, waits a moment, and reads
+the state as it is then. So there are no queues, and a slow reader costs nothing but its own connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ...engine.observer import ExchangeResult, Observer
+from ...engine.record import ExchangeRecord
+from ...errors import RequestError
+from ...messages import TokenCounts
+from ...upstream.prices import price
+
+HOUR: Final = 3600.0
+MAX_FINISHED: Final = 5_000
+"""Finished exchanges that are held, about 500 bytes each: an hour of more than one request a second. A busier gateway is shown its
+last 5,000, and has metrics."""
+MAX_WATCHERS: Final = 32
+"""Open overviews at once: each is sent a state of some kilobytes a second while streams run."""
+MAX_OPEN: Final = 200
+"""Open streams in one state: more than anybody reads."""
+MAX_ERRORS: Final = 20
+MAX_GROUPS: Final = 50
+"""Models, upstreams or keys in one table, those with the most requests first."""
+MESSAGE_CHARS: Final = 500
+MINUTES: Final = 60
+
+
+class FinishedExchange(Struct):
+    """One exchange that ended. ``at`` is seconds since 1970. ``cost`` is known once somebody has looked: the price list takes a
+    while to load."""
+
+    at: float
+    request_id: str
+    turn_id: str
+    dialect: str
+    model: str
+    upstream: str
+    key: str
+    seconds: float
+    first_event: float | None
+    input_tokens: int
+    output_tokens: int
+    ending: str
+    error: str
+    message: str
+    cost: float | None = None
+
+
+class _Entry(Struct):
+    """``usage`` and ``upstream_model`` until the exchange is priced, then None."""
+
+    shown: FinishedExchange
+    usage: TokenCounts | None
+    upstream_model: str
+
+    def priced(self) -> FinishedExchange:
+        if self.usage is not None:
+            self.shown.cost = price(self.usage, self.upstream_model, self.shown.upstream)
+            self.usage = None
+        return self.shown
+
+
+class Live:
+    """``time`` gives seconds since 1970."""
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
+        self.since = time()
+        self._finished: deque[_Entry] = deque(maxlen=MAX_FINISHED)
+        self._watchers: set[asyncio.Event] = set()
+
+    # --- watchers
+
+    def check_room(self) -> None:
+        """Raises a RequestError if there is no room for one more watcher."""
+        if len(self._watchers) >= MAX_WATCHERS:
+            raise RequestError(
+                f"{MAX_WATCHERS} overviews are open already; close one of them", code="too_many_watchers", status=503
+            )
+
+    @contextmanager
+    def watched(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something has changed."""
+        event = asyncio.Event()
+        event.set()
+        self._watchers.add(event)
+        try:
+            yield event
+        finally:
+            self._watchers.discard(event)
+
+    def changed(self) -> None:
+        for event in self._watchers:
+            event.set()
+
+    # --- exchanges
+
+    def observer(self, turn_id: str) -> Observer:
+        """The observer of one exchange."""
+        return _LiveObserver(self, turn_id)
+
+    def add(self, result: ExchangeResult, turn_id: str) -> None:
+        record = result.record
+        usage = record.estimated or _counts(record)
+        first = record.first_event - record.began if record.first_event else None
+        shown = FinishedExchange(
+            self._time(),
+            record.request_id,
+            turn_id,
+            record.dialect,
+            record.model,
+            record.upstream,
+            record.key,
+            result.seconds,
+            first,
+            usage.input_tokens or 0,
+            usage.output_tokens or 0,
+            record.ending or "error",
+            record.error_kind or record.error,
+            record.message[:MESSAGE_CHARS],
+        )
+        self._finished.append(_Entry(shown, None if record.cached else usage, result.upstream_model or record.model))
+        self.changed()
+
+    def state(self, key: str | None) -> dict[str, Any]:
+        """The last hour, as far as this key may see it; None is the operator, who sees all."""
+        now = self._time()
+        entries = (entry for entry in self._finished if entry.shown.at > now - HOUR and key in (None, entry.shown.key))
+        seen = [entry.priced() for entry in entries]
+        errors = [one for one in seen if one.error]
+        return {
+            "totals": _summary("", seen),
+            "minutes": _minutes(seen, now),
+            "by_model": _groups(seen, lambda one: one.model),
+            "by_upstream": _groups(seen, lambda one: one.upstream),
+            "by_key": _groups(seen, lambda one: one.key),
+            "errors": [{"code": code, "count": count} for code, count in Counter(one.error for one in errors).most_common()],
+            "last_errors": errors[: -MAX_ERRORS - 1 : -1],
+        }
+
+
+class _LiveObserver(Observer):
+    def __init__(self, live: Live, turn_id: str) -> None:
+        self._live = live
+        self._turn_id = turn_id
+
+    def started(self, _context: object) -> None:
+        self._live.changed()
+
+    def finished(self, result: ExchangeResult) -> None:
+        self._live.add(result, self._turn_id)
+
+
+def open_exchange(record: ExchangeRecord, turn_id: str, now: float) -> dict[str, Any]:
+    """An exchange that runs, as a row of the overview."""
+    usage = _counts(record)
+    return {
+        "request_id": record.request_id,
+        "turn_id": turn_id,
+        "dialect": record.dialect,
+        "model": record.model,
+        "upstream": record.upstream,
+        "key": record.key,
+        "attempts": record.attempts,
+        "seconds": round(now - record.began, 3),
+        "first_event": round(record.first_event - record.began, 3) if record.first_event else None,
+        "silent": round(now - record.last_event, 3) if record.last_event else None,
+        "events": record.events,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+
+
+def _counts(record: ExchangeRecord) -> TokenCounts:
+    usage = record.usage
+    return TokenCounts() if usage is None else TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+
+
+def _groups(seen: Iterable[FinishedExchange], name: Callable[[FinishedExchange], str]) -> list[dict[str, Any]]:
+    groups: dict[str, list[FinishedExchange]] = {}
+    for one in seen:
+        groups.setdefault(name(one), []).append(one)
+    largest = sorted(groups.items(), key=lambda group: -len(group[1]))[:MAX_GROUPS]
+    return [_summary(group, ones) for group, ones in largest]
+
+
+def _summary(name: str, ones: list[FinishedExchange]) -> dict[str, Any]:
+    firsts = sorted(one.first_event for one in ones if one.first_event is not None)
+    costs = [one.cost for one in ones if one.cost is not None]
+    return {
+        "name": name,
+        "requests": len(ones),
+        "errors": sum(1 for one in ones if one.error),
+        "input_tokens": sum(one.input_tokens for one in ones),
+        "output_tokens": sum(one.output_tokens for one in ones),
+        "cost": sum(costs) if costs else None,
+        "p50": _percentile(firsts, 0.5),
+        "p95": _percentile(firsts, 0.95),
+    }
+
+
+def _percentile(ordered: list[float], share: float) -> float | None:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+
+
+def _minutes(seen: Iterable[FinishedExchange], now: float) -> list[dict[str, int]]:
+    """Requests and errors of each of the last minutes, the oldest first."""
+    rows = [{"requests": 0, "errors": 0} for _ in range(MINUTES)]
+    for one in seen:
+        row = rows[max(0, MINUTES - 1 - int((now - one.at) // 60))]
+        row["requests"] += 1
+        row["errors"] += bool(one.error)
+    return rows

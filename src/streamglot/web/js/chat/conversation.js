@@ -1,0 +1,249 @@
+// The conversation that is open: asks, resumes, stops, branches. It uses the public API like any client.
+
+import { ApiError, events, request, send } from "../api.js";
+import { Store } from "../lib/store.js";
+import { say } from "../ui.js";
+import { Answer, STATES, fromStored, storedAnswer, takeTimes, toMessages } from "./answer.js";
+
+const PENDING = "streamglot.pending"; // the request id of an answer whose session is not known yet
+const STOP_MILLISECONDS = 3000; // how long a stopped stream may take to end before its connection is cut
+const STORED_TRIES = 12; // a turn is in the store within 200 ms: looked for up to 3 s on a busy machine
+
+/** ``turns``: what was said, users' turns as {role, text, attachments} and Answers. ``variants`` of an answer are its siblings. */
+export class Conversation extends Store {
+  sessionId = "";
+  title = "";
+  turns = [];
+  loading = false;
+  problem = null;
+  #abort = null;
+  #number = 0;
+
+  get answer() {
+    const last = this.turns.at(-1);
+    return last?.role === "assistant" ? last : null;
+  }
+
+  get busy() {
+    return this.answer?.live === true;
+  }
+
+  /** Begins anew, with these turns if some are given. */
+  reset(turns = []) {
+    this.#leave();
+    Object.assign(this, { sessionId: "", title: "", turns, loading: false, problem: null });
+    this.changed();
+  }
+
+  #leave() {
+    this.#number += 1;
+    this.#abort?.abort();
+    this.#abort = null;
+  }
+
+  // --- asking
+
+  /** Sends a user's turn. ``settings``: model, system, parameters, tools. */
+  async ask(text, attachments, settings) {
+    this.turns = [...this.turns, { role: "user", text, attachments }];
+    await this.#run(settings);
+  }
+
+  /** Answers the user's turn before ``answer`` once more; the answer stays as a variant. */
+  async again(answer, settings) {
+    const place = this.turns.indexOf(answer);
+    this.turns = this.turns.slice(0, place);
+    await this.#run(settings, [...(answer.variants ?? [answer])]);
+  }
+
+  /** Shows another variant in place of ``answer``. */
+  show(answer, variant) {
+    this.turns = this.turns.map((turn) => (turn === answer ? variant : turn));
+    this.changed();
+  }
+
+  /** A new conversation with everything up to this turn. */
+  branch(turn) {
+    const place = this.turns.indexOf(turn);
+    this.reset(this.turns.slice(0, place + 1));
+  }
+
+  async #run(settings, variants = null) {
+    this.#leave();
+    const number = this.#number;
+    const answer = new Answer();
+    answer.requestId = `page-${crypto.randomUUID()}`;
+    answer.model = settings.model;
+    if (variants) answer.variants = variants;
+    variants?.forEach((one) => (one.variants = variants));
+    variants?.push(answer);
+    const messages = toMessages(this.turns, settings.system);
+    this.turns = [...this.turns, answer];
+    answer.start();
+    this.changed();
+    say(STATES.connecting);
+    const abort = (this.#abort = new AbortController());
+    const body = {
+      threadId: this.sessionId || answer.requestId,
+      runId: answer.requestId,
+      messages,
+      tools: [],
+      context: [],
+      state: {},
+      forwardedProps: { model: settings.model, ...settings.parameters },
+    };
+    if (settings.tools) body.streamglot = { tools: settings.tools };
+    const headers = { "x-request-id": answer.requestId, "x-streamglot-keep": "1" };
+    if (this.sessionId) headers["x-streamglot-session"] = this.sessionId;
+    sessionStorage.setItem(PENDING, answer.requestId);
+    try {
+      const response = await send("/agui", { body, headers, signal: abort.signal });
+      if (number === this.#number) await this.#read(response, answer, number);
+    } catch (error) {
+      this.#failed(answer, error);
+    }
+  }
+
+  async #read(response, answer, number) {
+    const { headers } = response;
+    answer.turnId = headers.get("x-streamglot-turn") ?? answer.turnId;
+    answer.streamId = headers.get("x-streamglot-stream") ?? answer.streamId;
+    answer.upstream = headers.get("x-streamglot-upstream") ?? answer.upstream;
+    this.sessionId = headers.get("x-streamglot-session") ?? this.sessionId;
+    sessionStorage.removeItem(PENDING);
+    this.changed();
+    let told = "";
+    for await (const list of events(response)) {
+      if (number !== this.#number) return;
+      for (const event of list) answer.apply(JSON.parse(event.data));
+      if (answer.state !== told) say(STATES[(told = answer.state)]);
+    }
+    answer.fail({ message: "The connection ended before the answer did.", code: "connection_lost", status: 0, retryable: true });
+    this.changed();
+    await this.#price(answer);
+  }
+
+  #failed(answer, error) {
+    sessionStorage.removeItem(PENDING);
+    if (error.name === "AbortError") {
+      if (answer.live) answer.end("stopped");
+    } else {
+      const { message, code = "", status = 0 } = error;
+      answer.fail({ message, code, status, retryable: !(error instanceof ApiError) || status === 0 || status === 429 || status >= 500 });
+      say(`${STATES.error}: ${message}`);
+    }
+    this.changed();
+  }
+
+  /** The cost, which the gateway knows once the turn is stored. */
+  async #price(answer) {
+    if (!answer.turnId) return;
+    const turn = await stored(() => request(`/turns/${encodeURIComponent(answer.turnId)}`), (found) => found.ending !== "");
+    if (!turn) return;
+    answer.cost = turn.cost;
+    if (answer.resumed) takeTimes(answer, turn);
+    if (turn.usage) answer.usage ??= { inputTokens: turn.usage.input_tokens, outputTokens: turn.usage.output_tokens };
+    answer.changed();
+    this.changed();
+  }
+
+  // --- stopping
+
+  /** Ends the answer, and the upstream with it. */
+  async stop() {
+    const answer = this.answer;
+    const abort = this.#abort;
+    if (!answer?.live) return;
+    const timer = setTimeout(() => abort?.abort(), STOP_MILLISECONDS);
+    try {
+      await request(`/overview/${encodeURIComponent(answer.requestId)}/stop`, { method: "POST" });
+    } catch {
+      // It runs in another process, or has ended.
+      const id = answer.streamId || answer.turnId;
+      if (id) await request(`/v1/streams/${encodeURIComponent(id)}/stop`, { method: "POST" }).catch(() => {});
+    }
+    if (!answer.live) clearTimeout(timer);
+  }
+
+  // --- coming back
+
+  /** Shows a stored session. If it is being answered, goes on with the stream from its beginning. */
+  async open(sessionId) {
+    this.#leave();
+    const number = this.#number;
+    Object.assign(this, { sessionId, title: "", turns: [], loading: true, problem: null });
+    this.changed();
+    try {
+      const path = `/sessions/${encodeURIComponent(sessionId)}?limit=100`;
+      const { session, data } = await stored(() => request(path), (found) => found.data.length, true);
+      const [newest] = data;
+      const detail = await request(`/turns/${encodeURIComponent(newest.id)}`);
+      if (number !== this.#number) return;
+      const { turns, system } = fromStored(detail);
+      const running = detail.ending === "";
+      const answer = running ? new Answer() : storedAnswer(detail);
+      Object.assign(this, { title: session.title, turns: [...turns, answer], loading: false, system });
+      linkTurns(this.turns, data);
+      Object.assign(answer, { turnId: detail.id, streamId: detail.id, requestId: detail.request_id, model: detail.model });
+      this.changed();
+      if (!detail.request) this.problem = "What was said in this session is not stored (store.content is off).";
+      if (running) await this.#resume(answer, number);
+    } catch (error) {
+      if (number !== this.#number || error.name === "AbortError") return;
+      Object.assign(this, { loading: false, problem: error.message });
+      this.changed();
+    }
+  }
+
+  async #resume(answer, number) {
+    answer.resumed = true;
+    answer.start();
+    const abort = (this.#abort = new AbortController());
+    try {
+      const response = await send(`/v1/streams/${encodeURIComponent(answer.streamId)}?after=0`, { signal: abort.signal });
+      await this.#read(response, answer, number);
+    } catch (error) {
+      this.#failed(answer, error);
+    }
+  }
+
+  /** The session of an answer that began just before the page was loaded again; "" if there is none. */
+  async pendingSession() {
+    const requestId = sessionStorage.getItem(PENDING);
+    if (!requestId) return "";
+    sessionStorage.removeItem(PENDING);
+    const find = ({ data }) => data.find((turn) => turn.request_id === requestId);
+    const found = await stored(() => request("/turns?limit=20"), find);
+    return found ? (find(found)?.session_id ?? "") : "";
+  }
+}
+
+/** Tells each answer which turn it was, where the titles of the turns say it: a title is the beginning of what the user said. */
+function linkTurns(turns, summaries) {
+  let place = 0;
+  for (let at = turns.length - 1; at > 0; at -= 1) {
+    if (turns[at].role !== "assistant" || turns[at - 1].role !== "user") continue;
+    const words = turns[at - 1].text.split(/\s+/).join(" ").trim();
+    const found = summaries.findIndex((summary, number) => number >= place && summary.title && words.startsWith(summary.title.trim()));
+    if (found < 0) continue;
+    turns[at].turnId = summaries[found].id;
+    place = found + 1;
+  }
+}
+
+/** Asks until the answer is as it must be, since the store is a moment behind. Null, or an error with ``must``, if it never is. */
+async function stored(ask, good, must = false) {
+  let problem = null;
+  for (let number = 0; number < STORED_TRIES; number += 1) {
+    try {
+      const found = await ask();
+      if (good(found)) return found;
+    } catch (error) {
+      problem = error;
+      if (error.status !== 404) break;
+    }
+    await new Promise((done) => setTimeout(done, 60 * (number + 1)));
+  }
+  if (must) throw problem ?? new ApiError(404, "not_found", "It is not in the store.");
+  return null;
+}

@@ -1,0 +1,46 @@
+// The live feed of the gateway: one connection for all who watch, open only while somebody does.
+
+import { events, send } from "./api.js";
+import { Store } from "./lib/store.js";
+
+const AGAIN_MILLISECONDS = 2000; // the pause before a feed that ended is opened again
+
+class Feed extends Store {
+  state = null;
+  problem = null;
+  #users = 0;
+  #abort = null;
+
+  /** Opens the feed for one more user; gives what closes it again. */
+  use() {
+    this.#users += 1;
+    if (this.#users === 1) this.#follow();
+    return () => {
+      this.#users -= 1;
+      if (!this.#users) this.#abort?.abort();
+    };
+  }
+
+  async #follow() {
+    const abort = (this.#abort = new AbortController());
+    while (!abort.signal.aborted) {
+      try {
+        const response = await send("/overview/events", { signal: abort.signal });
+        this.problem = null;
+        for await (const list of events(response)) {
+          const last = list.at(-1);
+          if (last) this.state = JSON.parse(last.data);
+          this.changed();
+        }
+      } catch (error) {
+        if (abort.signal.aborted) return;
+        this.problem = error;
+        this.changed();
+        if (error.status === 401) return;
+      }
+      await new Promise((done) => setTimeout(done, AGAIN_MILLISECONDS));
+    }
+  }
+}
+
+export const feed = new Feed();

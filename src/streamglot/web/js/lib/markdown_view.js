@@ -1,0 +1,53 @@
+// Components that show markdown and code.
+
+import { Component, html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
+import { CopyButton } from "../ui.js";
+import { highlight } from "./highlight.js";
+import { MarkdownBlocks } from "./markdown.js";
+
+/** Markdown, which may grow. */
+export function Markdown({ text }) {
+  const blocks = useRef(null);
+  blocks.current ??= new MarkdownBlocks();
+  return html`<div class="markdown">
+    ${blocks.current
+      .update(text)
+      .map((block) =>
+        block.kind === "code"
+          ? html`<${CodeBlock} key=${block.key} text=${block.text} language=${block.language} open=${block.open} />`
+          : html`<${Html} key=${block.key} html=${block.html} />`,
+      )}
+  </div>`;
+}
+
+/** Sanitised HTML. It is set again only when it is another one. */
+class Html extends Component {
+  shouldComponentUpdate(next) {
+    return String(next.html) !== String(this.props.html);
+  }
+
+  render({ html: content }) {
+    return html`<div class="block" dangerouslySetInnerHTML=${{ __html: content }}></div>`;
+  }
+}
+
+/** Code with its language and a button to copy it. It is coloured once it is complete. */
+export function CodeBlock({ text, language = "", open = false }) {
+  const [coloured, setColoured] = useState(null);
+  useEffect(() => {
+    if (open || !language) return undefined;
+    let wanted = true;
+    highlight(text, language)
+      .then((pieces) => wanted && setColoured(pieces && { text, pieces }))
+      .catch(() => {}); // it stays plain
+    return () => (wanted = false);
+  }, [text, language, open]);
+  const shown =
+    coloured?.text === text
+      ? coloured.pieces.map(({ text: piece, scope }) => (scope ? html`<span class=${`hl-${scope.split(".")[0]}`}>${piece}</span>` : piece))
+      : text;
+  return html`<figure class="code">
+    <figcaption><span>${language || "text"}</span><${CopyButton} text=${text} label="Copy code" /></figcaption>
+    <pre tabindex="0" aria-label=${`Code${language ? ` in ${language}` : ""}`}><code>${shown}</code></pre>
+  </figure>`;
+}

@@ -1,0 +1,188 @@
+"""The overview, and changes to sessions: what the page needs beside the dialects."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.asking import body_of, path_of
+from gateway.kept import keeping, kept, said
+from gateway.raw import RawClient
+from gateway.running import Running, running
+from gateway.upstream import HostileUpstream, Until, whole
+from streamglot.gateway.observe.live import MAX_WATCHERS
+from waiting import PATIENCE, until
+
+CHAT = path_of("openai_chat", "m")
+KEYS = [{"name": name, "hash": sha256(name.encode()).hexdigest()} for name in ("ada", "bob")]
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}"}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/kept.db"
+
+
+def states(gateway: Running, headers: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+    """The states that a watcher is sent."""
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+    try:
+        connection.request("GET", "/overview/events", headers=headers or {})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        for line in answer:
+            if line.startswith(b"data: "):
+                yield msgspec.json.decode(line[6:])
+    finally:
+        connection.close()
+
+
+def test_a_running_stream_is_seen_and_stopped(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    with keeping(upstream, url) as gateway:
+        client = RawClient(gateway.port)
+        client.post(CHAT, body_of("openai_chat", "openai_chat/slow"), {"x-request-id": "watched"})
+        client.read_until(b"first")
+        seen = next(state for state in states(gateway) if state["open"])
+        (running_now,) = seen["open"]
+        assert running_now["request_id"] == "watched"
+        assert running_now["model"] == "openai_chat/slow"
+        assert running_now["upstream"] == "openai_chat"
+        assert running_now["turn_id"]
+        assert running_now["first_event"] > 0
+        assert gateway.ask("/overview/nothing/stop", {}).status == 404
+        assert gateway.ask("/overview/watched/stop", {}).json() == {"id": "watched", "stopping": True}
+        upstream.wait_for("slow", lambda seen: seen.closed)
+        after = next(state for state in states(gateway) if not state["open"])
+        assert after["totals"]["requests"] == 1
+        assert after["totals"]["p50"] > 0
+        client.hang_up()
+        (turn,) = kept(url)
+        assert turn.ending == "cancelled"
+
+
+def test_errors_are_counted_and_link_to_their_turns(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["refused"] = whole({"error": {"message": "no such <b>model</b>"}}, 404)
+    upstream.scripts["told"] = said("Hello")
+    with keeping(upstream, url) as gateway:
+        for model in ("refused", "told", "told"):
+            gateway.ask(CHAT, body_of("openai_chat", f"openai_chat/{model}"))
+        state = gateway.ask("/overview").json()
+        assert state["operator"]
+        assert (state["totals"]["requests"], state["totals"]["errors"]) == (3, 1)
+        assert state["totals"]["output_tokens"] == 8
+        assert sum(minute["requests"] for minute in state["minutes"]) == 3
+        assert {row["name"]: row["requests"] for row in state["by_model"]} == {"openai_chat/refused": 1, "openai_chat/told": 2}
+        (error,) = state["last_errors"]
+        assert error["turn_id"]
+        assert error["error"] == state["errors"][0]["code"]
+        assert "no such <b>model</b>" in error["message"]
+        assert {row["name"]: row["state"] for row in state["upstreams"]}["openai_chat"] == "closed"
+
+
+def test_a_key_sees_its_own_exchanges_alone(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    with keeping(upstream, url, server={"keys": KEYS}) as gateway:
+        assert gateway.ask("/overview").status == 401
+        gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"), bearer("ada"))
+        client = RawClient(gateway.port)
+        client.post(CHAT, body_of("openai_chat", "openai_chat/slow"), {"x-request-id": "adas", **bearer("ada")})
+        client.read_until(b"first")
+        mine = gateway.ask("/overview", headers=bearer("ada")).json()
+        assert not mine["operator"]
+        assert (mine["totals"]["requests"], len(mine["open"])) == (1, 1)
+        others = gateway.ask("/overview", headers=bearer("bob")).json()
+        assert (others["totals"]["requests"], others["open"], others["upstreams"]) == (0, [], [])
+        assert gateway.ask("/overview/adas/stop", {}, bearer("bob")).status == 404
+        assert gateway.ask("/overview/adas/stop", {}, bearer("ada")).status == 200
+        client.hang_up()
+
+
+def test_a_key_in_the_address_is_not_taken(upstream: HostileUpstream, url: str) -> None:
+    with keeping(upstream, url, server={"keys": KEYS}) as gateway:
+        assert gateway.ask("/overview?key=ada").status == 401
+        assert gateway.ask("/overview", headers=bearer("ada")).status == 200
+
+
+def test_watchers_are_limited_and_leave_no_trace(gateway: Running) -> None:
+    open_now = [states(gateway) for _ in range(MAX_WATCHERS)]
+    for watcher in open_now:
+        assert next(watcher)["version"]
+    refused = gateway.ask("/overview/events")
+    assert (refused.status, refused.json()["error"]["code"]) == (503, "too_many_watchers")
+    for watcher in open_now:
+        watcher.close()  # type: ignore[attr-defined]  # a generator
+    until(lambda: not gateway.gateway.live._watchers, lambda: "a watcher that is gone is still counted")
+
+
+def test_the_models_with_what_is_known_of_them(gateway: Running) -> None:
+    found = gateway.ask("/overview/models").json()
+    replay = next(model for model in found["models"] if model["name"] == "replay")
+    assert replay["upstream"] == "replay"
+    assert {row["upstream"] for row in found["patterns"]} >= {"openai_chat"}
+    assert found["tools"] == []
+
+
+def test_a_session_gets_another_title(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = said("Hello")
+    with keeping(upstream, url) as gateway:
+        answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"))
+        kept(url)
+        path = f"/sessions/{answer.headers['x-streamglot-session']}"
+        assert gateway.ask(path).json()["session"]["title"] == "q"
+        assert gateway.ask(path, {"title": "  Ünder \n way "}, method="PATCH").json()["title"] == "Ünder way"
+        assert gateway.ask("/sessions").json()["data"][0]["title"] == "Ünder way"
+        assert gateway.ask(path, {"title": ""}, method="PATCH").json()["title"] == "q"
+        for wrong in ({}, {"title": 1}, {"title": "a", "name": "b"}):
+            assert gateway.ask(path, wrong, method="PATCH").status == 400
+        assert gateway.ask("/sessions/ses_none", {"title": "a"}, method="PATCH").status == 404
+
+
+def test_a_session_is_removed_with_what_was_said(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    with keeping(upstream, url) as gateway:
+        answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"))
+        kept(url)
+        id = answer.headers["x-streamglot-session"]
+        client = RawClient(gateway.port)
+        client.post(CHAT, body_of("openai_chat", "openai_chat/slow"), {"x-streamglot-session": id, "x-request-id": "slow"})
+        client.read_until(b"first")
+        kept(url, lambda found: len(found) == 2)
+        busy = gateway.ask(f"/sessions/{id}", method="DELETE")
+        assert (busy.status, busy.json()["error"]["code"]) == (409, "session_busy")
+        gateway.ask("/overview/slow/stop", {})
+        kept(url)
+        assert gateway.ask(f"/sessions/{id}", method="DELETE").json() == {"id": id, "turns": 2}
+        assert gateway.ask(f"/sessions/{id}").status == 404
+        assert gateway.ask("/turns").json()["data"] == []
+        assert gateway.ask("/search?q=first").json()["data"] == []
+        client.hang_up()
+
+
+def test_a_key_changes_its_own_sessions_alone(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = said("Hello")
+    with keeping(upstream, url, server={"keys": KEYS}) as gateway:
+        answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"), bearer("ada"))
+        kept(url)
+        path = f"/sessions/{answer.headers['x-streamglot-session']}"
+        assert gateway.ask(path, {"title": "mine"}, bearer("bob"), method="PATCH").status == 404
+        assert gateway.ask(path, headers=bearer("bob"), method="DELETE").status == 404
+        assert gateway.ask(path, headers=bearer("ada"), method="DELETE").status == 200
+
+
+def test_nothing_is_changed_where_nothing_is_kept() -> None:
+    with running() as gateway:
+        assert gateway.ask("/sessions/x", {"title": "a"}, method="PATCH").status == 404
+        assert gateway.ask("/sessions/x", method="DELETE").status == 404
