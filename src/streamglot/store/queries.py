@@ -22,6 +22,8 @@ from .turn import BROKEN
 
 MOST: Final = 1_000
 """Rows of one answer: who wants more asks again, from the last one on."""
+ROWS: Final = 2**31 - 1
+"""All rows: a row has the frames of one commit."""
 RUNNING: Final = ""
 """The ending of a turn that has none yet."""
 AT: Final = "@"
@@ -113,10 +115,11 @@ class RawFrame(Struct, array_like=True):
 
 
 class RawFrames(Struct):
-    """Frames of a turn, and the number to ask for the next ones with."""
+    """Frames of a turn, the number to ask for the next ones with, and whether there may be some."""
 
     found: list[RawFrame]
     next: int
+    more: bool
 
 
 class Queries:
@@ -201,19 +204,20 @@ class Queries:
     async def raw(self, turn_id: str, caller: str | None = None) -> list[RawFrame]:
         return (await self.raw_after(turn_id, caller, 0)).found
 
-    async def raw_after(self, turn_id: str, caller: str | None, number: int) -> RawFrames:
-        """The frames from this number on, for a turn that is still recorded."""
+    async def raw_after(self, turn_id: str, caller: str | None, number: int, rows: int = ROWS) -> RawFrames:
+        """The frames from this number on: of a turn that is still recorded, or a part of many."""
         frames, turns = schema.frames, schema.turns
         question = select(frames.c.number, frames.c.body).join(turns, turns.c.id == frames.c.turn_id)
         question = question.where(frames.c.turn_id == turn_id, frames.c.number >= number)
         if caller is not None:
             question = question.where(turns.c.caller == caller)
+        read = await self._database.fetch(question.order_by(frames.c.number).limit(rows))
         found: list[RawFrame] = []
-        for row in await self._database.fetch(question.order_by(frames.c.number)):
+        for row in read:
             some = msgspec.msgpack.decode(row.body, type=list[RawFrame])
             found += some
             number = max(number, row.number + len(some))
-        return RawFrames(found, number)
+        return RawFrames(found, number, len(read) == rows)
 
     async def history(self, turn_id: str, caller: str | None = None) -> list[Message]:
         """All that was said up to and with this turn, but for instructions that held for it alone."""

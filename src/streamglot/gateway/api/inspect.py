@@ -23,7 +23,7 @@ from starlette.routing import Route
 from ...dialects import DIALECTS
 from ...errors import RequestError, StreamglotError, excerpt
 from ...inband import FORMATS
-from ...inspect.inspection import EVENTS, UP, Inspection
+from ...inspect.inspection import ASKED, GIVEN, UP, Inspection
 from ...inspect.marks import EVENTS as EVENT_LINES
 from ...inspect.paging import Pager
 from ...inspect.pytest_file import pytest_archive
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.25
 """How often the store is asked for what a running turn has recorded: it commits as often."""
+FIRST_COMMITS: Final = 2
+COMMITS: Final = 8
+"""Commits of a recording that are read at once. The first are few, so that their rows are shown at once."""
 AT_ONCE: Final = 2
 """Pages that are made at the same time. They are computation, and the streams of other clients go first."""
 FIRST_WRITER: Final = next(one.name for one in DIALECTS.values() if one.writer_class)
@@ -71,7 +74,7 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
         Parameters(http)
         view = store_view_of(gateway, http)
         found = await view.turn(id_in(http))
-        pieces = [piece for piece in await recorded_pieces(view, found.id) if piece.direction.startswith((UP, "ask"))]
+        pieces = [piece for piece in await recorded_pieces(view, found.id) if piece.direction.startswith((UP, ASKED))]
         if not any(piece.direction.startswith(UP) for piece in pieces):
             raise RequestError(
                 f"the bytes of the turn {found.id} were not recorded: set store.raw to record those of turns to come",
@@ -139,47 +142,59 @@ class TurnLines:
         self._work = work
         self._turn = turn
         self._client = client
+        self._next = 0
+        self._more = self._followed = False
+        self._seen: list[Piece] = []
 
     async def all(self, follows: bool) -> AsyncIterator[bytes]:
         running = not self._turn.ending
-        frames = await self._view.store.queries.raw_after(self._turn.id, self._view.caller, 0)
-        pieces = [Piece(frame.at, frame.direction, frame.data) for frame in frames.found]
-        yield _line({"turn": facts(self._turn, pieces, running)})
-        if not pieces and running and follows:
-            pieces, frames = await self._first_pieces(frames.next)
-            running = not self._turn.ending
+        pieces = await self._read(FIRST_COMMITS)
+        yield self._facts(pieces, running)
+        while follows and running and not pieces:
+            await asyncio.sleep(LOOK_SECONDS)
+            running = await self._still_running()
+            pieces = await self._read(FIRST_COMMITS)
         recorded = Recorded.of(pieces)
         if not recorded.upstream and not recorded.events and not running:
             pieces += self._stored_pieces()
         pager = Pager(self._inspection(pieces, running))
-        async for page in _pages(self._work, pager, pieces):
-            yield page
-        while running and follows:
-            async for page in _rest(pager):
+        requests = [piece for piece in pieces if piece.direction.startswith((GIVEN, ASKED))]
+        known = len(requests)
+        while True:
+            async for page in _pages(self._work, pager, pieces):
                 yield page
-            self._turn = await self._view.turn(self._turn.id)
-            running = not self._turn.ending
-            frames = await self._view.store.queries.raw_after(self._turn.id, self._view.caller, frames.next)
-            more = [Piece(frame.at, frame.direction, frame.data) for frame in frames.found]
-            pieces += [piece for piece in more if not piece.direction.startswith((UP, EVENTS, "down"))]
-            async for page in _pages(self._work, pager, more):
-                yield page
-            if running:
+            if not self._more:
+                if not running or not follows:
+                    break
+                yield _line({"rows": pager.inspection.page()})  # what is there beyond the last whole page
                 await asyncio.sleep(LOOK_SECONDS)
-            else:
-                yield _line({"turn": facts(self._turn, [*pieces, *more], running=False)})
+                running = await self._still_running()
+            pieces = await self._read(COMMITS)
+            requests += [piece for piece in pieces if piece.direction.startswith((GIVEN, ASKED))]
         yield _line({"rows": await self._work.run(pager.close)})
+        if len(requests) > known or self._followed:
+            yield self._facts([*requests, *self._seen], running)
         yield _line({"end": True})
 
-    async def _first_pieces(self, after: int) -> tuple[list[Piece], Any]:  # Any: what the store says of its frames
-        """Waits for the first bytes of a running turn, or for its end."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            turn = await self._view.turn(self._turn.id)
-            frames = await self._view.store.queries.raw_after(turn.id, self._view.caller, after)
-            if frames.found or turn.ending:
-                self._turn = turn
-                return [Piece(frame.at, frame.direction, frame.data) for frame in frames.found], frames
+    async def _read(self, commits: int) -> list[Piece]:
+        """The next pieces of the recording. One piece of each direction is remembered, to say what was recorded."""
+        frames = await self._view.store.queries.raw_after(self._turn.id, self._view.caller, self._next, commits)
+        self._next, self._more = frames.next, frames.more
+        pieces = [Piece(frame.at, frame.direction, frame.data) for frame in frames.found]
+        there = {piece.direction for piece in self._seen}
+        for direction in {piece.direction for piece in pieces} - there:
+            if not direction.startswith((GIVEN, ASKED)):
+                self._seen.append(Piece(0.0, direction, b""))
+        return pieces
+
+    async def _still_running(self) -> bool:
+        """A turn has its ending before its last bytes are asked for: nothing that it recorded is missed."""
+        self._turn = await self._view.turn(self._turn.id)
+        self._followed = True
+        return not self._turn.ending
+
+    def _facts(self, pieces: list[Piece], running: bool) -> bytes:
+        return _line({"turn": facts(self._turn, pieces, running)})
 
     def _stored_pieces(self) -> list[Piece]:
         """A turn whose bytes were not recorded: the events of its stored answer, with the times of its blocks."""
@@ -232,11 +247,6 @@ async def _pages(work: Work, pager: Pager, pieces: list[Piece]) -> AsyncIterator
             yield line
     except StreamglotError as error:
         yield _line({"error": {"code": error.code, "message": error.message}})
-
-
-async def _rest(pager: Pager) -> AsyncIterator[bytes]:
-    """What a running turn has beyond its last whole page."""
-    yield _line({"rows": pager.inspection.page()})
 
 
 def _line(value: object) -> bytes:
