@@ -1,0 +1,99 @@
+"""Chromium for tests and pictures: Debian's package, driven by Playwright. Where it is missing, the tests say so loudly."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+
+from waiting import PATIENCE
+
+FOLDER = Path(__file__).parent
+AXE = FOLDER / "node_modules" / "axe-core" / "axe.min.js"
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
+]
+DESKTOP = {"width": 1280, "height": 800}
+PHONE = {"width": 390, "height": 844}
+
+
+def chromium() -> str:
+    return next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), "")
+
+
+def needed(what: str = "Chromium", there: object = None) -> None:
+    """Skips the test, loudly, where a browser cannot be had; under CI that is a failure."""
+    if there if there is not None else chromium():
+        return
+    why = f"NOT TESTED in a browser: {what} is not installed; `make browser` installs it"
+    if os.environ.get("CI") == "true":
+        pytest.fail(why)
+    warnings.warn(why, stacklevel=2)
+    pytest.skip(why)
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Watched:
+    """A page and what went wrong in it. Requests to any host but the gateway's are refused and noted."""
+
+    def __init__(self, browser: Browser, url: str, **options: object) -> None:
+        self.url = url
+        self.faults: list[str] = []
+        self.elsewhere: list[str] = []
+        self.executed: list[str] = []
+        self.context: BrowserContext = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)  # type: ignore[arg-type]  # as the test gives them
+        self.context.set_default_timeout(PATIENCE * 1000)
+        self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+        self.context.route("**/*", self._only_here)
+        self.context.expose_function("executed", lambda what: self.executed.append(str(what)))
+        self.page: Page = self.context.new_page()
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.on("console", lambda said: self._noted(said.type, said.text))
+        self.page.on("dialog", lambda dialog: (self.executed.append(dialog.message), dialog.dismiss()))
+
+    def _noted(self, kind: str, text: str) -> None:
+        if kind == "error" and "Failed to load resource: the server responded" not in text:
+            self.faults.append(f"console: {text}")
+
+    def _only_here(self, route: Route) -> None:
+        if urlsplit(route.request.url).netloc == urlsplit(self.url).netloc or route.request.url.startswith(("data:", "blob:")):
+            route.continue_()
+        else:
+            self.elsewhere.append(route.request.url)
+            route.abort()
+
+    def open(self, fragment: str = "") -> Page:
+        self.page.goto(f"{self.url}/{fragment}")
+        self.page.wait_for_selector("nav.tabs")
+        return self.page
+
+    def close(self) -> None:
+        self.context.close()
+        assert not self.faults
+        assert not self.executed, "what came from a model was executed"
+        assert not self.elsewhere, "the page asked another host"
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds wrong with the page."""
+    needed("axe-core", AXE.exists())
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [f"{one['id']}: {one['help']}: {[node['html'][:160] for node in one['nodes'][:3]]}" for one in found]

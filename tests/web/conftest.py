@@ -1,0 +1,68 @@
+"""What the tests of the page share: one browser, one scripted upstream and one gateway for each module.
+
+The browser is not shared by modules. Playwright's plain interface runs an event loop in this thread while it is open, and tests of
+other modules run loops of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from gateway.conftest import PATIENT
+from gateway.running import Running, running
+from gateway.upstream import HostileUpstream, hostile
+from waiting import PATIENCE
+from web.chromium import Watched, launched, needed
+from web.scripts import answer
+
+expect.set_options(timeout=PATIENCE * 1000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    needed()
+    with launched() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[HostileUpstream]:
+    with hostile() as server:
+        server.scripts["thinker"] = answer()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def gateway(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Stores everything, knows any model of the scripted upstream as ``lab/NAME``, holds calls of ``deploy`` for a person, and has
+    the built-in tools."""
+    lab = {
+        "dialect": "openai_chat",
+        "base_url": f"{upstream.url}/v1",
+        "models": ["thinker", "lab-*"],
+        "attempts": 1,
+        "timeouts": PATIENT,
+        "rest": {"failures": 1_000_000},
+    }
+    config = {
+        "upstreams": {"lab": lab},
+        "store": {"url": f"sqlite:///{tmp_path_factory.mktemp('web')}/store.db", "raw": True},
+        "server": {"default_model": "thinker"},
+        "policies": [{"use": "human_approval", "tools": ["deploy"]}],
+        "tools": {"enabled": ["calculator"]},
+    }
+    with running(config) as started:
+        yield started
+
+
+@pytest.fixture
+def watched(browser: Browser, gateway: Running) -> Iterator[Watched]:
+    """A page of its own for each test. Nothing may go wrong in it, and it may ask nobody but the gateway."""
+    page = Watched(browser, gateway.url)
+    try:
+        yield page
+    finally:
+        page.close()

@@ -1,0 +1,296 @@
+"""The chat in a real browser, with a scripted upstream."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from gateway.running import Running
+from gateway.upstream import Cut, HostileUpstream, Until, unfinished
+from waiting import until
+from web.chromium import Watched
+from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, said, words
+from web.talking import answers, ask, over, use_model
+
+GIF = bytes.fromhex("47494638396101000100800000ff0000ffffff2c00000000010001000002024401003b")
+
+
+def text_of(page: Page) -> str:
+    """What the conversation holds, as it would be copied."""
+    page.get_by_label("Copy answer").last.click()
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+def test_an_empty_chat_says_what_it_is_and_how_to_reach_it(watched: Watched, gateway: Running) -> None:
+    page = watched.open()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Every LLM stream, one language.")
+    expect(page.locator(".address")).to_contain_text(gateway.url)
+    expect(page.get_by_role("tabpanel")).to_contain_text(f"curl -N {gateway.url}/v1/chat/completions")
+    page.get_by_role("tab", name="Anthropic SDK").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text(f'Anthropic(base_url="{gateway.url}"')
+    expect(page.get_by_role("button", name="Model: thinker")).to_be_visible()
+
+
+def test_an_answer_streams_with_thinking_markdown_and_numbers(watched: Watched, upstream: HostileUpstream) -> None:
+    thought, wrote = threading.Event(), threading.Event()
+    first, second = words(THOUGHT, "reasoning_content"), words(TEXT)
+    script = answer()
+    upstream.scripts["lab-steps"] = [script[0], *script[1 : len(first)], Until(thought), *script[len(first) :][:12], Until(wrote)]
+    upstream.scripts["lab-steps"] += script[len(first) + 12 :]
+    assert len(second) > 20
+    page = use_model(watched, "lab-steps")
+    ask(page, "How does a circuit breaker work?")
+    thinking = page.get_by_label("Thinking", exact=True)
+    expect(thinking.get_by_role("button")).to_have_attribute("aria-expanded", "true")
+    expect(thinking).to_contain_text("The user wants to know")
+    expect(page.locator(".status-line")).to_contain_text("Thinking")
+    thought.set()
+    expect(answers(page)).to_contain_text("circuit breaker stops")
+    expect(thinking.get_by_role("button")).to_have_attribute("aria-expanded", "false")
+    expect(thinking).to_contain_text("Thought for")
+    wrote.set()
+    over(page)
+    expect(answers(page).locator("table td").nth(2)).to_have_text("5 failures in a row")
+    expect(answers(page).locator("ol li")).to_have_count(3)
+    expect(answers(page).locator(".code .hl-keyword").first).to_have_text("class")
+    expect(answers(page).locator(".numbers")).to_contain_text("31 in, 402 out")
+    expect(answers(page).locator(".numbers")).to_contain_text("first after")
+    assert text_of(page) == TEXT
+    page.get_by_label("Copy code").first.click()
+    assert str(page.evaluate("navigator.clipboard.readText()")).startswith("class Breaker:")
+
+
+def test_stop_ends_the_upstream(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-endless"] = said("It goes on", Until(threading.Event()))
+    page = use_model(watched, "lab-endless")
+    ask(page, "Go on")
+    expect(answers(page)).to_contain_text("It goes on")
+    page.keyboard.press("Escape")
+    over(page, "stopped")
+    upstream.wait_for("lab-endless", lambda seen: seen.closed)
+    assert len(upstream.requests("lab-endless")) == 1
+    expect(answers(page)).to_contain_text("It goes on")
+
+
+def test_stop_before_the_first_word_ends_the_upstream(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-mute"] = [Until(threading.Event())]
+    page = use_model(watched, "lab-mute")
+    ask(page, "Say something")
+    upstream.wait_for("lab-mute")
+    page.get_by_label("Stop (Esc)").click()
+    over(page, "stopped")
+    upstream.wait_for("lab-mute", lambda seen: seen.closed)
+
+
+def test_an_error_before_the_answer_is_a_card_with_a_retry(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-weak"] = [list(OVERLOADED), list(said("Better now"))]
+    page = use_model(watched, "lab-weak")
+    ask(page, "Are you there?")
+    over(page, "error")
+    card = page.get_by_role("alert")
+    expect(card).to_contain_text("The engine is overloaded")
+    expect(card).to_contain_text("status 503")
+    card.get_by_role("button", name="Try again").click()
+    over(page)
+    expect(answers(page)).to_contain_text("Better now")
+
+
+def test_an_error_inside_the_answer_keeps_what_came(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-cut"] = unfinished(*words("Half of an answer"), end=Cut())
+    page = use_model(watched, "lab-cut")
+    ask(page, "Tell me all")
+    over(page, "error")
+    expect(answers(page)).to_contain_text("Half of an answer")
+    expect(page.get_by_role("alert")).to_contain_text("The answer broke off")
+
+
+@pytest.mark.parametrize("store_is_ahead", [True, False])
+def test_a_reload_goes_on_with_the_stream(watched: Watched, upstream: HostileUpstream, store_is_ahead: bool) -> None:
+    """Character by character, whether the page was reloaded before or after its session was known."""
+    gate = threading.Event()
+    name = f"lab-reload-{store_is_ahead}"
+    pieces = [f"{number} ünïcödé 🙂\n" for number in range(200)]
+    half = [Until(gate), *pieces] if not store_is_ahead else [*pieces[:80], Until(gate), *pieces[80:]]
+    upstream.scripts[name] = said(*half)
+    page = use_model(watched, name)
+    ask(page, "Count")
+    if store_is_ahead:
+        expect(answers(page)).to_contain_text("79 ünïcödé")
+        page.wait_for_url("**/#/chat/ses_*")
+    else:
+        upstream.wait_for(name)
+        page.wait_for_function("sessionStorage.getItem('streamglot.pending') !== null")
+    page.reload()
+    page.wait_for_selector("article.user")
+    if not store_is_ahead:
+        page.wait_for_url("**/#/chat/ses_*")
+    gate.set()
+    over(page)
+    assert text_of(page) == "".join(pieces)
+    assert len(upstream.requests(name)) == 1, "the upstream was asked once"
+    expect(page.get_by_label("You", exact=True)).to_contain_text("Count")
+
+
+def test_a_tool_of_the_gateway_runs_in_a_card(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-tool"] = [
+        list(calling("calculator", '{"expres', 'sion": "6*7"}', text="One moment.")),
+        list(said("It is 42.")),
+    ]
+    page = use_model(watched, "lab-tool")
+    page.get_by_label("System prompt, parameters and tools").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("System prompt").fill("You calculate.")
+    dialog.get_by_label("Temperature").fill("0.5")
+    dialog.get_by_label("Choose them here").check()
+    expect(dialog.get_by_label("calculator")).to_be_checked()
+    dialog.get_by_role("button", name="Use these").click()
+    ask(page, "What is 6 times 7?")
+    over(page)
+    card = page.get_by_label("Tool call calculator")
+    expect(card).to_contain_text("done")
+    card.get_by_role("button").first.click()
+    expect(card).to_contain_text('"expression": "6*7"')
+    expect(card).to_contain_text("42")
+    expect(answers(page)).to_contain_text("It is 42.")
+    sent = upstream.requests("lab-tool")[0].body
+    assert sent["temperature"] == 0.5
+    assert sent["messages"][0] == {"role": "system", "content": "You calculate."}
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["calculator"]
+
+
+def test_a_held_call_is_changed_and_approved(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-deploy"] = calling("deploy", '{"to": "production"}', text="I will deploy.")
+    page = use_model(watched, "lab-deploy")
+    ask(page, "Ship it")
+    card = page.get_by_label("Approval needed")
+    expect(card).to_contain_text("deploy")
+    expect(card).to_contain_text("production")
+    expect(page.locator(".status-line")).to_contain_text("Waiting for approval")
+    card.get_by_role("button", name="Edit").click()
+    card.get_by_label("Arguments").fill('{"to": "staging"}')
+    card.get_by_role("button", name="Approve the changed call").click()
+    over(page)
+    call = page.get_by_label("Tool call deploy")
+    call.get_by_role("button").first.click()
+    expect(call).to_contain_text("staging")
+    expect(call).not_to_contain_text("production")
+
+
+def test_a_held_call_is_denied(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-denied"] = calling("deploy", '{"to": "production"}')
+    page = use_model(watched, "lab-denied")
+    ask(page, "Ship it")
+    page.get_by_label("Approval needed").get_by_role("button", name="Deny").click()
+    expect(page.get_by_label("Approval needed")).to_have_count(0)
+    page.wait_for_selector(".status-line:is([data-state=done], [data-state=error])")
+    expect(page.get_by_label("Tool call deploy")).to_have_count(0)
+
+
+def test_a_conversation_branches_and_answers_again(watched: Watched, upstream: HostileUpstream) -> None:
+    def echoed(seen: Any) -> Any:
+        asked = [message["content"] for message in seen.body["messages"] if message["role"] == "user"]
+        return said(f"Answer {len(upstream.requests('lab-echo'))} to {' and '.join(asked)}")
+
+    upstream.scripts["lab-echo"] = echoed
+    page = use_model(watched, "lab-echo")
+    ask(page, "one")
+    over(page)
+    first_session = page.url
+    ask(page, "two")
+    expect(answers(page)).to_have_count(2)
+    over(page)
+    expect(answers(page).nth(1)).to_contain_text("Answer 2 to one and two")
+    answers(page).nth(1).get_by_label("Answer again").click()
+    expect(answers(page).nth(1)).to_contain_text("Answer 3 to one and two")
+    over(page)
+    expect(answers(page).nth(1)).to_contain_text("2 of 2")
+    answers(page).nth(1).get_by_label("Earlier answer").click()
+    expect(answers(page).nth(1)).to_contain_text("Answer 2 to one and two")
+    assert page.url == first_session
+    answers(page).nth(0).get_by_label("Branch from here").click()
+    expect(answers(page)).to_have_count(1)
+    ask(page, "three")
+    expect(answers(page)).to_have_count(2)
+    over(page)
+    expect(answers(page).nth(1)).to_contain_text("Answer 4 to one and three")
+    page.wait_for_function("before => location.href !== before && location.hash.includes('ses_')", arg=first_session)
+    page.get_by_label("You", exact=True).first.hover()
+    page.get_by_label("Edit and ask again").first.click()
+    expect(page.get_by_label("Your message")).to_have_value("one")
+
+
+def test_attachments_are_sent(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-files"] = said("Seen")
+    page = use_model(watched, "lab-files")
+    image = {"name": "dot.gif", "mimeType": "image/gif", "buffer": GIF}
+    notes = {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"# Notes"}
+    page.locator("input[type=file]").set_input_files([image, notes])  # type: ignore[list-item]  # as Playwright documents it
+    expect(page.get_by_label("Attachments").get_by_role("listitem")).to_have_count(2)
+    ask(page, "Look")
+    over(page)
+    (content,) = [message["content"] for message in upstream.requests("lab-files")[0].body["messages"]]
+    assert [part["type"] for part in content] == ["image_url", "text", "text"]
+    assert content[0]["image_url"]["url"].startswith("data:image/gif;base64,R0lGOD")
+    assert "# Notes" in content[1]["text"]
+    assert content[2]["text"] == "Look"
+
+
+def test_sessions_are_found_renamed_exported_and_deleted(watched: Watched, upstream: HostileUpstream, tmp_path: Path) -> None:
+    upstream.scripts["lab-kept"] = said("A remarkable aardvark")
+    page = use_model(watched, "lab-kept")
+    ask(page, "Which animal comes first?")
+    over(page)
+    sessions = page.get_by_label("Sessions", exact=True)
+    entry = sessions.get_by_role("listitem").filter(has_text="Which animal comes first?")
+    expect(entry).to_have_count(1)
+    sessions.get_by_label("Search sessions").fill("aardvark")
+    expect(sessions.get_by_role("listitem")).to_have_count(1)
+    sessions.get_by_label("Search sessions").fill("")
+    entry.hover()
+    entry.get_by_role("button").click()
+    page.get_by_role("menuitem", name="Rename").click()
+    page.get_by_label("Title").fill("Animals")
+    page.get_by_role("dialog").get_by_role("button", name="Rename").click()
+    renamed = sessions.get_by_role("listitem").filter(has_text="Animals")
+    expect(renamed).to_have_count(1)
+    renamed.hover()
+    renamed.get_by_role("button").click()
+    with page.expect_download() as started:
+        page.get_by_role("menuitem", name="Export as Markdown").click()
+    started.value.save_as(tmp_path / "session.md")
+    assert "A remarkable aardvark" in (tmp_path / "session.md").read_text()
+    page.reload()
+    expect(answers(page)).to_contain_text("A remarkable aardvark")
+    renamed.hover()
+    renamed.get_by_role("button").click()
+    page.get_by_role("menuitem", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(renamed).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+
+
+def test_the_model_is_picked_by_keyboard(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-named"] = said("By this name")
+    page = watched.open()
+    page.get_by_role("button", name="Model: thinker").click()
+    page.get_by_label("Find or name a model").fill("lab-named")
+    expect(page.get_by_role("option")).to_contain_text(["lab/lab-named"])
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Model: lab/lab-named")).to_be_focused()
+    ask(page, "Who are you?")
+    over(page)
+    until(lambda: upstream.requests("lab-named"))
+
+
+def test_long_streams_stay_in_order(watched: Watched, upstream: HostileUpstream) -> None:
+    pieces = [chunk({"content": f"word{number} " + ("\n\n" if number % 20 == 19 else "")}) for number in range(2000)]
+    upstream.scripts["lab-long"] = said(*pieces)
+    page = use_model(watched, "lab-long")
+    ask(page, "Much")
+    over(page)
+    shown = answers(page).locator(".markdown").inner_text().split()
+    assert shown == [f"word{number}" for number in range(2000)]
