@@ -36,7 +36,7 @@ export function Changes({ data, onSelect }) {
 
 function verdicts(list) {
   if (!list.length) return null;
-  return html`<section key="verdicts"><h3>Policies</h3>
+  return html`<section key="verdicts"><h2>Policies</h2>
     ${list.slice(0, SHOWN).map(
       (fact, index) => html`<article key=${index} class="card verdict">
         <header class="row">
@@ -58,7 +58,7 @@ function verdicts(list) {
 
 function changed(data, own, onSelect) {
   if (!own.length && !data.removed.length) return null;
-  return html`<section key="changed"><h3>Events that a stage changed</h3>
+  return html`<section key="changed"><h2>Events that a stage changed</h2>
     <div class="pair">
       <div><span class="label">Read from the upstream, and held back (${plain(data.head?.dropped_events ?? 0)})</span>
         <ol class="lines">${data.removed.slice(0, SHOWN).map(
@@ -77,7 +77,7 @@ function changed(data, own, onSelect) {
 function counted(title, words, counts, how) {
   const names = Object.keys(counts ?? {});
   if (!names.length) return null;
-  return html`<section key=${title}><h3>${title}</h3><p class="muted small">${words}</p>
+  return html`<section key=${title}><h2>${title}</h2><p class="muted small">${words}</p>
     <table class="plain-table"><tbody>${names.map(
       (name) => html`<tr key=${name}><td class="mono">${name}</td><td class="number">${plain(counts[name])}</td><td class="muted small">${how[name] ?? ""}</td></tr>`,
     )}</tbody></table>
@@ -86,14 +86,14 @@ function counted(title, words, counts, how) {
 
 function dropped(names) {
   if (!names.length) return null;
-  return html`<section key="dropped"><h3>Parameters that the upstream lacks</h3>
+  return html`<section key="dropped"><h2>Parameters that the upstream lacks</h2>
     <p class="muted small">They were left out of the request.</p>
     <p class="row wrap">${names.map((name) => html`<span key=${name} class="badge warn mono">${name}</span>`)}</p></section>`;
 }
 
 function failures(list) {
   if (!list.length) return null;
-  return html`<section key="failures"><h3>Failed attempts</h3>
+  return html`<section key="failures"><h2>Failed attempts</h2>
     ${list.map(
       (one, index) => html`<article key=${index} class="card verdict"><header class="row"><b>${one.upstream}</b>
         <span class="badge bad">${one.status} ${one.code}</span><span class="muted small">${one.model}</span><span class="spacer"></span>
@@ -105,7 +105,7 @@ function failures(list) {
 
 function tools(list) {
   if (!list.length) return null;
-  return html`<section key="tools"><h3>Tools that ran</h3>
+  return html`<section key="tools"><h2>Tools that ran</h2>
     <table class="plain-table"><tbody>${list.slice(0, SHOWN).map(
       (one, index) => html`<tr key=${index}><td class="mono">${one.name}</td><td><span class=${`badge ${one.is_error ? "bad" : "good"}`}>${one.is_error ? "error" : "ok"}</span></td>
         <td class="number">${duration(one.seconds)}</td><td class="muted small mono">${one.call_id}</td></tr>`,

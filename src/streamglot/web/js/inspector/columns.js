@@ -37,7 +37,7 @@ export function Columns({ data, selection, onSelect, shown, onShow, names, follo
     ${COLUMNS.map(
       (name) => html`<section key=${name} class=${`column ${shown === name ? "shown" : ""}`} data-column=${name} aria-label=${TITLES[name]}>
         <header class="column-head">
-          <h3>${TITLES[name]}</h3>
+          <h2>${TITLES[name]}</h2>
           ${names[name] ? html`<span class="badge">${names[name]}</span>` : null}
           <span class="spacer"></span>
           <span class="muted small number">${plain(data[name].length)}</span>
@@ -131,7 +131,7 @@ export function Detail({ data, selection, names }) {
       const text = fullText(data, name, linked[name]);
       return html`<section key=${name} class=${`detail-pane ${name === selection.column ? "shown" : ""}`} aria-label=${`${TITLES[name]} of the moment`}>
         <header>
-          <h4>${TITLES[name]}</h4>
+          <h2>${TITLES[name]}</h2>
           <span class="muted small number">${rangeWords(linked[name])}</span>
           <span class="muted small">${names[name]}</span>
           <span class="spacer"></span>

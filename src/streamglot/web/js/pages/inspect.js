@@ -166,7 +166,8 @@ function Viewer({ turn, pasted, as, vs, choices, onClose }) {
       ? html`<${Compare} one=${data} two=${other} />`
       : html`
           <${Waterfall} data=${data} time=${time} onTime=${scrub} onBar=${selectBar} activeBar=${bar} />
-          <div class="inspect-tabs" role="tablist" aria-label="Parts" onKeyDown=${changeTab}>
+          <div class="inspect-tabs">
+            <div class="tab-row" role="tablist" aria-label="Parts" onKeyDown=${changeTab}>
             ${Object.entries(TABS)
               .filter(([name]) => turn || name !== "requests")
               .map(
@@ -183,7 +184,8 @@ function Viewer({ turn, pasted, as, vs, choices, onClose }) {
                   ${words}${name === "changes" && count ? html` <span class="badge warn">${plain(count)}</span>` : null}
                 </button>`,
               )}
-            <span class="spacer" role="presentation"></span>
+            </div>
+            <span class="spacer"></span>
             ${tab === "stream" ? html`<${Find} data=${data} selection=${selection} onSelect=${select} />` : null}
           </div>
           <div class="inspect-panel" id="inspect-panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
