@@ -260,3 +260,38 @@ def test_a_key_sees_its_own_turns_only(upstream: HostileUpstream, url: str) -> N
 def test_a_body_that_is_too_large_is_refused(upstream: HostileUpstream, url: str) -> None:
     with keeping(upstream, url, server={"max_body_bytes": 1000}) as gateway:
         assert gateway.ask("/inspect", b"x" * 1001).status == 413
+
+
+# --- stages
+
+
+def test_what_a_policy_changed_stands_beside_the_original(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["leaky"] = said("Write to ", "ann@example.org", " today")
+    policies = [{"use": "redact", "detectors": ["email"], "store_original": True}]
+    with keeping(upstream, url, store=RAW, policies=policies) as gateway:
+        gateway.ask("/v1/chat/completions", asked("openai_chat/leaky"))
+        found = inspected(gateway, kept(url)[-1].id)
+    assert any("ann@example.org" in one["text"] for one in found.removed)
+    assert not any("ann@example.org" in text for text in found.rows["events"]["text"] + found.rows["client"]["text"])
+    assert found.facts["verdicts"][0]["policy"] == "redact"
+    assert found.facts["verdicts"][0]["original"] == "ann@example.org"
+    own = [row for row, mark in enumerate(found.rows["events"]["mark"]) if mark & 4]
+    assert own
+
+
+def test_steps_and_tool_runs_are_in_the_waterfall(upstream: HostileUpstream, url: str) -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "calculator", "arguments": '{"expression": "6*7"}'}}
+    upstream.scripts["sums"] = [streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), sse("[DONE]")), said("It is 42.")]
+    with keeping(upstream, url, store=RAW, tools={"enabled": ["calculator"]}) as gateway:
+        headers = {"x-streamglot-tools": "calculator"}
+        gateway.ask("/v1/chat/completions", asked("openai_chat/sums"), headers)
+        found = inspected(gateway, kept(url)[-1].id)
+    assert [attempt["number"] for attempt in found.head["attempts"]] == [1, 2]
+    assert [bar["label"] for bar in found.facts["bars"] if bar["kind"] == "tool"] == ["calculator"]
+    assert [bar["kind"] for bar in found.bars] == ["call", "result", "text"]
+    assert found.bars[-1]["step"] == 1
+    assert len(found.facts["requests"]["upstream"]) == 2
+    result = found.kinds().index("tool_result")
+    assert found.rows["events"]["link"][result] == -1
+    text = found.kinds().index("text_delta")
+    assert found.rows["upstream"]["mark"][found.rows["events"]["link"][text]] == 2
