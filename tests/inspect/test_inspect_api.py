@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from inspected import Inspected, joined, of_answer, unzipped
 
 from gateway.conftest import UPSTREAM_DIALECTS
 from gateway.kept import chunk, keeping, kept, said
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, whole
+from inspected import Inspected, joined, of_answer, unzipped
 from recordings import recordings
 from streamglot.dialects import DIALECTS
 from streamglot.gateway.auth.authenticator import digest_of
@@ -281,7 +281,10 @@ def test_what_a_policy_changed_stands_beside_the_original(upstream: HostileUpstr
 
 def test_steps_and_tool_runs_are_in_the_waterfall(upstream: HostileUpstream, url: str) -> None:
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "calculator", "arguments": '{"expression": "6*7"}'}}
-    upstream.scripts["sums"] = [streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), sse("[DONE]")), said("It is 42.")]
+    upstream.scripts["sums"] = [
+        streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), sse("[DONE]")),
+        said("It is 42."),
+    ]
     with keeping(upstream, url, store=RAW, tools={"enabled": ["calculator"]}) as gateway:
         headers = {"x-streamglot-tools": "calculator"}
         gateway.ask("/v1/chat/completions", asked("openai_chat/sums"), headers)

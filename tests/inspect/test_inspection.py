@@ -10,12 +10,15 @@ import pytest
 from boxes import every_cut
 from inspected import of_pieces, unzipped
 from recordings import Recording, recordings
+from streamglot import check
 from streamglot.dialects import DIALECTS
 from streamglot.errors import RequestError
 from streamglot.events import (
     Citation,
     Event,
+    ReasoningDelta,
     StreamEnd,
+    StreamError,
     StreamStart,
     TextDelta,
     TextEnd,
@@ -28,6 +31,7 @@ from streamglot.events import (
 )
 from streamglot.inband import FORMATS, Format, parse_text
 from streamglot.inspect.bars import bars_of_facts, bars_of_marks
+from streamglot.inspect.client_reader import ClientReader
 from streamglot.inspect.frames import MAX_ROW_CHARS, AwsCutter, cutter_for, readable
 from streamglot.inspect.inspection import FOLDED, LOST, OWN, Inspection
 from streamglot.inspect.paging import FIRST_ROWS
@@ -247,10 +251,35 @@ def test_events_can_be_pasted_too() -> None:
     assert of_pieces(Inspection(broken.dialect), broken.pieces).kinds() == ["stream_start", "stream_error"]
 
 
-def test_a_client_dialect_without_a_reader_shows_its_frames() -> None:
-    source = read_source(b'data: {"type":"RUN_STARTED","threadId":"t","runId":"r"}\n\n')
-    found = of_pieces(Inspection(source.dialect, "openai_chat"), source.pieces)
-    assert (source.dialect, found.kinds(), len(found.rows["upstream"]["at"])) == ("agui", [], 1)
+@pytest.mark.parametrize("client", ["agui", "vercel_ui"])
+@pytest.mark.parametrize("recording", EVERY, ids=named)
+def test_what_is_written_for_a_page_is_read_again(recording: Recording, client: str) -> None:
+    writer = DIALECTS[client].writer()
+    body = writer.feed(recording.expected()) + writer.close()
+    events = every_cut(ClientReader, body)
+    check(events)
+    assert _said(events) == _said(recording.expected())
+    if b"delta" in body:
+        source = read_source(body)
+        assert (source.dialect, source.inband) == (client, read_source(recording.body).inband)
+
+
+def _said(events: list[Event]) -> tuple[str, str, list[str], str]:
+    """Text, reasoning, names of calls, and how it ended."""
+    text = "".join(event.text for event in events if isinstance(event, TextDelta))
+    thought = "".join(event.text for event in events if isinstance(event, ReasoningDelta))
+    calls = [event.name for event in events if isinstance(event, ToolCallStart)]
+    last = events[-1]
+    return text, thought, calls, last.reason if isinstance(last, StreamEnd) else type(last).__name__
+
+
+def test_a_page_stream_that_breaks_off_or_is_no_json_ends_with_an_error() -> None:
+    start = b'data: {"type":"RUN_STARTED","runId":"r"}\n\ndata: {"type":"TEXT_MESSAGE_CONTENT","delta":"hi"}\n\n'
+    cut = every_cut(ClientReader, start)
+    assert [type(event).__name__ for event in cut] == ["StreamStart", "TextStart", "TextDelta", "TextEnd", "StreamError"]
+    assert type(every_cut(ClientReader, start + b"data: nonsense\n\n")[-1]) is StreamError
+    odd = every_cut(ClientReader, b'data: []\n\ndata: {"type":7}\n\ndata: {"type":"abort"}\n\n')
+    assert [type(event).__name__ for event in odd] == ["StreamStart", "StreamEnd"]
 
 
 def test_a_test_file_passes(pytester_folder: Path) -> None:

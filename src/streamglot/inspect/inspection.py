@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from ..dialects import DIALECTS, dialect
 from ..dialects.writer import Writer
-from ..errors import ConfigError, StreamglotError
+from ..errors import StreamglotError
 from ..events import Choice, Event, StreamError, StreamStart, ToolCallStart, decode, encode
+from ..inband import FORMATS
 from .bars import Bars
-from .detection import Reader, open_reader
+from .detection import Reader
 from .frames import Cutter, cutter_for, readable, shown
-from .marks import EVENTS as EVENT_LINES
-from .reading import InBandReader
+from .reading import InBandReader, reader_of
 from .rows import Attempt, Gap, Rows
 
 UP: Final = "up"
@@ -316,17 +316,9 @@ def _writer(client: str) -> Writer | None:
 
 
 def _reader(attempt: Attempt) -> Reader | None:
-    if attempt.dialect != EVENT_LINES and not (attempt.dialect in DIALECTS and DIALECTS[attempt.dialect].reader_class):
-        return None
-    if attempt.dialect == EVENT_LINES:
-        reader: Reader = open_reader(EVENT_LINES)
-    else:
-        reader = dialect(attempt.dialect).reader(provider=attempt.upstream or None)
-    if attempt.inband and attempt.inband != "none":
-        try:
-            return InBandReader(reader, attempt.inband, starts=attempt.starts)
-        except ConfigError:
-            return reader
+    reader = reader_of(attempt.dialect, attempt.upstream)
+    if reader is not None and attempt.inband in FORMATS and attempt.inband != "none":
+        return InBandReader(reader, attempt.inband, starts=attempt.starts)
     return reader
 
 

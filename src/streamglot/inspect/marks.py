@@ -37,4 +37,5 @@ CLIENT_MARKS: Final = (
     (b'"type":"text-delta"', "vercel_ui"),
     (b'"type":"start-step"', "vercel_ui"),
 )
-"""The same for dialects that only clients read: their frames are shown without events."""
+"""The same for dialects that only clients read."""
+CLIENT_DIALECTS: Final = frozenset(name for _, name in CLIENT_MARKS)

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dialects import DIALECTS
 from ..errors import BadCall
 from ..events import Event, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart
 from ..framing.utf8 import Utf8
 from ..inband import inband
 from ..stages import PerChoice
-from .detection import Reader
+from .client_reader import ClientReader
+from .detection import EventLineReader, Reader
+from .marks import CLIENT_DIALECTS, EVENTS
+
+
+def reader_of(name: str, provider: str = "") -> Reader | None:
+    """The reader for a stream that is looked into; None for a name that is no dialect."""
+    if name in CLIENT_DIALECTS:
+        return ClientReader()
+    if name == EVENTS:
+        return EventLineReader()
+    known = DIALECTS.get(name)
+    return known.reader(provider=provider or None) if known is not None and known.reader_class else None
 
 
 class PlainTextReader:

@@ -15,11 +15,12 @@ from ..events import BareEvent, Event, TextDelta
 from ..inband import FORMATS, Format, format_for_model, parse_text
 from ..messages import Response
 from ..stages.replay import replay
-from .detection import open_reader, recognise
+from .detection import recognise
 from .frames import cutter_for
 from .inspection import ASKED, DOWN, EVENTS, GIVEN, UP
 from .marks import CLIENT_MARKS
 from .marks import EVENTS as EVENT_LINES
+from .reading import reader_of
 from .rows import Attempt
 
 DETECT_BYTES: Final = 2**18
@@ -170,7 +171,8 @@ def detect_inband(body: bytes, dialect: str) -> tuple[str, bool]:
     """The notation of calls and thinking that a model wrote into its text, "none" where the text has none, and whether the text
     begins inside the thinking."""
     try:
-        reader = open_reader(dialect)
+        reader = reader_of(dialect)
+        assert reader is not None
         events = reader.feed(body[:DETECT_BYTES])
         if len(body) <= DETECT_BYTES:
             events += reader.close()

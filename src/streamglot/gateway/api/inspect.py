@@ -99,8 +99,9 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
 
     async def pasted_test(http: HttpRequest) -> Response:
         source = await pasted_source(http, Parameters(http, "from", "inband"))
-        if not any(piece.direction.startswith(UP) for piece in source.pieces):
-            raise RequestError("a recording of events alone has no bytes that a test could read")
+        readable = source.dialect in DIALECTS and DIALECTS[source.dialect].reader_class
+        if not readable or not any(piece.direction.startswith(UP) for piece in source.pieces):
+            raise RequestError("a test needs the bytes of an upstream: this recording has events or the bytes of a client alone")
         return _archive("pasted", await work.run(lambda: pytest_archive("pasted", source)))
 
     async def choices(http: HttpRequest) -> Response:
@@ -224,7 +225,6 @@ async def _pasted_lines(work: Work, source: Source, client: str) -> AsyncIterato
         "inband": source.inband,
         "timed": source.timed,
         "recorded": Recorded.of(source.pieces),
-        "reads": source.dialect == EVENT_LINES or bool(DIALECTS[source.dialect].reader_class),
     }
     yield _line({"pasted": said})
     pager = Pager(inspection)

@@ -71,9 +71,6 @@ function emptyWords(data, name) {
   if (name === "upstream") {
     return html`The bytes of this turn were not recorded. Set <code>raw = true</code> under <code>[store]</code> to record those of turns to come.`;
   }
-  if (name === "events" && data.pasted && data.facts?.reads === false) {
-    return "This dialect is one that only clients read: its frames are shown, and streamglot makes no events of them.";
-  }
   return name === "client" ? "The client was sent no stream." : "There are no events.";
 }
 
