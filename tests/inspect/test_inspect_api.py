@@ -136,6 +136,29 @@ def test_a_running_turn_is_followed_to_its_end(upstream: HostileUpstream, url: s
     assert "[DONE]" in found.rows["client"]["text"][-1]
 
 
+def test_a_running_turn_without_raw_bytes_is_followed_by_what_its_client_gets(upstream: HostileUpstream, url: str) -> None:
+    go_on = threading.Event()
+    upstream.scripts["slow"] = streamed(chunk({"content": "one"}), Until(go_on), chunk({"content": "two"}, "stop"), sse("[DONE]"))
+    with keeping(upstream, url) as gateway:
+        thread = threading.Thread(target=gateway.ask, args=("/v1/messages", asked("openai_chat/slow", max_tokens=9)))
+        thread.start()
+        turn = kept(url, lambda found: found)[-1]
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+        connection.request("GET", f"/turns/{turn.id}/inspect")
+        answer = connection.getresponse()
+        lines: list[dict[str, Any]] = []
+        while '"one"' not in json.dumps([line.get("rows") for line in lines]).replace("\\", ""):
+            lines.append(json.loads(answer.readline()))
+        go_on.set()
+        lines += [json.loads(line) for line in answer.read().splitlines()]
+        connection.close()
+        thread.join(PATIENCE)
+    found = joined(lines)
+    assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["one", "two"]
+    assert (found.facts["follows"], found.facts["running"], found.facts["ending"]) == ("client", False, "end")
+    assert "message_stop" in found.rows["client"]["text"][-1]
+
+
 def test_a_running_turn_without_raw_bytes_is_shown_when_it_has_ended(upstream: HostileUpstream, url: str) -> None:
     go_on = threading.Event()
     upstream.scripts["slow"] = streamed(chunk({"content": "one"}), Until(go_on), chunk({}, "stop"), sse("[DONE]"))

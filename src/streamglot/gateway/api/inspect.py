@@ -12,6 +12,7 @@ A key sees its own turns, the operator all. Pages are made in a thread, one at a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -30,6 +31,7 @@ from ...inspect.pytest_file import pytest_archive
 from ...inspect.recording import Piece, Source, attempt_of, pieces_of_response, read_source
 from ..http.asgi import read_body
 from .query_string import KEY, Parameters
+from .resume import Arrivals
 from .store_view import StoreView, id_in, store_view_of
 from .turn_facts import Recorded, client_curl, facts, upstream_curl
 
@@ -153,6 +155,10 @@ class TurnLines:
         yield self._facts(pieces, running)
         while follows and running and not pieces:
             await asyncio.sleep(LOOK_SECONDS)
+            if not self._view.store.settings.raw and await self._has_client_stream():
+                async for line in self._client_stream():
+                    yield line
+                return
             running = await self._still_running()
             pieces = await self._read(FIRST_COMMITS)
         recorded = Recorded.of(pieces)
@@ -175,6 +181,43 @@ class TurnLines:
         yield _line({"rows": await self._work.run(pager.close)})
         if len(requests) > known or self._followed:
             yield self._facts([*requests, *self._seen], running)
+        yield _line({"end": True})
+
+    async def _has_client_stream(self) -> bool:
+        try:
+            return bool(await self._view.store.buffer.head(self._turn.id, self._view.caller))
+        except StreamglotError:
+            return False
+
+    async def _client_stream(self) -> AsyncIterator[bytes]:
+        """Follows a running turn whose upstream bytes are not recorded by what its client gets: these bytes are read as if they were
+        an upstream's."""
+        client = self._turn.dialects["client"]
+        yield _line({"turn": {**facts(self._turn, [], running=True), "follows": "client"}})
+        pager = Pager(Inspection(client, self._client or client))
+        arrivals = Arrivals(self._view.store.buffer.read(self._turn.id, 0, self._view.caller))
+        try:
+            ended = False
+            while not ended:
+                pieces: list[Piece] = []
+                until = time.monotonic() + LOOK_SECONDS
+                while not ended and await arrivals.come(max(0.0, until - time.monotonic())):
+                    chunk = arrivals.take()
+                    ended = chunk is None
+                    if chunk is not None:
+                        pieces.append(Piece(max(0.0, time.time() - self._turn.started), UP, chunk.data))
+                async for page in _pages(self._work, pager, pieces):
+                    yield page
+                if pieces:
+                    yield _line({"rows": pager.inspection.page()})
+        except StreamglotError:  # its process died, or the stream is gone: what came is shown
+            pass
+        finally:
+            arrivals.leave()
+        yield _line({"rows": await self._work.run(pager.close)})
+        while await self._still_running():
+            await asyncio.sleep(LOOK_SECONDS)
+        yield _line({"turn": {**facts(self._turn, [], running=False), "follows": "client"}})
         yield _line({"end": True})
 
     async def _read(self, commits: int) -> list[Piece]:

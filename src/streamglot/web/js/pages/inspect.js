@@ -111,7 +111,7 @@ function Viewer({ turn, pasted, as, vs, choices, onClose }) {
   if (data.state === "failed" && !data.facts) return html`<${Failure} error=${data.error} onClose=${onClose} />`;
   const facts = data.facts;
   const names = {
-    upstream: facts.dialects?.upstream || data.head?.attempts?.at(-1)?.dialect || "",
+    upstream: facts.follows === "client" ? `${facts.dialects.client}, to the client` : facts.dialects?.upstream || data.head?.attempts?.at(-1)?.dialect || "",
     events: facts.inband && facts.inband !== "none" ? `in-band: ${facts.inband}` : "",
     client: shownAs || facts.dialects?.client || "",
   };
@@ -226,7 +226,7 @@ function Badges({ facts, data, turn }) {
     ${turn ? endingBadge(facts.ending, facts.running) : null}
     ${data.state === "loading" ? html`<span class="badge">reading…</span>` : null}
     ${turn && !facts.running && !facts.recorded?.upstream
-      ? html`<span class="badge warn" title="Set raw = true under [store] to record the bytes of turns to come">bytes not recorded</span>`
+      ? html`<span class="badge warn" title="Set raw = true under [store] to record the bytes of turns to come">upstream bytes not recorded</span>`
       : null}
     ${facts.more?.cached ? html`<span class="badge">cached</span>` : null}
   </span>`;
