@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NODE_READY := tests/clients/node_modules/.package-lock.json
+WEB_READY := tests/web/node_modules/.package-lock.json
 CORPUS ?= ../shared/corpus
 FUZZ_SECONDS ?= 60
 FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
 SOAK_STREAMS ?= 2000
 
-.PHONY: help run test check coverage conformance matrix bench bench-store soak fuzz docs lock clean
+.PHONY: help run test browser screenshots bench-page check coverage conformance matrix bench bench-store soak fuzz docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,7 +32,16 @@ $(NODE_READY): tests/clients/package-lock.json tests/clients/package.json
 	@if command -v npm >/dev/null; then npm ci --prefix tests/clients --silent --no-audit --no-fund; \
 	else echo "npm is not installed: what is written is NOT CHECKED with the clients in Node"; fi
 
-test: $(READY) $(NODE_READY) ## run the tests
+$(WEB_READY): tests/web/package-lock.json tests/web/package.json
+	@if command -v npm >/dev/null; then npm ci --prefix tests/web --silent --no-audit --no-fund; \
+	else echo "npm is not installed: the page is NOT CHECKED with axe"; fi
+
+browser: ## install Chromium for the tests of the page, where it is missing and this user may
+	@if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; then :; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends chromium; \
+	else echo "Chromium is not installed: the page is NOT TESTED in a browser"; fi
+
+test: $(READY) $(NODE_READY) $(WEB_READY) browser ## run the tests
 	$(BIN)/python -m pytest -n 2
 
 check: $(READY) ## ruff, mypy --strict, import contracts
@@ -59,6 +69,12 @@ bench: $(READY) ## time per chunk, growth, ratios to the official clients and to
 	$(BIN)/python -m bench.inband
 	$(BIN)/python -m bench.tools
 	$(BIN)/python -m bench.policies
+
+bench-page: $(READY) browser ## weight of the page, long tasks and frames at 500 tokens/s, in Chromium
+	cd tests && ../$(BIN)/python -m web.bench_page
+
+screenshots: $(READY) browser ## the pictures of the page in docs/pictures
+	cd tests && ../$(BIN)/python -m web.screenshots
 
 bench-store: $(READY) ## finished turns a second in the store
 	$(BIN)/python -m bench.store

@@ -11,10 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 from waiting import PATIENCE
 
+expect.set_options(timeout=PATIENCE * 1000)
 FOLDER = Path(__file__).parent
 AXE = FOLDER / "node_modules" / "axe-core" / "axe.min.js"
 ARGUMENTS = [
@@ -58,6 +59,7 @@ class Watched:
         self.faults: list[str] = []
         self.elsewhere: list[str] = []
         self.executed: list[str] = []
+        self.hostile = False
         self.context: BrowserContext = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)  # type: ignore[arg-type]  # as the test gives them
         self.context.set_default_timeout(PATIENCE * 1000)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
@@ -69,7 +71,11 @@ class Watched:
         self.page.on("dialog", lambda dialog: (self.executed.append(dialog.message), dialog.dismiss()))
 
     def _noted(self, kind: str, text: str) -> None:
-        if kind == "error" and "Failed to load resource: the server responded" not in text:
+        """An HTTP status is no fault. With ``hostile`` neither is what the policy blocks while DOMPurify parses it, in a document that
+        is not shown: the tests of injections look into the one that is."""
+        blocked = any(word in text for word in ("The action has been blocked", "will not be executed"))
+        status = text.startswith("Failed to load resource: the server responded")
+        if kind == "error" and not status and not (self.hostile and blocked):
             self.faults.append(f"console: {text}")
 
     def _only_here(self, route: Route) -> None:
@@ -86,9 +92,9 @@ class Watched:
 
     def close(self) -> None:
         self.context.close()
-        assert not self.faults
-        assert not self.executed, "what came from a model was executed"
-        assert not self.elsewhere, "the page asked another host"
+        assert not self.faults, self.faults
+        assert not self.executed, f"it was executed: {self.executed}"
+        assert not self.elsewhere, f"the page asked another host: {self.elsewhere}"
 
 
 def violations(page: Page) -> list[str]:

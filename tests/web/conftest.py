@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser
 
 from gateway.conftest import PATIENT
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, hostile
-from waiting import PATIENCE
 from web.chromium import Watched, launched, needed
 from web.scripts import answer
-
-expect.set_options(timeout=PATIENCE * 1000)
 
 
 @pytest.fixture(scope="module")

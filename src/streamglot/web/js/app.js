@@ -35,7 +35,7 @@ function App() {
   const Page = PAGES[page].component;
   return html`
     <header class="topbar">
-      <a class="wordmark" href="#/chat"><img src="/web/icon.svg" alt="" /><span>streamglot</span></a>
+      <a class="wordmark" href="#/chat" aria-label="streamglot"><img src="/web/icon.svg" alt="" /><span>streamglot</span></a>
       <nav class="tabs" aria-label="Pages">
         ${Object.entries(PAGES).map(
           ([name, { title }]) =>

@@ -183,7 +183,7 @@ export function ApprovalCard({ asked }) {
     }
   };
   return html`<section class="approval card" aria-label="Approval needed">
-    <h3><${Glyph} name="warn" /> ${asked.message || "Approve this?"}</h3>
+    <h2 class="card-title"><${Glyph} name="warn" /> ${asked.message || "Approve this?"}</h2>
     ${asked.tool ? html`<p class="small muted">The model wants to call <code>${asked.tool}</code>${asked.seconds ? html`. It is refused in ${duration(asked.seconds)} if nobody decides` : null}.</p>` : null}
     ${editing
       ? html`<label class="field"
@@ -202,7 +202,7 @@ export function ApprovalCard({ asked }) {
 function ErrorCard({ error, partial, onRetry }) {
   const facts = [error.code, error.status ? `status ${error.status}` : "", error.origin ? `from the ${error.origin}` : ""].filter(Boolean);
   return html`<section class="error card" role="alert" aria-label="Error">
-    <h3><${Glyph} name="warn" />${partial ? "The answer broke off" : "There is no answer"}</h3>
+    <h2 class="card-title"><${Glyph} name="warn" />${partial ? "The answer broke off" : "There is no answer"}</h2>
     <p class="plain-text">${error.message}</p>
     <div class="row">
       <span class="mono muted">${facts.join(" · ")}</span>

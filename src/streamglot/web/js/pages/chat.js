@@ -78,9 +78,10 @@ export function ChatPage({ route }) {
     <${Sessions} current=${conversation.sessionId} version=${`${conversation.sessionId} ${conversation.busy}`} onNew=${begin} onGone=${begin} onClose=${() => setDrawer(false)} />
     <section class="talk" aria-label="Chat">
       <div class="talk-bar">
-        <${IconButton} name="menu" label="Sessions" class="drawer-button" onClick=${() => setDrawer(!drawer)} />
+        <${IconButton} name="menu" label="Show the sessions" class="drawer-button" onClick=${() => setDrawer(!drawer)} />
         <span class="cut muted small">${conversation.title}</span>
       </div>
+      ${conversation.turns.length ? html`<h1 class="hidden-text">${conversation.title || "Chat"}</h1>` : null}
       <${Scroller} version=${conversation.turns.length}>
         ${conversation.turns.length === 0 && !conversation.loading && !conversation.problem ? html`<${Welcome} models=${models} problem=${problem} />` : null}
         ${conversation.loading ? html`<p class="empty">Opening the session…</p>` : null}
