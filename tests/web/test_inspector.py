@@ -6,7 +6,6 @@ import io
 import threading
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -17,6 +16,7 @@ from recordings import Recording, recordings
 from streamglot.dialects import DIALECTS
 from waiting import PATIENCE
 from web.chromium import PHONE, Watched, violations
+from web.injections import INJECTIONS
 from web.scripts import OVERLOADED, THOUGHT, answer, chunk, ending, said, words
 
 TEXTS = {"anthropic": "text_cached", "openai_responses": "hosted", "bedrock_invoke": "messages_text", "bedrock_converse": "text"}
@@ -220,6 +220,15 @@ def short_text(dialect: str) -> Recording:
     return next((one for one in of_dialect if one.name == wanted), of_dialect[-1])
 
 
+@pytest.mark.parametrize("dialect", ["agui", "vercel_ui"])
+def test_a_dropped_stream_of_a_web_page_is_read(watched: Watched, dialect: str) -> None:
+    writer = DIALECTS[dialect].writer()
+    body = writer.feed(short_text("anthropic").expected()) + writer.close()
+    page = pasted(watched, body)
+    expect(column(page, "upstream").locator(".badge")).to_have_text(dialect)
+    expect(column(page, "events").get_by_role("option").filter(has_text="text_delta").first).to_be_visible()
+
+
 @pytest.mark.parametrize("dialect", [one.name for one in DIALECTS.values() if one.reader_class])
 def test_a_dropped_stream_of_every_dialect_is_recognised(watched: Watched, dialect: str) -> None:
     recording = short_text(dialect)
@@ -276,34 +285,40 @@ def test_a_hundred_thousand_events_are_rows_of_a_short_document(watched: Watched
 # --- hostile texts
 
 
-INJECTIONS = (
-    "<img src=x onerror=executed('img')>",
-    "</script><script>executed('script')</script>",
-    '"><svg onload=executed(1)>',
-    "javascript:executed(1)",
-    "${executed(1)} {{executed(1)}}",
-    "\u202eabc\x1b[2J",
+FOREIGN = (
+    "main :is(img, script, iframe, object, embed, form:not(.find), style, link, base, meta, video, audio, marquee, template)"
 )
+"""Elements that the inspector itself never has."""
 
 
-@pytest.mark.parametrize("evil", INJECTIONS)
-def test_texts_of_models_and_tools_are_never_executed(
-    watched: Watched, gateway: Running, upstream: HostileUpstream, evil: str
-) -> None:
-    call: dict[str, Any] = {"index": 0, "id": evil, "function": {"name": evil, "arguments": f'{{"a": "{evil!r}"}}'}}
-    upstream.scripts["lab-evil"] = streamed(
-        chunk({"reasoning_content": evil}), chunk({"content": evil}), chunk({"tool_calls": [call]}), ending("tool_calls")
-    )
-    body = {"messages": [{"role": "user", "content": evil}], "metadata": {"user_id": evil}}
-    page = opened(watched, asked(gateway, "lab-evil", **body))
+def test_texts_of_models_and_tools_are_never_executed(watched: Watched, gateway: Running, upstream: HostileUpstream) -> None:
+    calls = [
+        {"index": number, "id": f"{evil}{number}", "function": {"name": evil, "arguments": "{}"}}
+        for number, evil in enumerate(INJECTIONS)
+    ]
+    body = [
+        *(chunk({"reasoning_content": evil}) for evil in INJECTIONS),
+        *(chunk({"content": evil}) for evil in INJECTIONS),
+        *(chunk({"tool_calls": [call]}) for call in calls),
+    ]
+    upstream.scripts["lab-evil"] = streamed(*body, ending("tool_calls"))
+    request = {"messages": [{"role": "user", "content": evil} for evil in INJECTIONS], "metadata": {"user_id": INJECTIONS[0]}}
+    turn = asked(gateway, "lab-evil", **request)
+    page = pasted(watched, b"".join(body) + ending(), f"{INJECTIONS[0]}.sse".replace("/", "_"))
+    assert page.locator(FOREIGN).count() == 0
+    page = opened(watched, turn)
     for name in ("Requests", "Changes", "Stream"):
         page.get_by_role("tab", name=name).click()
-    for row in (2, 4, 7):
-        column(page, "events").get_by_role("option").nth(row).click()
-    assert page.evaluate("document.querySelectorAll('main img, main script, main svg[onload], main iframe').length") == 0
-    page = pasted(watched, chunk({"content": evil}) + chunk({"tool_calls": [call]}) + ending(), f"{evil}.sse".replace("/", "_"))
-    column(page, "events").get_by_role("option").nth(2).click()
-    assert page.evaluate("document.querySelectorAll('main img, main script, main iframe').length") == 0
+        assert page.locator(FOREIGN).count() == 0
+    column(page, "events").get_by_role("listbox").focus()
+    for key in ("ArrowDown", "PageDown", "PageDown", "End", "PageUp"):
+        page.keyboard.press(key)
+        assert page.locator(FOREIGN).count() == 0
+    blocks = page.get_by_role("listbox", name="Waterfall blocks")
+    blocks.focus()
+    page.keyboard.press("End")
+    expect(blocks.get_by_role("option", selected=True)).to_have_count(1)
+    assert page.locator(FOREIGN).count() == 0
 
 
 # --- for everybody

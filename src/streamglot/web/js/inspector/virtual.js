@@ -5,9 +5,10 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../../vendor
 const OVERSCAN = 6;
 
 /** ``row(index)`` gives the content of a row, ``label(index)`` what a screen reader says for it. ``selected`` is a range or null,
- *  ``active`` the row that has the keyboard. ``follow`` keeps the end in view while rows are added. */
+ *  ``active`` the row that has the keyboard. ``follow`` keeps the end in view while rows are added, unless the user scrolled away from it. */
 export function VirtualList({ name, count, rowHeight = 26, row, rowClass, active = -1, reveal, onSelect, follow = false, empty }) {
   const box = useRef(null);
+  const atEnd = useRef(true);
   const [view, setView] = useState({ top: 0, height: 400 });
   useLayoutEffect(() => {
     const element = box.current;
@@ -27,7 +28,7 @@ export function VirtualList({ name, count, rowHeight = 26, row, rowClass, active
     }
   }, [reveal]);
   useEffect(() => {
-    if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
+    if (follow && atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [follow, count]);
   if (count === 0) return html`<div class="vlist-empty">${empty}</div>`;
   const first = Math.max(0, Math.floor(view.top / rowHeight) - OVERSCAN);
@@ -39,6 +40,10 @@ export function VirtualList({ name, count, rowHeight = 26, row, rowClass, active
     if (step === undefined) return;
     event.preventDefault();
     onSelect(Math.max(0, Math.min(count - 1, (active < 0 ? first : active) + step)));
+  };
+  const scrolled = ({ currentTarget: list }) => {
+    atEnd.current = list.scrollTop + list.clientHeight >= list.scrollHeight - 2 * rowHeight;
+    setView({ top: list.scrollTop, height: list.clientHeight });
   };
   const rows = [];
   for (let index = first; index < last; index++) {
@@ -63,7 +68,7 @@ export function VirtualList({ name, count, rowHeight = 26, row, rowClass, active
     tabindex="0"
     aria-label=${name}
     aria-activedescendant=${active >= first && active < last ? `${name}-${active}` : undefined}
-    onScroll=${(event) => setView({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}
+    onScroll=${scrolled}
     onKeyDown=${move}
   >
     <div class="vlist-space" role="presentation" style=${{ height: `${count * rowHeight}px` }}>${rows}</div>
