@@ -123,6 +123,7 @@ def test_what_a_stage_changed_is_told_from_what_came() -> None:
     texts = found.rows["events"]["text"]
     own = [texts[row] for row, mark in enumerate(found.rows["events"]["mark"]) if mark & OWN]
     assert own[0] == '{"type":"text_delta","text":"[key]"}'
+    assert found.rows["events"]["link"][texts.index(own[0])] == 1, "it stands in place of what the second frame said"
     assert '{"type":"tool_result","call_id":"call_1","content":"done"}' in own
     assert [one["text"] for one in found.removed if "sk-123" in one["text"]] == ['{"type":"text_delta","text":"sk-123"}']
     assert found.rows["events"]["link"][texts.index('{"type":"text_delta","text":" ok"}')] == 2

@@ -138,7 +138,7 @@ def test_requests_are_compared_and_sent_again(watched: Watched, gateway: Running
     expect(table).to_contain_text("As the client sent it · anthropic")
     expect(table).to_contain_text("As the upstream got it · lab · openai_chat")
     expect(table.locator("code.gone").filter(has_text='"model": "lab/thinker"')).to_be_visible()
-    expect(table.locator("code.new").filter(has_text='"model": "thinker"')).to_be_visible()
+    expect(table.locator("code.added").filter(has_text='"model": "thinker"')).to_be_visible()
     page.get_by_role("button", name="curl").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(f"curl -N {gateway.url}/v1/messages")
@@ -158,7 +158,7 @@ def test_two_turns_are_compared(watched: Watched, gateway: Running, upstream: Ho
     expect(page.get_by_role("row", name="Model")).to_contain_text("differs")
     page.get_by_role("button", name="Answers").click()
     expect(page.locator("code.gone")).to_have_text("Hello world")
-    expect(page.locator("code.new")).to_have_text("Goodbye world")
+    expect(page.locator("code.added")).to_have_text("Goodbye world")
     page.get_by_role("button", name="End comparison").click()
     expect(column(page, "events").get_by_role("listbox")).to_be_visible()
 
@@ -177,9 +177,9 @@ def test_a_turn_is_saved_as_a_test_and_as_a_recording_that_can_be_dropped(
     with page.expect_download() as recording:
         page.get_by_role("menuitem", name="Download as recording").click()
     body = Path(recording.value.path()).read_bytes()
-    count = column(page, "client").locator(".column-head .number").inner_text()
+    count = column(page, "client").locator(".trace-head .number").inner_text()
     page = pasted(watched, body, "turn.recording.jsonl")
-    expect(column(page, "client").locator(".column-head .number")).to_have_text(count)
+    expect(column(page, "client").locator(".trace-head .number")).to_have_text(count)
     expect(column(page, "events").get_by_role("option").filter(has_text="Hello")).to_be_visible()
     expect(page.locator(".figures")).to_contain_text("first byte")
 
@@ -234,7 +234,7 @@ def test_a_dropped_stream_of_every_dialect_is_recognised(watched: Watched, diale
     recording = short_text(dialect)
     page = pasted(watched, recording.body)
     expect(column(page, "upstream").locator(".badge")).to_have_text(dialect)
-    expect(column(page, "events").locator(".column-head .number")).to_have_text(str(len(recording.expected())))
+    expect(column(page, "events").locator(".trace-head .number")).to_have_text(str(len(recording.expected())))
     expect(column(page, "events").get_by_role("option").filter(has_text="stream_start")).to_be_visible()
 
 
@@ -270,7 +270,7 @@ def test_a_file_is_dropped_on_the_page(watched: Watched) -> None:
 
 def test_a_hundred_thousand_events_are_rows_of_a_short_document(watched: Watched) -> None:
     page = pasted(watched, chunk({"content": "word "}) * MANY + ending())
-    expect(column(page, "events").locator(".column-head .number")).to_have_text(f"{MANY + 5:,}")
+    expect(column(page, "events").locator(".trace-head .number")).to_have_text(f"{MANY + 5:,}")
     rows = column(page, "events").get_by_role("listbox")
     rows.focus()
     page.keyboard.press("End")

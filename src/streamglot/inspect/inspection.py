@@ -184,11 +184,12 @@ class Inspection:
         for line in data.split(b"\n"):
             if line:
                 event = decode(line)
-                row = self._origin(event)
-                self._event(at, event, line, row, OWN if row < 0 and self.attempts else 0)
+                row, own = self._origin(event)
+                self._event(at, event, line, row, OWN if own and self.attempts else 0)
 
-    def _origin(self, event: Event) -> int:
-        """The frame that gave this event; events before it in the reader's order did not leave."""
+    def _origin(self, event: Event) -> tuple[int, bool]:
+        """The frame that gave this event, and whether the event is our own; events before it in the reader's order did not leave. Our
+        own event stands in place of the next one that was read, where that is of the same type."""
         for place, (read, row) in enumerate(self._pending):
             if place >= LOOK_AHEAD:
                 break
@@ -196,8 +197,9 @@ class Inspection:
                 for _ in range(place):
                     self._remove(*self._pending.popleft())
                 self._pending.popleft()
-                return row
-        return -1
+                return row, False
+        replaced = bool(self._pending) and type(self._pending[0][0]) is type(event)
+        return (self._pending[0][1] if replaced else -1), True
 
     def _remove(self, event: Event, row: int) -> None:
         self.dropped_events += 1

@@ -48,7 +48,7 @@ function verdicts(list) {
         </header>
         ${fact.reason ? html`<p class="small">${fact.reason}</p>` : null}
         ${fact.original || fact.changed
-          ? html`<div class="pair"><div><span class="label">Original</span><pre tabindex="0">${fact.original ?? ""}</pre></div>
+          ? html`<div class="before-after"><div><span class="label">Original</span><pre tabindex="0">${fact.original ?? ""}</pre></div>
               <div><span class="label">Became</span><pre tabindex="0">${fact.changed ?? ""}</pre></div></div>`
           : null}
       </article>`,
@@ -59,7 +59,7 @@ function verdicts(list) {
 function changed(data, own, onSelect) {
   if (!own.length && !data.removed.length) return null;
   return html`<section key="changed"><h2>Events that a stage changed</h2>
-    <div class="pair">
+    <div class="before-after">
       <div><span class="label">Read from the upstream, and held back (${plain(data.head?.dropped_events ?? 0)})</span>
         <ol class="lines">${data.removed.slice(0, SHOWN).map(
           (one, index) => html`<li key=${index}><button type="button" class="link-row" onClick=${() => onSelect({ column: "upstream", row: Math.max(0, one.frame) })}>

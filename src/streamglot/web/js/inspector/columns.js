@@ -26,8 +26,8 @@ export function Columns({ data, selection, onSelect, shown, onShow, names, follo
     onSelect({ column: next, row: range[0] });
     root.current.querySelector(`[data-column="${next}"] .vlist`)?.focus();
   };
-  return html`<div class="columns" ref=${root} onKeyDown=${keys}>
-    <div class="column-tabs" role="group" aria-label="Columns">
+  return html`<div class="trace-columns" ref=${root} onKeyDown=${keys}>
+    <div class="trace-tabs" role="group" aria-label="Columns">
       ${COLUMNS.map(
         (name) => html`<button key=${name} type="button" class="button tiny" aria-pressed=${shown === name ? "true" : "false"} onClick=${() => onShow(name)}>
           ${TITLES[name]} <span class="muted number">${plain(data[name].length)}</span>
@@ -35,8 +35,8 @@ export function Columns({ data, selection, onSelect, shown, onShow, names, follo
       )}
     </div>
     ${COLUMNS.map(
-      (name) => html`<section key=${name} class=${`column ${shown === name ? "shown" : ""}`} data-column=${name} aria-label=${TITLES[name]}>
-        <header class="column-head">
+      (name) => html`<section key=${name} class=${`trace-column ${shown === name ? "shown" : ""}`} data-column=${name} aria-label=${TITLES[name]}>
+        <header class="trace-head">
           <h2>${TITLES[name]}</h2>
           ${names[name] ? html`<span class="badge">${names[name]}</span>` : null}
           <span class="spacer"></span>

@@ -58,7 +58,7 @@ export function SideBySide({ left, right, leftTitle, rightTitle, leftNote = "", 
     ${rows.map(
       (row, index) => html`<div key=${index} class=${`diff-row ${row.same ? "" : "changed"}`} role="row">
         <code role="cell" class=${row.same || row.left === null ? "" : "gone"}>${row.left ?? ""}</code>
-        <code role="cell" class=${row.same || row.right === null ? "" : "new"}>${row.right ?? ""}</code>
+        <code role="cell" class=${row.same || row.right === null ? "" : "added"}>${row.right ?? ""}</code>
       </div>`,
     )}
     <p class="muted small diff-count">${changed ? `${changed} lines differ` : "No difference"}</p>
