@@ -107,8 +107,9 @@ def test_the_waterfall_has_a_bar_for_each_block_and_failed_attempt(
     turn = asked(gateway, "lab-failing")
     page = watched.open(f"#/inspect/{turn}")
     expect(page.get_by_role("option").filter(has_text="lab 503 overloaded")).to_be_visible()
+    expect(page.locator(".inspect-error")).to_contain_text("overloaded")
     page.get_by_role("tab", name="Changes").click()
-    expect(page.get_by_text("The engine is overloaded, try again later")).to_be_visible()
+    expect(page.locator(".verdict")).to_contain_text("The engine is overloaded, try again later")
 
 
 def test_the_scrubber_selects_a_moment(watched: Watched, gateway: Running) -> None:

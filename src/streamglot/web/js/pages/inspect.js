@@ -161,6 +161,7 @@ function Viewer({ turn, pasted, as, vs, choices, onClose }) {
       <${Actions} turn=${turn} pasted=${pasted} facts=${facts} onDialog=${setDialog} vs=${vs} query=${query} />
     </header>
     <${Figures} data=${data} />
+    ${facts.error ? html`<p class="inspect-error"><b>${facts.error.code}</b> ${facts.error.message}</p>` : null}
     ${data.error ? html`<p class="inspect-error" role="alert">${data.error.message}</p>` : null}
     ${vs && other
       ? html`<${Compare} one=${data} two=${other} />`
