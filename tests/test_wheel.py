@@ -86,6 +86,16 @@ def test_the_installed_package_says_that_it_is_typed(consumer: Consumer) -> None
     assert (consumer.site / "streamglot" / "py.typed").is_file()
 
 
+def test_the_installed_package_has_the_page(consumer: Consumer) -> None:
+    """All its files, with the licences of those that others wrote."""
+    source, installed = ROOT / "src" / "streamglot" / "web", consumer.site / "streamglot" / "web"
+    files = {file.relative_to(source) for file in source.rglob("*") if file.is_file()}
+    assert files == {file.relative_to(installed) for file in installed.rglob("*") if file.is_file()}
+    assert Path("index.html") in files
+    licences = {file.stem for file in files if file.suffix == ".LICENSE"}
+    assert licences == {"htm", "preact", "marked", "dompurify", "hljs"}
+
+
 def test_the_examples_pass_a_strict_type_check(consumer: Consumer, tmp_path: Path) -> None:
     """Of the installed package, as its consumer sees it: mypy looks for it where the consumer's Python does."""
     sources = [code for _, code in examples()] + [CLIENT]

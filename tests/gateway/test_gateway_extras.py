@@ -39,7 +39,7 @@ def test_every_address_is_described(gateway: Running) -> None:
     assert described == description()
     for path, methods in described["paths"].items():
         for method in methods:
-            if path == "/overview/events":
+            if path in ("/overview/events", "/approvals/events"):
                 continue  # it does not end
             found = gateway.ask(path.replace("{model}", "replay"), {} if method == "post" else None, method=method.upper())
             assert found.status != 405, path

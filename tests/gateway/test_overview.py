@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from gateway.asking import body_of, path_of
-from gateway.kept import keeping, kept, said
+from gateway.kept import chunk, keeping, kept, said
 from gateway.raw import RawClient
 from gateway.running import Running, running
-from gateway.upstream import HostileUpstream, Until, whole
+from gateway.upstream import HostileUpstream, Until, sse, streamed, whole
 from streamglot.gateway.observe.live import MAX_WATCHERS
 from waiting import PATIENCE, until
 
@@ -33,11 +33,13 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/kept.db"
 
 
-def states(gateway: Running, headers: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+def states(
+    gateway: Running, headers: dict[str, str] | None = None, path: str = "/overview/events"
+) -> Generator[dict[str, Any], None, None]:
     """The states that a watcher is sent."""
     connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
     try:
-        connection.request("GET", "/overview/events", headers=headers or {})
+        connection.request("GET", path, headers=headers or {})
         answer = connection.getresponse()
         assert answer.status == 200
         for line in answer:
@@ -116,14 +118,14 @@ def test_a_key_in_the_address_is_not_taken(upstream: HostileUpstream, url: str) 
 
 
 def test_watchers_are_limited_and_leave_no_trace(gateway: Running) -> None:
-    open_now = [states(gateway) for _ in range(MAX_WATCHERS)]
+    open_now = [states(gateway) for _ in range(MAX_WATCHERS["overview"])]
     for watcher in open_now:
         assert next(watcher)["version"]
     refused = gateway.ask("/overview/events")
     assert (refused.status, refused.json()["error"]["code"]) == (503, "too_many_watchers")
     for watcher in open_now:
-        watcher.close()  # type: ignore[attr-defined]  # a generator
-    until(lambda: not gateway.gateway.live._watchers, lambda: "a watcher that is gone is still counted")
+        watcher.close()
+    until(lambda: not gateway.gateway.live.watchers("overview"), lambda: "a watcher that is gone is still counted")
 
 
 def test_the_models_with_what_is_known_of_them(gateway: Running) -> None:
@@ -186,3 +188,35 @@ def test_nothing_is_changed_where_nothing_is_kept() -> None:
     with running() as gateway:
         assert gateway.ask("/sessions/x", {"title": "a"}, method="PATCH").status == 404
         assert gateway.ask("/sessions/x", method="DELETE").status == 404
+
+
+def test_approvals_are_told_as_they_come_and_go(upstream: HostileUpstream, url: str) -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "deploy", "arguments": "{}"}}
+    upstream.scripts["held"] = streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), sse("[DONE]"))
+    policies = [{"use": "human_approval", "tools": ["deploy"]}]
+    with keeping(upstream, url, policies=policies, server={"keys": KEYS}) as gateway:
+        assert gateway.ask("/approvals/events").status == 401
+        mine, others = states(gateway, bearer("ada"), "/approvals/events"), states(gateway, bearer("bob"), "/approvals/events")
+        assert next(mine) == next(others) == {"approvals": []}
+        client = RawClient(gateway.port)
+        client.post(CHAT, body_of("openai_chat", "openai_chat/held"), bearer("ada"))
+        (asked,) = next(mine)["approvals"]
+        assert asked["tool"] == "deploy"
+        assert gateway.ask(f"/approvals/{asked['id']}", {"approved": True}, bearer("bob")).status == 404
+        assert gateway.ask(f"/approvals/{asked['id']}", {"approved": True}, bearer("ada")).status == 200
+        assert next(mine) == {"approvals": []}
+        client.read_until(b"[DONE]")
+        client.hang_up()
+        mine.close()
+        others.close()
+
+
+@pytest.mark.parametrize("headers", [{"origin": "https://evil.example"}, {"host": "evil.example"}])
+def test_other_pages_change_and_see_nothing(upstream: HostileUpstream, url: str, headers: dict[str, str]) -> None:
+    with keeping(upstream, url) as gateway:
+        for method, path in (
+            *(("GET", path) for path in ("/overview", "/overview/events", "/overview/models", "/approvals/events", "/sessions")),
+            *(("POST", path) for path in ("/overview/x/stop", "/approvals/x", "/agui")),
+            *((method, "/sessions/x") for method in ("PATCH", "DELETE")),
+        ):
+            assert gateway.ask(path, None if method == "GET" else {}, headers, method).status == 403, path

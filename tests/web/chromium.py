@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Route, expect, sync_playwright
 
 from waiting import PATIENCE
 
@@ -68,7 +68,11 @@ class Watched:
         self.page: Page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         self.page.on("console", lambda said: self._noted(said.type, said.text))
-        self.page.on("dialog", lambda dialog: (self.executed.append(dialog.message), dialog.dismiss()))
+        self.page.on("dialog", self._asked)
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.executed.append(dialog.message)
+        dialog.dismiss()
 
     def _noted(self, kind: str, text: str) -> None:
         """An HTTP status is no fault. With ``hostile`` neither is what the policy blocks while DOMPurify parses it, in a document that

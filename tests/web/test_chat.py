@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from gateway.running import Running
-from gateway.upstream import Cut, HostileUpstream, Until, unfinished
+from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
 from waiting import until
 from web.chromium import Watched
 from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, said, words
@@ -114,7 +114,7 @@ def test_a_reload_goes_on_with_the_stream(watched: Watched, upstream: HostileUps
     gate = threading.Event()
     name = f"lab-reload-{store_is_ahead}"
     pieces = [f"{number} ünïcödé 🙂\n" for number in range(200)]
-    half = [Until(gate), *pieces] if not store_is_ahead else [*pieces[:80], Until(gate), *pieces[80:]]
+    half: list[str | Step] = [Until(gate), *pieces] if not store_is_ahead else [*pieces[:80], Until(gate), *pieces[80:]]
     upstream.scripts[name] = said(*half)
     page = use_model(watched, name)
     ask(page, "Count")
@@ -199,6 +199,7 @@ def test_a_conversation_branches_and_answers_again(watched: Watched, upstream: H
     page = use_model(watched, "lab-echo")
     ask(page, "one")
     over(page)
+    page.wait_for_url("**/#/chat/ses_*")
     first_session = page.url
     ask(page, "two")
     expect(answers(page)).to_have_count(2)
@@ -226,9 +227,9 @@ def test_a_conversation_branches_and_answers_again(watched: Watched, upstream: H
 def test_attachments_are_sent(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-files"] = said("Seen")
     page = use_model(watched, "lab-files")
-    image = {"name": "dot.gif", "mimeType": "image/gif", "buffer": GIF}
-    notes = {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"# Notes"}
-    page.locator("input[type=file]").set_input_files([image, notes])  # type: ignore[list-item]  # as Playwright documents it
+    image: FilePayload = {"name": "dot.gif", "mimeType": "image/gif", "buffer": GIF}
+    notes: FilePayload = {"name": "notes.md", "mimeType": "text/markdown", "buffer": b"# Notes"}
+    page.locator("input[type=file]").set_input_files([image, notes])
     expect(page.get_by_label("Attachments").get_by_role("listitem")).to_have_count(2)
     ask(page, "Look")
     over(page)
@@ -294,3 +295,46 @@ def test_long_streams_stay_in_order(watched: Watched, upstream: HostileUpstream)
     over(page)
     shown = answers(page).locator(".markdown").inner_text().split()
     assert shown == [f"word{number}" for number in range(2000)]
+
+
+def test_a_refused_turn_stays_in_its_session(watched: Watched, upstream: HostileUpstream) -> None:
+    upstream.scripts["lab-refused"] = OVERLOADED
+    page = use_model(watched, "lab-refused")
+    ask(page, "Are you there?")
+    over(page, "error")
+    page.wait_for_url("**/#/chat/ses_*")
+    before = page.url
+    expect(page.get_by_label("Inspect this stream")).to_be_visible()
+    page.get_by_role("button", name="Try again").click()
+    expect(answers(page)).to_contain_text("2 of 2")
+    assert page.url == before
+
+
+def test_another_page_and_back_keeps_the_conversation(watched: Watched, upstream: HostileUpstream) -> None:
+    gate = threading.Event()
+    upstream.scripts["lab-back"] = said("Before", Until(gate), " and after")
+    page = use_model(watched, "lab-back")
+    ask(page, "Go")
+    expect(answers(page)).to_contain_text("Before")
+    page.get_by_role("link", name="Overview").click()
+    page.wait_for_selector(".tiles")
+    gate.set()
+    page.get_by_role("link", name="Chat").click()
+    over(page)
+    expect(answers(page)).to_contain_text("Before and after")
+    page.wait_for_url("**/#/chat/ses_*")
+    page.get_by_role("link", name="Chat").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Every LLM stream, one language.")
+
+
+def test_it_works_without_a_secure_context(watched: Watched, upstream: HostileUpstream) -> None:
+    """A browser gives a page of another machine over plain HTTP neither random ids nor the clipboard."""
+    upstream.scripts["lab-plain"] = said("Plain")
+    watched.context.add_init_script(
+        "delete Crypto.prototype.randomUUID; Object.defineProperty(navigator, 'clipboard', {get: () => undefined})"
+    )
+    page = use_model(watched, "lab-plain")
+    ask(page, "Hello")
+    over(page)
+    page.get_by_label("Copy answer").click()
+    expect(page.get_by_label("Copied")).to_be_visible()

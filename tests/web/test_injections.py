@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, whole
@@ -113,8 +113,8 @@ def test_errors_and_titles_are_inert(watched: Watched, upstream: HostileUpstream
 def test_file_names_are_inert(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-evil-file"] = said("fine")
     page = use_model(watched, "lab-evil-file")
-    file = {"name": f"{IMAGE}.md".replace("/", "_"), "mimeType": "text/markdown", "buffer": b"x"}
-    page.locator("input[type=file]").set_input_files(file)  # type: ignore[arg-type]  # as Playwright documents it
+    file: FilePayload = {"name": f"{IMAGE}.md".replace("/", "_"), "mimeType": "text/markdown", "buffer": b"x"}
+    page.locator("input[type=file]").set_input_files(file)
     expect(page.get_by_label("Attachments")).to_contain_text("onerror")
     ask(page, "Look")
     over(page)

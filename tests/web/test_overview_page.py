@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from gateway.asking import body_of
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until
+from waiting import until
 from web.chromium import Watched
 from web.scripts import OVERLOADED, calling, said
 
@@ -69,14 +70,7 @@ def test_a_pending_approval_is_decided_here(watched: Watched, gateway: Running, 
 def test_the_feed_is_left_with_the_page(watched: Watched, gateway: Running) -> None:
     page = watched.open("#/overview")
     page.wait_for_selector(".tiles")
-    assert gateway.gateway.live._watchers
+    assert gateway.gateway.live.watchers("overview")
     page.get_by_role("link", name="Chat").click()
     page.wait_for_selector(".composer")
-    page.wait_for_function("true")
-    gone = threading.Event()
-    for _ in range(600):
-        if not gateway.gateway.live._watchers:
-            gone.set()
-            break
-        page.wait_for_timeout(100)
-    assert gone.is_set(), "the gateway still sends its state to nobody"
+    until(lambda: not gateway.gateway.live.watchers("overview"), lambda: "the gateway still sends its state to nobody")

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Select, delete, insert, select
 from . import schema
 from .database import Database
 
-OWN: Final = "streamglot"
+OWN: Final = ""
 TITLE: Final = "title"
-"""The place of a title that was given: a state of the session, beside those of its providers."""
+"""The place of a title that was given: a state of the session, beside those of its providers. No provider has an empty name."""
 TITLE_CHARS: Final = 200
 """The longest title that may be given: it stands in one line of a list."""
 

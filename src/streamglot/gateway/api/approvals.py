@@ -1,19 +1,23 @@
 """The approvals API: what waits for a person's decision, and the decision.
 
 GET  /approvals          the open questions; a key sees its own, the operator all
+GET  /approvals/events   the same as a stream: the list, and again whenever it is another one
 POST /approvals/{id}     {"approved": true, "text": "changed arguments"} or {"approved": false, "message": "why"}
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ...errors import RequestError, excerpt
+from ...framing import sse
 from ..http.asgi import read_body
 from ..http.call import json_object
 from .resume import seen_by
@@ -32,6 +36,28 @@ def approval_routes(gateway: Gateway) -> list[Route]:
 
     async def listed(http: HttpRequest) -> Response:
         return json_reply({"approvals": open_to(http)})
+
+    async def events(http: HttpRequest) -> Response:
+        open_to(http)
+        gateway.live.check_room("approvals")
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        return StreamingResponse(lists(http), 200, headers, "text/event-stream")
+
+    async def lists(http: HttpRequest) -> AsyncIterator[bytes]:
+        quiet, told = gateway.server.keep_alive_seconds, b""
+        with gateway.live.watched("approvals") as changed:
+            while not gateway.stopping:
+                try:
+                    async with asyncio.timeout(quiet):
+                        await changed.wait()
+                except TimeoutError:
+                    yield sse.comment("ping")
+                    continue
+                changed.clear()
+                now = msgspec.json.encode({"approvals": open_to(http)})
+                if now != told:
+                    told = now
+                    yield b"event: approvals\ndata: %b\n\n" % now
 
     async def decide(http: HttpRequest) -> Response:
         from ...policies import Decision
@@ -52,4 +78,8 @@ def approval_routes(gateway: Gateway) -> list[Route]:
         answer: dict[str, Any] = {"id": id, "approved": decision.approved}
         return json_reply(answer)
 
-    return [Route("/approvals", listed, methods=["GET"]), Route("/approvals/{id}", decide, methods=["POST"])]
+    return [
+        Route("/approvals", listed, methods=["GET"]),
+        Route("/approvals/events", events, methods=["GET"]),
+        Route("/approvals/{id}", decide, methods=["POST"]),
+    ]

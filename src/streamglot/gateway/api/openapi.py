@@ -41,6 +41,7 @@ _PLAIN = {
     ("post", "/inspect"): "A pasted stream or recording as linked rows",
     ("post", "/inspect/test"): "A pasted stream as a test",
     ("get", "/approvals"): "What waits for a person's decision",
+    ("get", "/approvals/events"): "The same again whenever it is another, as a stream",
     ("post", "/approvals/{id}"): "A person's decision",
     ("get", "/overview"): "What runs now, and the numbers of the last hour",
     ("get", "/overview/events"): "The overview again whenever it has changed, as a stream",

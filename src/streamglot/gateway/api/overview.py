@@ -43,7 +43,7 @@ def overview_routes(gateway: Gateway) -> list[Route]:
 
     async def events(http: HttpRequest) -> Response:
         caller = admitted(http)
-        gateway.live.check_room()
+        gateway.live.check_room("overview")
         await asyncio.to_thread(load_prices)  # so that the event loop does not wait for it
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         return StreamingResponse(_states(gateway, caller), 200, headers, "text/event-stream")
@@ -90,7 +90,7 @@ def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
 
 async def _states(gateway: Gateway, caller: Caller | None) -> AsyncIterator[bytes]:
     quiet = gateway.server.keep_alive_seconds
-    with gateway.live.watched() as changed:
+    with gateway.live.watched("overview") as changed:
         while not gateway.stopping:
             try:
                 async with asyncio.timeout(quiet):

@@ -24,8 +24,9 @@ HOUR: Final = 3600.0
 MAX_FINISHED: Final = 5_000
 """Finished exchanges that are held, about 500 bytes each: an hour of more than one request a second. A busier gateway is shown its
 last 5,000, and has metrics."""
-MAX_WATCHERS: Final = 32
-"""Open overviews at once: each is sent a state of some kilobytes a second while streams run."""
+MAX_WATCHERS: Final = {"overview": 32, "approvals": 1_000}
+"""Watchers of each kind at once: an overview is sent some kilobytes twice a second while streams run, a chat only the approvals that
+concern it, when there are others."""
 MAX_OPEN: Final = 200
 """Open streams in one state: more than anybody reads."""
 MAX_ERRORS: Final = 20
@@ -77,31 +78,38 @@ class Live:
         self._time = time
         self.since = time()
         self._finished: deque[_Entry] = deque(maxlen=MAX_FINISHED)
-        self._watchers: set[asyncio.Event] = set()
+        self._watchers: dict[str, set[asyncio.Event]] = {kind: set() for kind in MAX_WATCHERS}
+        self._states: dict[str | None, dict[str, Any]] = {}
+        self._states_of = 0
+        self._added = 0
 
     # --- watchers
 
-    def check_room(self) -> None:
-        """Raises a RequestError if there is no room for one more watcher."""
-        if len(self._watchers) >= MAX_WATCHERS:
-            raise RequestError(
-                f"{MAX_WATCHERS} overviews are open already; close one of them", code="too_many_watchers", status=503
-            )
+    def check_room(self, kind: str) -> None:
+        """Raises a RequestError if there is no room for one more watcher of this kind."""
+        limit = MAX_WATCHERS[kind]
+        if len(self._watchers[kind]) >= limit:
+            message = f"{limit} pages watch the {kind} already; close one of them"
+            raise RequestError(message, code="too_many_watchers", status=503)
 
     @contextmanager
-    def watched(self) -> Iterator[asyncio.Event]:
+    def watched(self, kind: str) -> Iterator[asyncio.Event]:
         """An event that is set whenever something has changed."""
         event = asyncio.Event()
         event.set()
-        self._watchers.add(event)
+        self._watchers[kind].add(event)
         try:
             yield event
         finally:
-            self._watchers.discard(event)
+            self._watchers[kind].discard(event)
+
+    def watchers(self, kind: str) -> int:
+        return len(self._watchers[kind])
 
     def changed(self) -> None:
-        for event in self._watchers:
-            event.set()
+        for events in self._watchers.values():
+            for event in events:
+                event.set()
 
     # --- exchanges
 
@@ -129,12 +137,23 @@ class Live:
             record.error_kind or record.error,
             record.message[:MESSAGE_CHARS],
         )
+        self._added += 1
         self._finished.append(_Entry(shown, None if record.cached else usage, result.upstream_model or record.model))
         self.changed()
 
     def state(self, key: str | None) -> dict[str, Any]:
-        """The last hour, as far as this key may see it; None is the operator, who sees all."""
+        """The last hour, as far as this key may see it; None is the operator, who sees all. It is made anew when an exchange has
+        ended, or a minute."""
         now = self._time()
+        version = hash((self._added, int(now // 60)))
+        if version != self._states_of:
+            self._states_of = version
+            self._states.clear()
+        if key not in self._states:
+            self._states[key] = self._state(key, now)
+        return self._states[key]
+
+    def _state(self, key: str | None, now: float) -> dict[str, Any]:
         entries = (entry for entry in self._finished if entry.shown.at > now - HOUR and key in (None, entry.shown.key))
         seen = [entry.priced() for entry in entries]
         errors = [one for one in seen if one.error]

@@ -4,7 +4,7 @@ import { SseParser } from "./lib/sse.js";
 
 const KEY = "streamglot.key";
 
-/** An answer that is no success. ``code`` and ``message`` are the gateway's own words. */
+/** An answer that is no success. ``code`` and ``message`` are the gateway's own words; ``turnId`` and ``sessionId`` say where it is stored. */
 export class ApiError extends Error {
   constructor(status, code, message, retryAfter = "") {
     super(message);
@@ -12,6 +12,8 @@ export class ApiError extends Error {
     this.status = status;
     this.code = code;
     this.retryAfter = retryAfter;
+    this.turnId = "";
+    this.sessionId = "";
   }
 }
 
@@ -78,6 +80,11 @@ export async function* events(response) {
   }
 }
 
+/** A random id. A page of another machine over plain HTTP has no crypto.randomUUID. */
+export function randomId() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** A file of the gateway, saved by the browser: fetched with the key in a header, since an address must not hold it. */
 export async function download(path, name) {
   const response = await send(path);
@@ -106,5 +113,8 @@ async function errorOf(response) {
     message = text.slice(0, 500);
   }
   if (response.status === 401) for (const listener of keyListeners) listener("needed");
-  return new ApiError(response.status, code, message || `HTTP ${response.status}`, response.headers.get("retry-after") ?? "");
+  const error = new ApiError(response.status, code, message || `HTTP ${response.status}`, response.headers.get("retry-after") ?? "");
+  error.turnId = response.headers.get("x-streamglot-turn") ?? "";
+  error.sessionId = response.headers.get("x-streamglot-session") ?? "";
+  return error;
 }

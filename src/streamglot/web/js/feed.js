@@ -1,4 +1,4 @@
-// The live feed of the gateway: one connection for all who watch, open only while somebody does.
+// The live feeds of the gateway: each is one connection for all who watch it, open only while somebody does.
 
 import { events, send } from "./api.js";
 import { Store } from "./lib/store.js";
@@ -6,6 +6,11 @@ import { Store } from "./lib/store.js";
 const AGAIN_MILLISECONDS = 2000; // the pause before a feed that ended is opened again
 
 class Feed extends Store {
+  constructor(path) {
+    super();
+    this.path = path;
+  }
+
   state = null;
   problem = null;
   #users = 0;
@@ -25,7 +30,7 @@ class Feed extends Store {
     const abort = (this.#abort = new AbortController());
     while (!abort.signal.aborted) {
       try {
-        const response = await send("/overview/events", { signal: abort.signal });
+        const response = await send(this.path, { signal: abort.signal });
         this.problem = null;
         for await (const list of events(response)) {
           const last = list.at(-1);
@@ -43,4 +48,5 @@ class Feed extends Store {
   }
 }
 
-export const feed = new Feed();
+export const overviewFeed = new Feed("/overview/events");
+export const approvalsFeed = new Feed("/approvals/events");

@@ -168,7 +168,8 @@ export function duration(seconds) {
   if (seconds == null || Number.isNaN(seconds)) return "–";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 60) return `${seconds.toFixed(1)} s`;
-  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+  const rest = Math.floor(seconds % 60);
+  return `${Math.floor(seconds / 60)} min${rest ? ` ${rest} s` : ""}`;
 }
 
 /** US dollars; small amounts keep two digits that say something. */

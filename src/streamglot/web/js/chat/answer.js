@@ -18,6 +18,7 @@ const OVER = ["done", "stopped", "error"];
 
 /** ``blocks``: {kind: "reasoning" | "text" | "call" | "media", …}, in the order in which they began. Times are in milliseconds. */
 export class Answer extends Store {
+  interval = 30; // thirty changes a second are smooth, and leave half of the time to the rest of the page
   role = "assistant";
   blocks = [];
   state = "connecting";

@@ -1,6 +1,6 @@
 // The conversation that is open: asks, resumes, stops, branches. It uses the public API like any client.
 
-import { ApiError, events, request, send } from "../api.js";
+import { ApiError, events, randomId, request, send } from "../api.js";
 import { Store } from "../lib/store.js";
 import { say } from "../ui.js";
 import { Answer, STATES, fromStored, storedAnswer, takeTimes, toMessages } from "./answer.js";
@@ -18,6 +18,11 @@ export class Conversation extends Store {
   problem = null;
   #abort = null;
   #number = 0;
+
+  /** The title of the session, or the beginning of what was said first. */
+  get heading() {
+    return this.title || (this.turns[0]?.text ?? "").slice(0, 80);
+  }
 
   get answer() {
     const last = this.turns.at(-1);
@@ -72,7 +77,7 @@ export class Conversation extends Store {
     this.#leave();
     const number = this.#number;
     const answer = new Answer();
-    answer.requestId = `page-${crypto.randomUUID()}`;
+    answer.requestId = `page-${randomId()}`;
     answer.model = settings.model;
     if (variants) answer.variants = variants;
     variants?.forEach((one) => (one.variants = variants));
@@ -129,6 +134,8 @@ export class Conversation extends Store {
       if (answer.live) answer.end("stopped");
     } else {
       const { message, code = "", status = 0 } = error;
+      answer.turnId ||= error.turnId ?? "";
+      this.sessionId = error.sessionId || this.sessionId;
       answer.fail({ message, code, status, retryable: !(error instanceof ApiError) || status === 0 || status === 429 || status >= 500 });
       say(`${STATES.error}: ${message}`);
     }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { request } from "../api.js";
-import { feed } from "../feed.js";
+import { approvalsFeed as feed } from "../feed.js";
 import { useStore } from "../lib/store.js";
 import { CodeBlock, Markdown } from "../lib/markdown_view.js";
 import { href } from "../router.js";

@@ -6,6 +6,8 @@ import { href, navigate } from "../router.js";
 import { Dialog, Glyph, MenuButton, ago, plain, toast } from "../ui.js";
 
 const PAGE = 60;
+const STORED_MILLISECONDS = 400; // a new session is in the store within 200 ms, later on a busy machine
+const STORED_TRIES = 8;
 const SEARCH_MILLISECONDS = 200; // typing on is waited for before it is searched
 
 /** ``current`` is the open session. The list is fetched again whenever ``version`` changes. */
@@ -15,6 +17,7 @@ export function Sessions({ current, version, onNew, onGone, onClose }) {
   const [problem, setProblem] = useState("");
   const [dialog, setDialog] = useState(null);
   const asked = useRef(0);
+  const tries = useRef(0);
   const fetchList = useCallback(async (text) => {
     const number = (asked.current += 1);
     try {
@@ -33,6 +36,16 @@ export function Sessions({ current, version, onNew, onGone, onClose }) {
     const timer = setTimeout(() => fetchList(words.trim()), words ? SEARCH_MILLISECONDS : 0);
     return () => clearTimeout(timer);
   }, [words, version]);
+  useEffect(() => {
+    tries.current = 0;
+  }, [current]);
+  useEffect(() => {
+    const missing = current && list && !words && !problem && !list.some((session) => session.id === current);
+    if (!missing || tries.current >= STORED_TRIES) return undefined;
+    tries.current += 1;
+    const timer = setTimeout(() => fetchList(""), STORED_MILLISECONDS);
+    return () => clearTimeout(timer);
+  }, [list, current]);
   const change = async (work) => {
     setDialog(null);
     try {

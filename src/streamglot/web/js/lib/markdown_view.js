@@ -14,20 +14,31 @@ export function Markdown({ text }) {
       .update(text)
       .map((block) =>
         block.kind === "code"
-          ? html`<${CodeBlock} key=${block.key} text=${block.text} language=${block.language} open=${block.open} />`
-          : html`<${Html} key=${block.key} html=${block.html} />`,
+          ? html`<${SameCode} key=${block.key} block=${block} />`
+          : html`<${Html} key=${block.key} block=${block} />`,
       )}
   </div>`;
 }
 
 /** Sanitised HTML. It is set again only when it is another one. */
 class Html extends Component {
-  shouldComponentUpdate(next) {
-    return String(next.html) !== String(this.props.html);
+  shouldComponentUpdate({ block }) {
+    return block !== this.props.block && String(block.html) !== String(this.props.block.html);
   }
 
-  render({ html: content }) {
-    return html`<div class="block" dangerouslySetInnerHTML=${{ __html: content }}></div>`;
+  render({ block }) {
+    return html`<div class="block" dangerouslySetInnerHTML=${{ __html: block.html }}></div>`;
+  }
+}
+
+/** A block of code of an answer. It is rendered again only when it has changed: a long answer has many of them. */
+class SameCode extends Component {
+  shouldComponentUpdate({ block }) {
+    return block !== this.props.block && (block.text !== this.props.block.text || block.open !== this.props.block.open);
+  }
+
+  render({ block }) {
+    return html`<${CodeBlock} text=${block.text} language=${block.language} open=${block.open} />`;
   }
 }
 

@@ -3,17 +3,23 @@
 import { useEffect, useReducer } from "../../vendor/htm-preact.js";
 
 export class Store {
+  interval = 0; // the shortest time between two changes that are told, in milliseconds
   #listeners = new Set();
-  #frame = 0;
+  #coming = false;
+  #told = 0;
 
   /** Tells the watchers in the next frame; a hidden page draws no frames and is told by a timer. */
   changed() {
-    if (this.#frame) return;
-    this.#frame = document.hidden ? setTimeout(() => this.#tell(), 100) : requestAnimationFrame(() => this.#tell());
+    if (this.#coming) return;
+    this.#coming = true;
+    const wait = document.hidden ? 100 : this.#told + this.interval - performance.now();
+    if (wait > 0) setTimeout(() => (document.hidden ? this.#tell() : requestAnimationFrame(() => this.#tell())), wait);
+    else requestAnimationFrame(() => this.#tell());
   }
 
   #tell() {
-    this.#frame = 0;
+    this.#coming = false;
+    this.#told = performance.now();
     for (const listener of [...this.#listeners]) listener();
   }
 

@@ -31,10 +31,14 @@ export function ChatPage({ route }) {
   useEffect(() => {
     request("/overview/models").then(setModels, (error) => setProblem(error.message));
   }, []);
+  const shown = useRef(false);
   useEffect(() => {
+    const first = !shown.current;
+    shown.current = true;
     if (session && session !== conversation.sessionId) conversation.open(session);
-    else if (!session && conversation.sessionId && !conversation.busy) conversation.reset();
-    else if (!session) conversation.pendingSession().then((found) => found && navigate(href("chat", found), true));
+    else if (!session && conversation.sessionId && first) navigate(href("chat", conversation.sessionId), true);
+    else if (!session && conversation.sessionId) conversation.reset();
+    else if (!session && !conversation.turns.length) conversation.pendingSession().then((found) => found && navigate(href("chat", found), true));
   }, [session]);
   useEffect(() => {
     if (conversation.sessionId && conversation.sessionId !== session) navigate(href("chat", conversation.sessionId), true);
@@ -79,9 +83,9 @@ export function ChatPage({ route }) {
     <section class="talk" aria-label="Chat">
       <div class="talk-bar">
         <${IconButton} name="menu" label="Show the sessions" class="drawer-button" onClick=${() => setDrawer(!drawer)} />
-        <span class="cut muted small">${conversation.title}</span>
+        <span class="cut muted small">${conversation.heading}</span>
       </div>
-      ${conversation.turns.length ? html`<h1 class="hidden-text">${conversation.title || "Chat"}</h1>` : null}
+      ${conversation.turns.length ? html`<h1 class="hidden-text">${conversation.heading || "Chat"}</h1>` : null}
       <${Scroller} version=${conversation.turns.length}>
         ${conversation.turns.length === 0 && !conversation.loading && !conversation.problem ? html`<${Welcome} models=${models} problem=${problem} />` : null}
         ${conversation.loading ? html`<p class="empty">Opening the session…</p>` : null}

@@ -3,11 +3,13 @@
 import { html, useEffect, useState } from "../../vendor/htm-preact.js";
 import { request } from "../api.js";
 import { ApprovalCard } from "../chat/messages.js";
-import { feed } from "../feed.js";
+import { overviewFeed as feed } from "../feed.js";
 import { useStore } from "../lib/store.js";
 import { href } from "../router.js";
 import { Glyph, IconButton, ago, compact, duration, money, plain, toast } from "../ui.js";
 
+const MAX_BATCHES = 8;
+const BATCH_MILLISECONDS = 1000; // at most one question a second while requests end
 const STATES = { closed: ["good", "ready"], half_open: ["warn", "tried again"], open: ["bad", "resting"] };
 
 export function OverviewPage() {
@@ -46,6 +48,7 @@ export function OverviewPage() {
       </dl>
       <${Minutes} minutes=${state.minutes} />
       <${OpenStreams} state=${state} />
+      <${Batches} finished=${totals.requests} />
       <div class="panels">
         <${Groups} title="By model" rows=${state.by_model} />
         <${Groups} title="By upstream" rows=${state.by_upstream} none="none was asked" />
@@ -130,6 +133,31 @@ function OpenStreams({ state }) {
             </tbody>
           </table>
         </div>`}
+  </section>`;
+}
+
+/** The newest batches, asked for again as requests end. A gateway without batches has no such address, and nothing is shown. */
+function Batches({ finished }) {
+  const [batches, setBatches] = useState([]);
+  useEffect(() => {
+    const timer = setTimeout(
+      () => request(`/v1/batches?limit=${MAX_BATCHES}`).then((found) => setBatches(found?.data ?? []), () => setBatches([])),
+      batches.length ? BATCH_MILLISECONDS : 0,
+    );
+    return () => clearTimeout(timer);
+  }, [finished]);
+  if (!batches.length) return null;
+  return html`<section class="panel" aria-label="Batches">
+    <h2>Batches</h2>
+    <ul class="card batches">
+      ${batches.map((batch) => {
+        const { total = 0, completed = 0, failed = 0 } = batch.request_counts ?? {};
+        return html`<li key=${batch.id}>
+          <div class="row"><span class="mono cut">${batch.id}</span><span class="badge">${batch.status}</span><span class="spacer"></span><span class="muted number">${plain(completed + failed)} of ${plain(total)}${failed ? `, ${plain(failed)} failed` : ""}</span></div>
+          <progress max=${Math.max(1, total)} value=${completed + failed} aria-label=${`Progress of ${batch.id}`}></progress>
+        </li>`;
+      })}
+    </ul>
   </section>`;
 }
 
