@@ -308,7 +308,8 @@ def test_a_turn_that_began_just_now_is_found() -> None:
             return turn_id
 
     view: Any = Waiting()
-    assert asyncio.run(found_turn(view, "turn_1")) == "turn_1"
+    found: Any = asyncio.run(found_turn(view, "turn_1"))
+    assert found == "turn_1"
 
 
 # --- stages
