@@ -6,6 +6,7 @@ import io
 import threading
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -303,7 +304,10 @@ def test_texts_of_models_and_tools_are_never_executed(watched: Watched, gateway:
         *(chunk({"tool_calls": [call]}) for call in calls),
     ]
     upstream.scripts["lab-evil"] = streamed(*body, ending("tool_calls"))
-    request = {"messages": [{"role": "user", "content": evil} for evil in INJECTIONS], "metadata": {"user_id": INJECTIONS[0]}}
+    request: dict[str, Any] = {
+        "messages": [{"role": "user", "content": evil} for evil in INJECTIONS],
+        "metadata": {"user_id": INJECTIONS[0]},
+    }
     turn = asked(gateway, "lab-evil", **request)
     page = pasted(watched, b"".join(body) + ending(), f"{INJECTIONS[0]}.sse".replace("/", "_"))
     assert page.locator(FOREIGN).count() == 0
