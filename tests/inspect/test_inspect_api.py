@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -20,6 +20,7 @@ from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, who
 from inspected import Inspected, joined, of_answer, unzipped
 from recordings import recordings
 from streamglot.dialects import DIALECTS
+from streamglot.engine.recorder import TurnRecorder
 from streamglot.errors import RequestError
 from streamglot.gateway.api.inspect import found_turn
 from streamglot.gateway.auth.authenticator import digest_of
@@ -348,3 +349,17 @@ def test_steps_and_tool_runs_are_in_the_waterfall(upstream: HostileUpstream, url
     assert found.rows["events"]["link"][result] == -1
     text = found.kinds().index("text_delta")
     assert found.rows["upstream"]["mark"][found.rows["events"]["link"][text]] == 2
+
+
+def test_times_of_bytes_count_from_when_the_request_came() -> None:
+    class Turn:
+        frames: ClassVar[list[tuple[str, float]]] = []
+
+        def frame(self, direction: str, at: float, data: bytes) -> None:
+            self.frames.append((direction, at))
+
+    turn: Any = Turn()
+    recorder = TurnRecorder(turn, raw=True, waited=100.0)
+    assert recorder.received is not None
+    recorder.received(b"x")
+    assert [direction for direction, at in turn.frames if at >= 100.0] == ["up"]

@@ -48,7 +48,8 @@ def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[di
 
 class TurnRecorder(Observer):
     """``wrote`` takes the bytes that the client is sent, where they are recorded. ``answers`` are earlier answers of the conversation that carry a provider's own state, ``state`` is what each upstream
-    told about a conversation that it keeps itself. ``content`` and ``raw`` say whether the answer and the bytes are stored."""
+    told about a conversation that it keeps itself. ``content`` and ``raw`` say whether the answer and the bytes are stored. ``waited`` is how
+    long ago the request came, in seconds: times of bytes count from there."""
 
     wants_usage = True
 
@@ -60,6 +61,7 @@ class TurnRecorder(Observer):
         state: Callable[[str], Mapping[str, Any]] = lambda _upstream: {},
         content: bool = True,
         raw: bool = False,
+        waited: float = 0.0,
     ) -> None:
         self.wants_response = content
         self.received = self._store_bytes if raw else None
@@ -69,7 +71,7 @@ class TurnRecorder(Observer):
         self._turn = turn
         self._answers = answers
         self._state = state
-        self._began = time.time()
+        self._began = time.time() - waited
         self._attempts = 0
         self._upstream: Upstream | None = None
         self._learns = False

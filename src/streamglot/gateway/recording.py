@@ -4,6 +4,7 @@ It brings the store with it, which takes a while to load: who keeps nothing does
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -98,7 +99,8 @@ class TurnRecorders:
             retrievable=request.store is not False,
             wish=said,
         )
-        return ServedTurnRecorder(store, endpoint, session, await store.answers(session), options, started, body)
+        answers = await store.answers(session)
+        return ServedTurnRecorder(store, endpoint, session, answers, options, started, body, since(record.began))
 
     async def _last_of(self, session: Session) -> str:
         turn, ended = await self._store.last_turn(session)
@@ -123,6 +125,11 @@ class TurnRecorders:
         )
 
 
+def since(began: float) -> float:
+    """Seconds since this time of the gateway's clock."""
+    return max(0.0, time.monotonic() - began)
+
+
 class ServedTurnRecorder(TurnRecorder):
     """The recorder of a turn that is served over HTTP: with the headers that name it, and its stream for clients that come
     back."""
@@ -136,11 +143,13 @@ class ServedTurnRecorder(TurnRecorder):
         options: RetentionOptions,
         started: Started,
         body: Mapping[str, Any],
+        waited: float,
     ) -> None:
         turn = store.start(session, started)
         if store.settings.raw:
             turn.frame(GIVEN, 0.0, msgspec.json.encode(body))
-        super().__init__(turn, answers=answers, state=session.told_by, content=store.settings.content, raw=store.settings.raw)
+        kept = store.settings
+        super().__init__(turn, answers=answers, state=session.told_by, content=kept.content, raw=kept.raw, waited=waited)
         self.options = options
         self._store = store
         self._endpoint = endpoint

@@ -105,7 +105,8 @@ function wordsOf(text, type) {
 }
 
 /** A frame on one line. What it repeats of the frame before it is left out: frames differ near their end. */
-function oneLine(text, before = "") {
+function oneLine(frame, frameBefore = "") {
+  const [text, before] = [frame, frameBefore].map((one) => one.replace(/^id: \d+\n/, ""));
   const most = Math.min(text.length, before.length);
   let same = 0;
   while (same < most && text[same] === before[same]) same++;
@@ -118,7 +119,7 @@ function oneLine(text, before = "") {
 export function Detail({ data, selection, names }) {
   if (!selection) {
     return html`<p class="detail-hint muted small">
-      Select a frame, an event or a block: what belongs to it is marked in every column. <kbd>↑</kbd> <kbd>↓</kbd> move,
+      Select a frame, an event or a block: what belongs to it is marked in every column. <kbd>↑</kbd> <kbd>↓</kbd> move,${" "}
       <kbd>←</kbd> <kbd>→</kbd> change the column.
     </p>`;
   }
