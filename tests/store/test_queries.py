@@ -190,7 +190,8 @@ async def test_prune_by_age_with_an_archive(url: str, tmp_path: Path) -> None:
     frames = {"turn_id": old[0].id, "number": 0, "body": msgspec.msgpack.encode([(0.5, "up", b"\xff\x00")])}
     await store.database.execute(insert(schema.frames), frames)
     for turn in (old[0], new):
-        row = {"id": turn.id, "caller": "", "started": 1.0, "seen": 1.0, "last": 1, "stopped": False, "head": "{}"}
+        now = time.time()  # a stream that was seen long ago is removed by the buffer itself
+        row = {"id": turn.id, "caller": "", "started": now, "seen": now, "last": 1, "stopped": False, "head": "{}"}
         await store.database.execute(insert(schema.streams), row)
         await store.database.execute(insert(schema.chunks), {"stream_id": turn.id, "number": 1, "last": 1, "body": b"x"})
     await store.writer.flush()

@@ -8,7 +8,7 @@ const NUMBERS = [
   ["temperature", "Temperature", "0 to 2", 0.1],
   ["topP", "Top p", "0 to 1", 0.05],
   ["maxTokens", "Longest answer", "tokens", 1],
-  ["seed", "Seed", "any whole number", 1],
+  ["seed", "Seed", "a whole number", 1],
 ];
 const EFFORTS = ["", "none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
