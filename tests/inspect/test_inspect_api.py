@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
+from sqlalchemy import delete, insert
 
 from gateway.conftest import UPSTREAM_DIALECTS
 from gateway.kept import chunk, keeping, kept, said
@@ -24,6 +25,7 @@ from streamglot.engine.recorder import TurnRecorder
 from streamglot.errors import RequestError
 from streamglot.gateway.api.inspect import found_turn
 from streamglot.gateway.auth.authenticator import digest_of
+from streamglot.store import Database, Queries, schema
 from waiting import PATIENCE
 
 RAW = {"raw": True}
@@ -88,6 +90,27 @@ def test_a_stored_turn_of_every_dialect(upstream: HostileUpstream, url: str, dia
     assert "text_delta" in found.kinds()
     row = found.kinds().index("text_delta")
     assert found.rows["events"]["link"][row] >= 0
+
+
+def test_a_recording_of_many_commits_is_the_same(upstream: HostileUpstream, url: str) -> None:
+    upstream.scripts["told"] = said("Hello", " world")
+
+    async def one_commit_for_each_frame(turn: str) -> None:
+        database = await Database.open(url)
+        frames = await Queries(database).raw(turn)
+        await database.execute(delete(schema.frames))
+        for number, frame in enumerate(frames):
+            row = {"turn_id": turn, "number": number, "body": msgspec.msgpack.encode([frame])}
+            await database.execute(insert(schema.frames), row)
+        await database.close()
+
+    with keeping(upstream, url, store=RAW) as gateway:
+        gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9))
+        turn = kept(url)[-1].id
+        before = inspected(gateway, turn)
+        asyncio.run(one_commit_for_each_frame(turn))
+        after = inspected(gateway, turn)
+    assert (after.rows, after.bars, after.facts["recorded"]) == (before.rows, before.bars, before.facts["recorded"])
 
 
 def test_failed_attempts_are_in_the_waterfall(upstream: HostileUpstream, url: str) -> None:

@@ -151,7 +151,7 @@ class TurnLines:
 
     async def all(self, follows: bool) -> AsyncIterator[bytes]:
         running = not self._turn.ending
-        pieces = await self._read(FIRST_COMMITS)
+        pieces = await self._read_beginning()
         yield self._facts(pieces, running)
         while follows and running and not pieces:
             await asyncio.sleep(LOOK_SECONDS)
@@ -160,7 +160,7 @@ class TurnLines:
                     yield line
                 return
             running = await self._still_running()
-            pieces = await self._read(FIRST_COMMITS)
+            pieces = await self._read_beginning()
         recorded = Recorded.of(pieces)
         if not recorded.upstream and not recorded.events and not running:
             pieces += self._stored_pieces()
@@ -219,6 +219,13 @@ class TurnLines:
             await asyncio.sleep(LOOK_SECONDS)
         yield _line({"turn": {**facts(self._turn, [], running=False), "follows": "client"}})
         yield _line({"end": True})
+
+    async def _read_beginning(self) -> list[Piece]:
+        """The first pieces, up to those that tell what was recorded: a request may be committed long before the first byte."""
+        pieces = await self._read(FIRST_COMMITS)
+        while self._more and not Recorded.of(pieces).client:
+            pieces += await self._read(FIRST_COMMITS)
+        return pieces
 
     async def _read(self, commits: int) -> list[Piece]:
         """The next pieces of the recording. One piece of each direction is remembered, to say what was recorded."""
