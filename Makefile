@@ -72,7 +72,7 @@ bench: $(READY) ## time per chunk, growth, ratios to the official clients and to
 	$(BIN)/python -m bench.policies
 
 bench-page: $(READY) browser ## weight of the page, long tasks and frames at 500 tokens/s, in Chromium
-	cd tests && ../$(BIN)/python -m web.bench_page
+	cd tests && ../$(BIN)/python -m web.bench_page && ../$(BIN)/python -m web.bench_inspector
 
 screenshots: $(READY) browser ## the pictures of the page in docs/pictures
 	cd tests && ../$(BIN)/python -m web.screenshots

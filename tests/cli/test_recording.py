@@ -7,9 +7,9 @@ import pytest
 from boxes import every_cut
 from cli.shell import Shell, said
 from recordings import Recording, recordings
-from streamglot.cli.stream_detection import LOOKED_AT_BYTES, EventLineReader, RecognisingReader
 from streamglot.errors import ConfigError, LimitExceeded
 from streamglot.events import encode
+from streamglot.inspect.detection import LOOKED_AT_BYTES, EventLineReader, RecognisingReader
 from streamglot.limits import DEFAULT_LIMITS
 
 

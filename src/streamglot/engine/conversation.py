@@ -5,12 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import msgspec
+from msgspec import Struct
+
 from ..messages import Request
 from ..upstream import Upstream
 
 
+class SentRequest(Struct):
+    """One request as an upstream gets it, for the recording: without secrets. ``inband`` is the notation that is looked for in
+    the answer's text."""
+
+    upstream: str
+    dialect: str
+    model: str
+    url: str
+    headers: dict[str, str]
+    body: msgspec.Raw
+    inband: str = ""
+    dropped: list[str] = []
+
+
 class ConversationState(Protocol):
-    """``received`` gets the bytes that an upstream sends, where they are recorded."""
+    """``sent`` gets the requests that upstreams are sent, ``received`` the bytes that they answer, where these are recorded."""
+
+    @property
+    def sent(self) -> Callable[[SentRequest], None] | None: ...
 
     @property
     def received(self) -> Callable[[bytes], None] | None: ...

@@ -303,7 +303,12 @@ class Exchange:
         """Finds the reply to a question of a stage."""
         resolve: Callable[[Any], Any] | None = getattr(question, "resolve", None)
         assert resolve is not None, f"{type(question).__name__} has no resolve(engine)"
-        return await resolve(self._pool.services(self.context))
+        since = self._pool.clock()
+        try:
+            return await resolve(self._pool.services(self.context))
+        finally:
+            if question.subject:
+                self.record.waited(question.subject, question.label, since, self._pool.clock())
 
     # --- the end
 

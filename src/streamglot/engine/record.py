@@ -8,14 +8,41 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from ..dialects import faults
-from ..errors import UpstreamError, UpstreamProtocolError, UpstreamRefused, UpstreamTimeout, UpstreamTruncated
-from ..events import Event, StepEnd, StreamEnd, StreamError, Usage
+from ..errors import (
+    StreamglotError,
+    UpstreamError,
+    UpstreamProtocolError,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamTruncated,
+)
+from ..events import (
+    Event,
+    ReasoningEnd,
+    ReasoningStart,
+    StepEnd,
+    StreamEnd,
+    StreamError,
+    TextEnd,
+    TextStart,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolResult,
+    Usage,
+)
 from ..messages import TokenCounts
 
+MESSAGE_CHARS: Final = 500
+"""Characters of an error's message in a log line or a timeline."""
 ID_CHARS: Final = 128
 """The longest request id that a client may choose, in characters: it stands in headers and log lines."""
 _NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
-_COUNTED: Final = frozenset((Usage, StepEnd))
+MAX_MARKS: Final = 2_000
+"""Marks of each kind (blocks, waits, failed attempts) in the timeline of one exchange: more than the longest tool loop has."""
+_BLOCKS: Final = frozenset(
+    (TextStart, TextEnd, ReasoningStart, ReasoningEnd, ToolCallStart, ToolCallEnd, ToolResult, StepEnd, StreamEnd, StreamError)
+)
+_COUNTED: Final = frozenset((Usage, *_BLOCKS))
 
 
 def clean_id(given: str) -> str:
@@ -26,7 +53,8 @@ def clean_id(given: str) -> str:
 class ExchangeRecord(Struct):
     """Times are of the gateway's clock. ``error`` is the code as the client sees it, which an upstream may have made up;
     ``error_kind`` is one of a limited number of words. ``ending`` is the true one: end, length, …, truncated, client_gone, error. ``usage`` is
-    what the upstream said; where it did not say all of it, ``estimated`` is what counts against a key."""
+    what the upstream said; where it did not say all of it, ``estimated`` is what counts against a key. ``blocks``, ``waits`` and
+    ``failures`` are the exchange's timeline, in seconds since ``began``."""
 
     request_id: str
     dialect: str
@@ -52,6 +80,9 @@ class ExchangeRecord(Struct):
     status: int = 200
     usage: Usage | None = None
     estimated: TokenCounts | None = None
+    blocks: list[tuple[float, str]] = field(default_factory=list)
+    waits: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
     _earlier: Usage | None = None
 
     def seen(self, events: list[Event], now: float) -> None:
@@ -64,7 +95,7 @@ class ExchangeRecord(Struct):
         self.reads += 1
         self.events += len(events)
         if not _COUNTED.isdisjoint(map(type, events)):
-            self._count(events)
+            self._count(events, now)
         if events:
             last = events[-1]
             if isinstance(last, StreamEnd):
@@ -72,13 +103,44 @@ class ExchangeRecord(Struct):
             elif isinstance(last, StreamError):
                 self.failed(last)
 
-    def _count(self, events: list[Event]) -> None:
-        """Usage is a running total within a model turn, and is summed over the turns."""
+    def _count(self, events: list[Event], now: float) -> None:
+        """Usage is a running total within a model turn, and is summed over the turns. Starts and ends of blocks are marked."""
         for event in events:
-            if type(event) is Usage:
+            kind = type(event)
+            if kind is Usage:
+                assert isinstance(event, Usage)
                 self.usage = event if self._earlier is None else self._earlier.plus(event)
-            elif type(event) is StepEnd:
+                continue
+            if kind is StepEnd:
                 self._earlier = self.usage
+            if kind in _BLOCKS and len(self.blocks) < MAX_MARKS:
+                self.blocks.append((round(now - self.began, 6), kind.__name__))
+
+    def waited(self, subject: str, label: str, since: float, now: float) -> None:
+        """A judge, a tool or a person was waited for."""
+        if len(self.waits) < MAX_MARKS:
+            at, seconds = round(since - self.began, 6), round(now - since, 6)
+            self.waits.append({"kind": subject, "label": label, "at": at, "seconds": seconds})
+
+    def attempt_failed(self, error: StreamglotError, model: str, since: float, now: float) -> None:
+        """An attempt at an upstream failed before it gave anything. Another one may follow."""
+        if len(self.failures) < MAX_MARKS:
+            self.failures.append(
+                {
+                    "upstream": self.upstream,
+                    "model": model,
+                    "at": round(since - self.began, 6),
+                    "seconds": round(now - since, 6),
+                    "code": error.code,
+                    "status": error.status,
+                    "message": error.message[:MESSAGE_CHARS],
+                }
+            )
+
+    def timeline(self) -> dict[str, Any]:
+        """When blocks began and ended, what was waited for, and which attempts failed; times are seconds since ``began``."""
+        facts = {"blocks": self.blocks, "waits": self.waits, "failures": self.failures}
+        return {name: found for name, found in facts.items() if found}
 
     @property
     def mean_gap(self) -> float:
@@ -118,7 +180,7 @@ class ExchangeRecord(Struct):
         if self.dropped:
             line["dropped"] = self.dropped
         if self.error:
-            line["error"], line["status"], line["message"] = self.error, self.status, self.message[:500]
+            line["error"], line["status"], line["message"] = self.error, self.status, self.message[:MESSAGE_CHARS]
         return line
 
 

@@ -8,20 +8,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec import structs
 
 from ..dialects import dialect
-from ..events import Event, Extra
+from ..events import Event, Extra, encode
 from ..messages import Message, Request, Response, TokenCounts
 from ..store.turn import Finished
 from ..tools.steps import STEP
 from ..upstream import Upstream
 from ..upstream.prices import price
+from .conversation import SentRequest
 from .observer import ExchangeResult, Observer
 from .record import ExchangeRecord
 from .services import MODEL_CALLS
+
+GIVEN: Final = "request"
+ASKED: Final = "ask"
+EVENTS: Final = "events"
+WRITTEN: Final = "down"
+"""Directions of raw frames beside "up", an upstream's bytes: the client's request body, the request as an upstream got it, our
+events (one JSON object a line), and the bytes that the client was sent."""
 
 
 class StoredTurn(Protocol):
@@ -40,8 +49,9 @@ def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[di
 
 
 class TurnRecorder(Observer):
-    """``answers`` are earlier answers of the conversation that carry a provider's own state, ``state`` is what each upstream
-    told about a conversation that it keeps itself. ``content`` and ``raw`` say whether the answer and the bytes are stored."""
+    """``wrote`` takes the bytes that the client is sent, where they are recorded. ``answers`` are earlier answers of the conversation that carry a provider's own state, ``state`` is what each upstream
+    told about a conversation that it keeps itself. ``content`` and ``raw`` say whether the answer and the bytes are stored. ``waited`` is how
+    long ago the request came, in seconds: times of bytes count from there."""
 
     wants_usage = True
 
@@ -53,13 +63,17 @@ class TurnRecorder(Observer):
         state: Callable[[str], Mapping[str, Any]] = lambda _upstream: {},
         content: bool = True,
         raw: bool = False,
+        waited: float = 0.0,
     ) -> None:
         self.wants_response = content
         self.received = self._store_bytes if raw else None
+        self.sent = self._store_request if raw else None
+        self.wrote = self._store_written if raw else None
+        self._raw = raw
         self._turn = turn
         self._answers = answers
         self._state = state
-        self._began = time.time()
+        self._began = time.time() - waited
         self._attempts = 0
         self._upstream: Upstream | None = None
         self._learns = False
@@ -86,9 +100,18 @@ class TurnRecorder(Observer):
         direction = "up" if self._attempts < 2 else f"up{self._attempts}"
         self._turn.frame(direction, time.time() - self._began, chunk)
 
+    def _store_request(self, sent: SentRequest) -> None:
+        number = "" if self._attempts < 2 else str(self._attempts)
+        self._turn.frame(f"{ASKED}{number}", time.time() - self._began, msgspec.json.encode(sent))
+
+    def _store_written(self, data: bytes) -> None:
+        self._turn.frame(WRITTEN, time.time() - self._began, data)
+
     # --- the observer
 
     def events(self, events: list[Event]) -> None:
+        if self._raw and events:
+            self._turn.frame(EVENTS, time.time() - self._began, b"\n".join(map(encode, events)))
         if self._learns and self._upstream is not None:
             for event in events:
                 if isinstance(event, Extra) and event.dialect == self._upstream.dialect:
@@ -99,6 +122,14 @@ class TurnRecorder(Observer):
         if subject == STEP:
             upstream = {"upstream": self._upstream.name} if fact["kind"] == "model" and self._upstream is not None else {}
             self._turn.step(fact["number"], {**fact, **upstream})
+
+    def _timeline(self, result: ExchangeResult) -> dict[str, Any]:
+        """``offset``: seconds to add to times of the exchange, to get times of the raw bytes, which count from the start of the turn."""
+        offset = time.time() - self._began - result.seconds
+        timeline = {**result.record.timeline(), "offset": round(offset, 6)}
+        if not self.wants_response and "failures" in timeline:  # an upstream may repeat what it was told
+            timeline["failures"] = [{**failure, "code": "", "message": ""} for failure in timeline["failures"]]
+        return timeline
 
     def finished(self, result: ExchangeResult) -> None:
         record, response = result.record, result.response
@@ -127,7 +158,7 @@ class TurnRecorder(Observer):
                 upstream_model=result.upstream_model,
                 upstream_request=self._upstream_request,
                 cost=partial(_cost, response.usage, result.upstream_model, record, calls),
-                timings={"seconds": result.seconds, "longest_gap": record.longest_gap},
+                timings={"seconds": result.seconds, "longest_gap": record.longest_gap, **self._timeline(result)},
                 first_event=record.first_event - record.began if record.first_event else 0.0,
                 verdicts=result.context.annotations.get("policies", []),
                 more=more,

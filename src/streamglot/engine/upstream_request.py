@@ -7,7 +7,7 @@ import random
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -23,10 +23,10 @@ from ..upstream import Upstream, UpstreamResponse
 from ..upstream.providers import abilities_of
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
-from ..upstream.secrets import shown_url
-from .conversation import ConversationState
+from ..upstream.secrets import HIDDEN, SecretMask, shown_url
+from .conversation import ConversationState, SentRequest
 from .exchange import Passthrough
-from .pipeline import Pipeline, in_words
+from .pipeline import Pipeline, format_of, in_words
 from .record import ExchangeRecord
 from .upstream_stream import ErrorContext, UpstreamStream
 
@@ -43,6 +43,8 @@ LONGEST_RETRY: Final = 86_400.0
 """Seconds: a day. Clients sleep for as long as they are told, and no upstream means longer."""
 ERROR_BYTES: Final = 2**18
 """The most of an error's body that is read."""
+SHOWN_HEADERS: Final = ("accept", "content-type", "x-request-id", "-version", "-beta")
+"""Ends of the names of headers whose values hold no secret and are recorded. Of the others only the names are."""
 LOCATION_CHARS: Final = 200
 """Of the address that a redirect points to."""
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,9})?")
@@ -99,10 +101,12 @@ class UpstreamRequest:
                 break
             self._record.attempts += 1
             self._record.upstream, self._record.upstream_dialect = upstream.name, upstream.dialect
+            since = pool.clock()
             try:
                 source = await self._ask(candidate)
             except StreamglotError as error:
                 failure = error
+                self._record.attempt_failed(error, candidate.model, since, pool.clock())
                 if error.origin != "upstream":
                     breaker.released()
                 elif error.status >= 500:
@@ -160,6 +164,9 @@ class UpstreamRequest:
         pipeline = Pipeline(upstream, candidate.model, asked, prefix)
         if upstream.base_url.startswith(SCHEME) or not upstream.base_url:
             said = asked.messages[-1].text if asked.messages else ""
+            if self._conversation is not None and self._conversation.sent is not None:
+                place_of_file = upstream.base_url or f"{SCHEME}scripted"
+                self._conversation.sent(sent_request(candidate, place_of_file, {}, b"null", [], ()))
             return open_replay(upstream, candidate.model, said), pipeline, []
         wire = dialect(upstream.dialect)
         worded = in_words(upstream, asked)
@@ -177,11 +184,15 @@ class UpstreamRequest:
             **place.headers,
             **upstream.headers,
         }
+        body = msgspec.json.encode(built.body)
+        if self._conversation is not None and self._conversation.sent is not None:
+            secrets = ErrorContext(candidate, self._record.request_id, key).secrets()
+            self._conversation.sent(sent_request(candidate, place.url, headers, body, built.dropped, secrets))
         whole_post = self._pool.whole_post
         if whole_post is not None and not streams and whole_post.merges(upstream):
             answer = await whole_post(upstream, place.url, headers, built.body, self._record.key or self._passthrough.key)
         else:
-            answer = await self._pool.connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
+            answer = await self._pool.connections.post(upstream, place.url, headers, body)
         return answer, pipeline, built.dropped
 
 
@@ -192,6 +203,25 @@ class WholePost(Protocol):
     async def __call__(
         self, upstream: Upstream, url: str, headers: Mapping[str, str], body: dict[str, Any], owner: str
     ) -> UpstreamResponse: ...
+
+
+def sent_request(
+    candidate: Candidate, url: str, headers: Mapping[str, str], body: bytes, dropped: list[str], secrets: Iterable[str]
+) -> SentRequest:
+    """The request as it may be recorded: without the values of headers that may hold a secret, and without known secrets."""
+    upstream, mask = candidate.upstream, SecretMask(secrets)
+    shown = {name: value if name.lower().endswith(SHOWN_HEADERS) else HIDDEN for name, value in headers.items()}
+    found = format_of(upstream.inband, candidate.model)
+    return SentRequest(
+        upstream=upstream.name,
+        dialect=upstream.dialect,
+        model=candidate.model,
+        url=shown_url(url),
+        headers=shown,
+        body=msgspec.Raw(mask.feed(body) + mask.close()),
+        inband=found.name if found is not None else "",
+        dropped=dropped,
+    )
 
 
 def check_headers(headers: Mapping[str, str]) -> None:

@@ -182,3 +182,10 @@ def endpoint_for(path: str, alt: str = "") -> tuple[Endpoint, str] | None:
     if found["verb"] == "generateContent":
         return _GEMINI_WHOLE, found["model"]
     return (_GEMINI_STREAM if alt == "sse" else _GEMINI_ARRAY), found["model"]
+
+
+def path_of(name: str, model: str) -> str:
+    """The address of a dialect, for a request with this model. A dialect that no client speaks has that of the first endpoint."""
+    if name == "gemini":
+        return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
+    return next((path for path, endpoint in ENDPOINTS.items() if endpoint.dialect == name), next(iter(ENDPOINTS)))

@@ -4,14 +4,17 @@ It brings the store with it, which takes a while to load: who keeps nothing does
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+import msgspec
 
 from ..authentication import LOOPBACK
 from ..config import Config
 from ..engine.observer import ExchangeResult
 from ..engine.record import ExchangeRecord
-from ..engine.recorder import TurnRecorder
+from ..engine.recorder import GIVEN, TurnRecorder
 from ..errors import RequestError, excerpt
 from ..messages import Message, Request
 from ..store import (
@@ -96,7 +99,8 @@ class TurnRecorders:
             retrievable=request.store is not False,
             wish=said,
         )
-        return ServedTurnRecorder(store, endpoint, session, await store.answers(session), options, started)
+        answers = await store.answers(session)
+        return ServedTurnRecorder(store, endpoint, session, answers, options, started, body, since(record.began))
 
     async def _last_of(self, session: Session) -> str:
         turn, ended = await self._store.last_turn(session)
@@ -121,6 +125,11 @@ class TurnRecorders:
         )
 
 
+def since(began: float) -> float:
+    """Seconds since this time of the gateway's clock."""
+    return max(0.0, time.monotonic() - began)
+
+
 class ServedTurnRecorder(TurnRecorder):
     """The recorder of a turn that is served over HTTP: with the headers that name it, and its stream for clients that come
     back."""
@@ -133,11 +142,14 @@ class ServedTurnRecorder(TurnRecorder):
         answers: list[Message],
         options: RetentionOptions,
         started: Started,
+        body: Mapping[str, Any],
+        waited: float,
     ) -> None:
         turn = store.start(session, started)
-        super().__init__(
-            turn, answers=answers, state=session.provider_state, content=store.settings.content, raw=store.settings.raw
-        )
+        if store.settings.raw:
+            turn.frame(GIVEN, 0.0, msgspec.json.encode(body))
+        kept = store.settings
+        super().__init__(turn, answers=answers, state=session.provider_state, content=kept.content, raw=kept.raw, waited=waited)
         self.options = options
         self._store = store
         self._endpoint = endpoint

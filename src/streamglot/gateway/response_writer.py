@@ -79,6 +79,8 @@ class ResponseWriter:
                     stream.pieces.append(data)  # this is done for every chunk
                 else:
                     data = stream.wrote(data)
+            if self.recorder is not None and self.recorder.wrote is not None and data:
+                self.recorder.wrote(data)
             if last:
                 await call.end(data)
             elif data:
@@ -144,6 +146,8 @@ class ResponseWriter:
     # --- one whole answer
 
     async def reply(self, status: int, body: bytes, **headers: str) -> None:
+        if self.recorder is not None and self.recorder.wrote is not None:
+            self.recorder.wrote(body)
         self.busy += 1
         try:
             await self.call.reply(status, body, "application/json", {**self._headers(), **headers})

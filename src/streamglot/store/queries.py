@@ -22,6 +22,8 @@ from .turn import BROKEN
 
 MAX_ROWS: Final = 1_000
 """Rows per page."""
+ALL_ROWS: Final = 2**31 - 1
+"""No limit of rows: a row has the frames of one commit."""
 RUNNING: Final = ""
 """The ending of a turn that still runs."""
 CURSOR_SEPARATOR: Final = "@"
@@ -63,7 +65,7 @@ class TurnDetail(TurnSummary, kw_only=True):
     wish: dict[str, Any]
     upstream_request: Request | None
     response: Response | None
-    timings: dict[str, float]
+    timings: dict[str, Any]
     verdicts: list[dict[str, Any]]
     more: dict[str, Any]
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -112,6 +114,14 @@ class RawFrame(Struct, array_like=True):
     at: float
     direction: str
     data: bytes
+
+
+class RawFrames(Struct):
+    """Frames of a turn, the number to ask for the next ones with, and whether there may be some."""
+
+    found: list[RawFrame]
+    next: int
+    more: bool
 
 
 class Queries:
@@ -195,12 +205,22 @@ class Queries:
         return dialect(name).build_response(response)
 
     async def raw(self, turn_id: str, caller: str | None = None) -> list[RawFrame]:
+        return (await self.raw_after(turn_id, caller, 0)).found
+
+    async def raw_after(self, turn_id: str, caller: str | None, number: int, rows: int = ALL_ROWS) -> RawFrames:
+        """The frames from this number on: of a turn that is still recorded, or a part of many."""
         frames, turns = schema.frames, schema.turns
-        question = select(frames.c.body).join(turns, turns.c.id == frames.c.turn_id).where(frames.c.turn_id == turn_id)
+        question = select(frames.c.number, frames.c.body).join(turns, turns.c.id == frames.c.turn_id)
+        question = question.where(frames.c.turn_id == turn_id, frames.c.number >= number)
         if caller is not None:
             question = question.where(turns.c.caller == caller)
-        rows = await self._database.fetch(question.order_by(frames.c.number))
-        return [frame for row in rows for frame in msgspec.msgpack.decode(row.body, type=list[RawFrame])]
+        read = await self._database.fetch(question.order_by(frames.c.number).limit(rows))
+        found: list[RawFrame] = []
+        for row in read:
+            some = msgspec.msgpack.decode(row.body, type=list[RawFrame])
+            found += some
+            number = max(number, row.number + len(some))
+        return RawFrames(found, number, len(read) == rows)
 
     async def history(self, turn_id: str, caller: str | None = None) -> list[Message]:
         """All messages up to and including this turn, without the instructions that applied to this turn only."""

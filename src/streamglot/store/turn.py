@@ -81,7 +81,7 @@ class Finished(Struct, kw_only=True):
     upstream_model: str = ""
     upstream_request: Request | None = None
     cost: float | Callable[[], float | None] | None = None
-    timings: dict[str, float] = field(default_factory=dict)
+    timings: dict[str, Any] = field(default_factory=dict)
     verdicts: list[dict[str, Any]] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
     first_event: float = 0.0

@@ -71,8 +71,11 @@ class Call(Struct):
 class RunTool(Question):
     """Runs one call. The reply is a ToolOutput, or the exception that the tool raised."""
 
+    subject = "tool"
+
     def __init__(self, executor: Executor, tool: Tool, call: Call, arguments: dict[str, Any], seconds: float) -> None:
         self.call = call
+        self.label = call.name
         self.tool = tool
         self.arguments = arguments
         self.seconds = seconds

@@ -141,7 +141,7 @@ def _reads(recording: str, source: str) -> tuple[list[tuple[float, Any]], Reques
     """The reads of a recording, or of the stored answer of a turn with its request."""
     file = Path(recording)
     if file.is_file():
-        from ..stream_detection import open_reader
+        from ...inspect.detection import open_reader
         from .replay import pieces
 
         box = open_reader(source)

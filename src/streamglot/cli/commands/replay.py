@@ -11,10 +11,10 @@ from typing import Final
 from ... import Event, writer
 from ...errors import ConfigError
 from ...events import StreamError, encode
+from ...inspect.detection import Reader, open_reader
 from ..answer import Look
 from ..files import read_file, shown
 from ..output.terminal import complain
-from ..stream_detection import Reader, open_reader
 
 READ_BYTES: Final = 2**16
 """One read of a recording without times."""

@@ -11,12 +11,12 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
-from ... import Event, PerChoice, collect, inband, writer
+from ... import Event, collect, writer
 from ...errors import BadCall, ConfigError
-from ...events import StreamEnd, StreamError, StreamStart, TextDelta, TextEnd, TextStart, encode
-from ...framing.utf8 import Utf8
+from ...events import StreamError, encode
+from ...inspect.detection import Reader, open_reader
+from ...inspect.reading import InBandReader, PlainTextReader
 from ..files import SETTINGS_BYTES, read_file, read_json, shown
-from ..stream_detection import Reader, open_reader
 
 TEXT: Final = "text"
 """Plain text, where a dialect may be named."""
@@ -52,42 +52,6 @@ class _WholeResponse:
         return msgspec.json.encode(collect(self._events)) + b"\n"
 
 
-class _PlainText:
-    """Reads plain text as one answer: the end of the input is its end."""
-
-    def __init__(self) -> None:
-        self._text = Utf8()
-        self._started = False
-
-    def feed(self, chunk: bytes) -> list[Event]:
-        return self._said(self._text.feed(chunk))
-
-    def close(self) -> list[Event]:
-        return [*self._said(self._text.close()), TextEnd(), StreamEnd("end")]
-
-    def _said(self, piece: str) -> list[Event]:
-        opening: list[Event] = [] if self._started else [StreamStart(), TextStart()]
-        self._started = True
-        return [*opening, TextDelta(piece)] if piece else opening
-
-
-class _InBand:
-    """A reader with the in-band parser behind it."""
-
-    def __init__(self, box: Reader, format: str, tools: list[Any] | None, bad_call: BadCall) -> None:
-        self._reader = box
-        self._parser = PerChoice(lambda: inband(format, tools=tools, bad_call=bad_call))
-
-    def feed(self, chunk: bytes) -> list[Event]:
-        return self._through(self._reader.feed(chunk))
-
-    def close(self) -> list[Event]:
-        return [*self._through(self._reader.close()), *self._parser.close()]
-
-    def _through(self, events: list[Event]) -> list[Event]:
-        return [given for event in events for given in self._parser.feed(event)]
-
-
 def declared_tools(path: Path | None) -> list[Any] | None:
     """The tool definitions in this file: a JSON list, in the style of chat requests."""
     if path is None:
@@ -109,9 +73,9 @@ def run(
 ) -> int:
     """``source`` is a dialect, ``events``, ``text`` (plain text, read by the in-band parser for ``format``), or empty: then the
     dialect is recognised."""
-    box: Reader = _PlainText() if source == TEXT else open_reader(source)
+    box: Reader = PlainTextReader() if source == TEXT else open_reader(source)
     if format is not None or source == TEXT:
-        box = _InBand(box, format or "none", declared_tools(tools), bad_call)
+        box = InBandReader(box, format or "none", declared_tools(tools), bad_call)
     sink: _Sink
     if target == "events":
         sink = _EventLines()

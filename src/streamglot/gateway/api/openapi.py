@@ -35,6 +35,12 @@ _PLAIN = {
     ("get", "/turns/{id}/raw"): "The bytes of a turn as they came, with their timing",
     ("get", "/turns/{id}/export"): "A turn as a file",
     ("get", "/search"): "The turns in which words occur",
+    ("get", "/turns/{id}/inspect"): "A turn as linked rows: upstream bytes, events, client bytes; a running one is followed",
+    ("get", "/turns/{id}/inspect/curl"): "A command that sends the request of a turn again",
+    ("get", "/turns/{id}/inspect/test"): "A turn as a test: its recording and a pytest file",
+    ("get", "/inspect"): "The dialects and in-band formats that a pasted stream may have",
+    ("post", "/inspect"): "A pasted stream or recording as linked rows",
+    ("post", "/inspect/test"): "A pasted stream as a test",
     ("get", "/approvals"): "The calls that wait for a person's decision",
     ("post", "/approvals/{id}"): "Decides about a call: approved, text for changed arguments, message for a refusal",
     ("get", "/approvals/events"): "The same again whenever it is another, as a stream",
@@ -58,6 +64,10 @@ _IN_QUERY = {
     ("get", "/turns/{id}/raw"): ("format", "direction"),
     ("get", "/turns/{id}/export"): ("format",),
     ("get", "/search"): ("q", *FILTERS),
+    ("get", "/turns/{id}/inspect"): ("as", "follow"),
+    ("get", "/turns/{id}/inspect/curl"): ("of",),
+    ("post", "/inspect"): ("from", "inband", "as"),
+    ("post", "/inspect/test"): ("from", "inband"),
 }
 _WITHOUT_BODY = ("/cancel", "/stop")
 _GEMINI = ("/v1/models/{model}:generateContent", "/v1/models/{model}:streamGenerateContent")

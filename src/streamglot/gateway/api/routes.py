@@ -26,6 +26,7 @@ from ..http.reply import retry_after
 from .approvals import approval_routes
 from .batch import batch_routes
 from .forward import EMBEDDINGS_PATH, count_tokens, forward_json
+from .inspect import inspect_routes
 from .metered import Metered
 from .models import by_address, by_path, entry, listing
 from .openapi import description, viewer
@@ -169,6 +170,7 @@ def pages(gateway: Gateway) -> Starlette:
         *overview_routes(gateway),
         *session_routes(gateway),
         *store_routes(gateway),
+        *inspect_routes(gateway),
         *response_routes(gateway),
     ]
     for version in ("v1", "v1beta", "v1alpha"):

@@ -17,8 +17,11 @@ from ..verdicts import Ask, Verdict
 class Judgement(Question):
     """Awaits the verdict of a policy on a piece."""
 
+    subject = "judge"
+
     def __init__(self, policy: Policy, piece: Piece, context: JudgeContext) -> None:
         self.policy = policy
+        self.label = policy.name
         self.piece = piece
         self.context = context
         self.seconds = policy.deadline_seconds
@@ -30,8 +33,11 @@ class Judgement(Question):
 class Approval(Question):
     """Awaits the decision of a person, through the engine's registry of approvals."""
 
+    subject = "approval"
+
     def __init__(self, policy: Policy, piece: Piece, context: JudgeContext, verdict: Ask) -> None:
         self.policy = policy
+        self.label = policy.name
         self.piece = piece
         self.context = context
         self.verdict = verdict
@@ -73,8 +79,11 @@ class Suspension(Approval):
 class Together(Question):
     """Awaits several questions at once. The reply is a list: for each question its reply, or the exception that resolving it raised."""
 
+    subject = "judge"
+
     def __init__(self, questions: Sequence[Judgement | Approval]) -> None:
         self.questions = tuple(questions)
+        self.label = ", ".join(dict.fromkeys(question.label for question in questions))
         self.seconds = max(question.seconds or 0.0 for question in questions) + 1.0  # each question has its own, earlier deadline
 
     async def resolve(self, engine: Engine) -> list[Any]:

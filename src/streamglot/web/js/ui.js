@@ -4,6 +4,7 @@ import { html, render, useEffect, useRef, useState } from "../vendor/htm-preact.
 
 const GLYPHS = {
   plus: "M12 5v14M5 12h14",
+  minus: "M5 12h14",
   send: "M12 19V5M6 11l6-6 6 6",
   stop: "M7 7h10v10H7z",
   copy: "M9 9h10v11H9zM6 15H5V4h10v2",

@@ -1,44 +1,18 @@
-"""Reading recorded streams whose dialect the user may leave out: it is recognised by the first lines."""
+"""Reading streams whose dialect the user may leave out: it is recognised by the first lines."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-from .. import Event, reader
+from ..dialects import dialect
 from ..errors import ConfigError
-from ..events import decode
+from ..events import Event, decode
 from ..framing.lines import Lines
 from ..limits import DEFAULT_LIMITS
+from .marks import ANY, EVENTS, MARKS
 
-EVENTS: Final = "events"
-"""The name of our own events, one JSON object a line, where a dialect may be named."""
 LOOKED_AT_BYTES: Final = 8192
 """The first bytes of a stream: longer than the first event of any dialect, short enough to wait for."""
-_ANY: Final = "openai_chat"
-"""The dialect of an empty stream. Every reader reports the same error for it."""
-_MARKS: Final = (
-    (b'"type":"stream_start"', EVENTS),
-    (b'"response.created":{', "qwen_web"),
-    (b"event:message_start", "anthropic"),
-    (b'"type":"message_start"', "anthropic"),
-    (b'"type":"message"', "anthropic"),
-    (b"event:response.", "openai_responses"),
-    (b'"type":"response.', "openai_responses"),
-    (b'"object":"response"', "openai_responses"),
-    (b"chat.completion", "openai_chat"),
-    (b"text_completion", "openai_completions"),
-    (b'"candidates":', "gemini"),
-    (b'"promptFeedback":', "gemini"),
-    (b'"usageMetadata":', "gemini"),
-    (b'"type":"message-start"', "cohere"),
-    (b'"type":"content-', "cohere"),
-    (b":event-type\x07\x00\x05chunk", "bedrock_invoke"),
-    (b":event-type", "bedrock_converse"),
-    (b":exception-type", "bedrock_converse"),
-    (b'"done":', "ollama"),
-    (b'"choices":', "openai_chat"),
-)
-"""Pieces that give a dialect away, the more telling first. Spaces behind colons are left out before they are looked for."""
 
 
 class Reader(Protocol):
@@ -50,13 +24,13 @@ def open_reader(source: str) -> Reader:
     """The reader for a dialect, for ``events``, or for whatever comes if ``source`` is empty."""
     if not source:
         return RecognisingReader()
-    return EventLineReader() if source == EVENTS else reader(source)
+    return EventLineReader() if source == EVENTS else dialect(source).reader()
 
 
 def recognise(line: bytes | bytearray) -> str:
     """The dialect of a stream in which this line stands; empty if it does not give it away."""
     written = line.replace(b": ", b":")
-    return next((name for mark, name in _MARKS if mark in written), "")
+    return next((name for mark, name in MARKS if mark in written), "")
 
 
 class RecognisingReader:
@@ -83,7 +57,7 @@ class RecognisingReader:
     def close(self) -> list[Event]:
         if self._reader is not None:
             return self._reader.close()
-        events = self._begin(recognise(self._held[self._looked :]) if self._held.strip() else _ANY)
+        events = self._begin(recognise(self._held[self._looked :]) if self._held.strip() else ANY)
         assert self._reader is not None
         return [*events, *self._reader.close()]
 
@@ -96,7 +70,9 @@ class RecognisingReader:
 
     def _begin(self, name: str) -> list[Event]:
         if not name:
-            raise ConfigError("the dialect of this stream cannot be recognised by its first bytes: name it with --from")
+            raise ConfigError(
+                "the dialect of this stream cannot be recognised by its first bytes: name it (the command line does that with --from)"
+            )
         self._reader = open_reader(name)
         return self._reader.feed(bytes(self._held))
 

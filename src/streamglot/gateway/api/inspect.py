@@ -1,0 +1,346 @@
+"""The inspector's API: a stored, running or pasted stream as linked rows.
+
+GET  /turns/{id}/inspect        lines of JSON: {"turn": facts}, {"rows": page} …, {"end": true}; a running turn is followed
+GET  /turns/{id}/inspect/curl   a command that sends the request again, to this gateway or to the upstream
+GET  /turns/{id}/inspect/test   a zip file with the recording and a pytest file
+POST /inspect                   the same lines for pasted bytes, whose dialect and in-band notation are detected
+POST /inspect/test              the zip file of pasted bytes
+
+A key sees its own turns, the operator all. Pages are made in a thread, one at a time for each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ...dialects import DIALECTS
+from ...errors import RequestError, StreamglotError, excerpt
+from ...inband import FORMATS
+from ...inspect.inspection import ASKED, GIVEN, UP, Inspection
+from ...inspect.marks import EVENTS as EVENT_LINES
+from ...inspect.paging import Pager
+from ...inspect.pytest_file import pytest_archive
+from ...inspect.recording import Piece, Source, attempt_of, pieces_of_response, read_source
+from ..http.asgi import read_body
+from .query_string import KEY, Parameters
+from .resume import Arrivals
+from .store_view import StoreView, id_in, store_view_of
+from .turn_facts import Recorded, client_curl, facts, upstream_curl
+
+if TYPE_CHECKING:
+    from ...store import TurnDetail
+    from ..app import Gateway
+
+LOOK_SECONDS: Final = 0.25
+"""How often the store is asked for what a running turn has recorded: it commits as often."""
+FIRST_COMMITS: Final = 2
+COMMITS: Final = 8
+"""Commits of a recording that are read at once. The first are few, so that their rows are shown at once."""
+AT_ONCE: Final = 2
+"""Pages that are made at the same time. They are computation, and the streams of other clients go first."""
+FIRST_WRITER: Final = next(one.name for one in DIALECTS.values() if one.writer_class)
+"""The dialect that a stream is shown as whose own dialect cannot be written."""
+_LINES: Final = "application/x-ndjson"
+_HEADERS: Final = {"x-content-type-options": "nosniff", "cache-control": "no-store", "x-accel-buffering": "no"}
+_T = TypeVar("_T")
+
+
+def inspect_routes(gateway: Gateway) -> list[Route]:
+    work = Work()
+
+    async def turn(http: HttpRequest) -> Response:
+        asked = Parameters(http, "as", "follow")
+        follows = asked.one_of("follow", "true", "false") == "true"
+        view, client = store_view_of(gateway, http), _client(asked["as"])
+        lines = TurnLines(view, work, await found_turn(view, id_in(http)), client)
+        return _streamed(lines.all(follows))
+
+    async def command(http: HttpRequest) -> Response:
+        of = Parameters(http, "of").one_of("of", "client", "upstream")
+        view = store_view_of(gateway, http)
+        found = await found_turn(view, id_in(http))
+        pieces = await recorded_pieces(view, found.id)
+        base = f"{http.url.scheme}://{http.url.netloc}"
+        text = client_curl(gateway, found, pieces, base) if of == "client" else upstream_curl(found, pieces)
+        return Response(text, headers=_HEADERS, media_type="text/plain; charset=utf-8")
+
+    async def turn_test(http: HttpRequest) -> Response:
+        Parameters(http)
+        view = store_view_of(gateway, http)
+        found = await found_turn(view, id_in(http))
+        pieces = [piece for piece in await recorded_pieces(view, found.id) if piece.direction.startswith((UP, ASKED))]
+        if not any(piece.direction.startswith(UP) for piece in pieces):
+            raise RequestError(
+                f"the bytes of the turn {found.id} were not recorded: set store.raw to record those of turns to come",
+                code="no_raw",
+                status=404,
+            )
+        asked = next((attempt for piece in reversed(pieces) if (attempt := attempt_of(piece)) is not None), None)
+        source = Source(pieces, found.dialects["upstream"], asked.inband if asked is not None else "", False, True)
+        return _archive(found.id, await work.run(lambda: pytest_archive(found.id, source)))
+
+    async def pasted_source(http: HttpRequest, asked: Parameters) -> Source:
+        gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
+        dialect, inband = _dialect(asked["from"]), _inband(asked["inband"])
+        server = gateway.server
+        body = await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
+        return await work.run(lambda: read_source(body, dialect, inband))
+
+    async def pasted(http: HttpRequest) -> Response:
+        asked = Parameters(http, "from", "inband", "as")
+        client = _client(asked["as"])
+        return _streamed(_pasted_lines(work, await pasted_source(http, asked), client))
+
+    async def pasted_test(http: HttpRequest) -> Response:
+        source = await pasted_source(http, Parameters(http, "from", "inband"))
+        readable = source.dialect in DIALECTS and DIALECTS[source.dialect].reader_class
+        if not readable or not any(piece.direction.startswith(UP) for piece in source.pieces):
+            raise RequestError("a test needs the bytes of an upstream: this recording has events or the bytes of a client alone")
+        return _archive("pasted", await work.run(lambda: pytest_archive("pasted", source)))
+
+    async def choices(http: HttpRequest) -> Response:
+        """The dialects and notations that can be named."""
+        gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
+        known = [
+            {"name": one.name, "title": one.title, "reads": bool(one.reader_class), "writes": bool(one.writer_class)}
+            for one in DIALECTS.values()
+        ]
+        return Response(msgspec.json.encode({"dialects": known, "inband": sorted(FORMATS)}), media_type="application/json")
+
+    get, post = ["GET"], ["POST"]
+    return [
+        Route("/turns/{id}/inspect", turn, methods=get),
+        Route("/turns/{id}/inspect/curl", command, methods=get),
+        Route("/turns/{id}/inspect/test", turn_test, methods=get),
+        Route("/inspect", pasted, methods=post),
+        Route("/inspect", choices, methods=get),
+        Route("/inspect/test", pasted_test, methods=post),
+    ]
+
+
+class Work:
+    """Computation that would hold up the streams of others: it runs in threads, a few at a time."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self, step: Callable[[], _T]) -> _T:
+        async with self._places:
+            return await asyncio.to_thread(step)
+
+
+class TurnLines:
+    """The lines of a stored or running turn."""
+
+    def __init__(self, view: StoreView, work: Work, turn: TurnDetail, client: str) -> None:
+        self._view = view
+        self._work = work
+        self._turn = turn
+        self._client = client
+        self._next = 0
+        self._more = self._followed = False
+        self._seen: list[Piece] = []
+
+    async def all(self, follows: bool) -> AsyncIterator[bytes]:
+        running = not self._turn.ending
+        pieces = await self._read_beginning()
+        yield self._facts(pieces, running)
+        while follows and running and not pieces:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self._view.store.settings.raw and await self._has_client_stream():
+                async for line in self._client_stream():
+                    yield line
+                return
+            running = await self._still_running()
+            pieces = await self._read_beginning()
+        recorded = Recorded.of(pieces)
+        if not recorded.upstream and not recorded.events and not running:
+            pieces += self._stored_pieces()
+        pager = Pager(self._inspection(pieces, running))
+        requests = [piece for piece in pieces if piece.direction.startswith((GIVEN, ASKED))]
+        known = len(requests)
+        while True:
+            async for page in _pages(self._work, pager, pieces):
+                yield page
+            if not self._more:
+                if not running or not follows:
+                    break
+                yield _line({"rows": pager.inspection.page()})  # what is there beyond the last whole page
+                await asyncio.sleep(LOOK_SECONDS)
+                running = await self._still_running()
+            pieces = await self._read(COMMITS)
+            requests += [piece for piece in pieces if piece.direction.startswith((GIVEN, ASKED))]
+        yield _line({"rows": await self._work.run(pager.close)})
+        if len(requests) > known or self._followed:
+            yield self._facts([*requests, *self._seen], running)
+        yield _line({"end": True})
+
+    async def _has_client_stream(self) -> bool:
+        try:
+            return bool(await self._view.store.buffer.head(self._turn.id, self._view.caller))
+        except StreamglotError:
+            return False
+
+    async def _client_stream(self) -> AsyncIterator[bytes]:
+        """Follows a running turn whose upstream bytes are not recorded by what its client gets: these bytes are read as if they were
+        an upstream's."""
+        client = self._turn.dialects["client"]
+        yield _line({"turn": {**facts(self._turn, [], running=True), "follows": "client"}})
+        pager = Pager(Inspection(client, self._client or client))
+        arrivals = Arrivals(self._view.store.buffer.read(self._turn.id, 0, self._view.caller))
+        try:
+            ended = False
+            while not ended:
+                pieces: list[Piece] = []
+                until = time.monotonic() + LOOK_SECONDS
+                while not ended and await arrivals.come(max(0.0, until - time.monotonic())):
+                    chunk = arrivals.take()
+                    ended = chunk is None
+                    if chunk is not None:
+                        pieces.append(Piece(max(0.0, time.time() - self._turn.started), UP, chunk.data))
+                async for page in _pages(self._work, pager, pieces):
+                    yield page
+                if pieces:
+                    yield _line({"rows": pager.inspection.page()})
+        except StreamglotError:  # its process died, or the stream is gone: what came is shown
+            pass
+        finally:
+            arrivals.leave()
+        yield _line({"rows": await self._work.run(pager.close)})
+        while await self._still_running():
+            await asyncio.sleep(LOOK_SECONDS)
+        yield _line({"turn": {**facts(self._turn, [], running=False), "follows": "client"}})
+        yield _line({"end": True})
+
+    async def _read_beginning(self) -> list[Piece]:
+        """The first pieces, up to those that tell what was recorded: a request may be committed long before the first byte."""
+        pieces = await self._read(FIRST_COMMITS)
+        while self._more and not Recorded.of(pieces).client:
+            pieces += await self._read(FIRST_COMMITS)
+        return pieces
+
+    async def _read(self, commits: int) -> list[Piece]:
+        """The next pieces of the recording. One piece of each direction is remembered, to say what was recorded."""
+        frames = await self._view.store.queries.raw_after(self._turn.id, self._view.caller, self._next, commits)
+        self._next, self._more = frames.next, frames.more
+        pieces = [Piece(frame.at, frame.direction, frame.data) for frame in frames.found]
+        there = {piece.direction for piece in self._seen}
+        for direction in {piece.direction for piece in pieces} - there:
+            if not direction.startswith((GIVEN, ASKED)):
+                self._seen.append(Piece(0.0, direction, b""))
+        return pieces
+
+    async def _still_running(self) -> bool:
+        """A turn has its ending before its last bytes are asked for: nothing that it recorded is missed."""
+        self._turn = await self._view.turn(self._turn.id)
+        self._followed = True
+        return not self._turn.ending
+
+    def _facts(self, pieces: list[Piece], running: bool) -> bytes:
+        return _line({"turn": facts(self._turn, pieces, running)})
+
+    def _stored_pieces(self) -> list[Piece]:
+        """A turn whose bytes were not recorded: the events of its stored answer, with the times of its blocks."""
+        turn = self._turn
+        return pieces_of_response(turn.response, turn.timings) if turn.response is not None and turn.response.choices else []
+
+    def _inspection(self, pieces: list[Piece], running: bool) -> Inspection:
+        dialects, recorded = self._turn.dialects, Recorded.of(pieces)
+        client = self._client or dialects["client"]
+        own = client == dialects["client"] and (recorded.client or running)
+        return Inspection(dialects["upstream"], client, has_events=recorded.events or running, has_client=own)
+
+
+async def found_turn(view: StoreView, turn_id: str) -> TurnDetail:
+    """The turn; one that began just now may be on its way to the database."""
+    try:
+        return await view.turn(turn_id)
+    except RequestError:
+        from ...store.responses import settled
+
+        await settled(view.store.writer)
+        return await view.turn(turn_id)
+
+
+async def recorded_pieces(view: StoreView, turn_id: str) -> list[Piece]:
+    frames = await view.store.queries.raw(turn_id, view.caller)
+    return [Piece(frame.at, frame.direction, frame.data) for frame in frames]
+
+
+async def _pasted_lines(work: Work, source: Source, client: str) -> AsyncIterator[bytes]:
+    target = client or source.client or (source.dialect if _writes(source.dialect) else FIRST_WRITER)
+    own = bool(source.client) and target == source.client
+    inspection = Inspection(
+        source.dialect, target, inband=source.inband, starts=source.starts, has_events=source.has_events, has_client=own
+    )
+    said = {
+        "dialects": {"upstream": source.dialect, "client": target},
+        "inband": source.inband,
+        "timed": source.timed,
+        "recorded": Recorded.of(source.pieces),
+    }
+    yield _line({"pasted": said})
+    pager = Pager(inspection)
+    async for page in _pages(work, pager, source.pieces):
+        yield page
+    yield _line({"rows": await work.run(pager.close)})
+    yield _line({"end": True})
+
+
+async def _pages(work: Work, pager: Pager, pieces: list[Piece]) -> AsyncIterator[bytes]:
+    """The pages of these pieces, each made in a thread."""
+    pages: Iterator[dict[str, Any]] = iter(pager.feed(pieces))
+
+    def step() -> bytes | None:
+        page = next(pages, None)
+        return None if page is None else _line({"rows": page})
+
+    try:
+        while (line := await work.run(step)) is not None:
+            yield line
+    except StreamglotError as error:
+        yield _line({"error": {"code": error.code, "message": error.message}})
+
+
+def _line(value: object) -> bytes:
+    return msgspec.json.encode(value) + b"\n"
+
+
+def _streamed(lines: AsyncIterator[bytes]) -> Response:
+    return StreamingResponse(lines, headers=_HEADERS, media_type=_LINES)
+
+
+def _archive(name: str, data: bytes) -> Response:
+    headers = {**_HEADERS, "content-disposition": f'attachment; filename="{name}.zip"'}
+    return Response(data, headers=headers, media_type="application/zip")
+
+
+def _writes(name: str) -> bool:
+    return name in DIALECTS and bool(DIALECTS[name].writer_class)
+
+
+def _client(name: str) -> str:
+    if name and not _writes(name):
+        able = ", ".join(one.name for one in DIALECTS.values() if one.writer_class)
+        raise RequestError(f"a stream cannot be shown as {excerpt(name)}; it can as {able}")
+    return name
+
+
+def _dialect(name: str) -> str:
+    if name and name not in (*DIALECTS, EVENT_LINES):
+        raise RequestError(f"there is no dialect {excerpt(name)}; there are {', '.join((*DIALECTS, EVENT_LINES))}")
+    return name
+
+
+def _inband(name: str) -> str:
+    if name and name not in FORMATS:
+        raise RequestError(f"there is no in-band format {excerpt(name)}; there are {', '.join(sorted(FORMATS))}")
+    return name

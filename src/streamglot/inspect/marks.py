@@ -1,0 +1,41 @@
+"""What gives a dialect away: pieces of its first lines, as a table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EVENTS: Final = "events"
+"""The name of our own events, one JSON object a line, where a dialect may be named."""
+ANY: Final = "openai_chat"
+"""The dialect of an empty stream. Every reader reports the same error for it."""
+MARKS: Final = (
+    (b'"type":"stream_start"', EVENTS),
+    (b'"response.created":{', "qwen_web"),
+    (b"event:message_start", "anthropic"),
+    (b'"type":"message_start"', "anthropic"),
+    (b'"type":"message"', "anthropic"),
+    (b"event:response.", "openai_responses"),
+    (b'"type":"response.', "openai_responses"),
+    (b'"object":"response"', "openai_responses"),
+    (b"chat.completion", "openai_chat"),
+    (b"text_completion", "openai_completions"),
+    (b'"candidates":', "gemini"),
+    (b'"promptFeedback":', "gemini"),
+    (b'"usageMetadata":', "gemini"),
+    (b'"type":"message-start"', "cohere"),
+    (b'"type":"content-', "cohere"),
+    (b":event-type\x07\x00\x05chunk", "bedrock_invoke"),
+    (b":event-type", "bedrock_converse"),
+    (b":exception-type", "bedrock_converse"),
+    (b'"done":', "ollama"),
+    (b'"choices":', "openai_chat"),
+)
+"""Pieces that give a dialect away, the more telling first. Spaces behind colons are left out before they are looked for."""
+CLIENT_MARKS: Final = (
+    (b'"type":"RUN_STARTED"', "agui"),
+    (b'"type":"TEXT_MESSAGE_', "agui"),
+    (b'"type":"text-delta"', "vercel_ui"),
+    (b'"type":"start-step"', "vercel_ui"),
+)
+"""The same for dialects that only clients read."""
+CLIENT_DIALECTS: Final = frozenset(name for _, name in CLIENT_MARKS)

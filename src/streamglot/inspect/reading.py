@@ -1,0 +1,68 @@
+"""Readers over readers: plain text as an answer, and the in-band parser behind any reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dialects import DIALECTS
+from ..errors import BadCall
+from ..events import Event, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart
+from ..framing.utf8 import Utf8
+from ..inband import inband
+from ..stages import PerChoice
+from .client_reader import ClientReader
+from .detection import EventLineReader, Reader
+from .marks import CLIENT_DIALECTS, EVENTS
+
+
+def reader_of(name: str, provider: str = "") -> Reader | None:
+    """The reader for a stream that is looked into; None for a name that is no dialect."""
+    if name in CLIENT_DIALECTS:
+        return ClientReader()
+    if name == EVENTS:
+        return EventLineReader()
+    known = DIALECTS.get(name)
+    return known.reader(provider=provider or None) if known is not None and known.reader_class else None
+
+
+class PlainTextReader:
+    """Reads plain text as one answer: the end of the input is its end."""
+
+    def __init__(self) -> None:
+        self._text = Utf8()
+        self._started = False
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        return self._said(self._text.feed(chunk))
+
+    def close(self) -> list[Event]:
+        return [*self._said(self._text.close()), TextEnd(), StreamEnd("end")]
+
+    def _said(self, piece: str) -> list[Event]:
+        opening: list[Event] = [] if self._started else [StreamStart(), TextStart()]
+        self._started = True
+        return [*opening, TextDelta(piece)] if piece else opening
+
+
+class InBandReader:
+    """A reader with the in-band parser behind it. ``starts``: whether the text begins inside the thinking; None goes by the format."""
+
+    def __init__(
+        self,
+        box: Reader,
+        format: str,
+        tools: list[Any] | None = None,
+        bad_call: BadCall = "incomplete",
+        starts: bool | None = None,
+    ) -> None:
+        self._reader = box
+        self._parser = PerChoice(lambda: inband(format, tools=tools, bad_call=bad_call, starts_in_reasoning=starts))
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        return self._through(self._reader.feed(chunk))
+
+    def close(self) -> list[Event]:
+        return [*self._through(self._reader.close()), *self._parser.close()]
+
+    def _through(self, events: list[Event]) -> list[Event]:
+        return [given for event in events for given in self._parser.feed(event)]
