@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from . import completion
-from .commands import admin, ask, history, policies, streams, tools
+from .commands import admin, ask, batch, history, policies, streams, tools
 from .help import SETTINGS, Group
 
 
@@ -28,7 +28,7 @@ def app() -> None:
 
 for command in (*ask.COMMANDS, *admin.COMMANDS, *streams.COMMANDS, *tools.COMMANDS):
     app.add_command(command)
-for name, commands in {**history.GROUPS, **admin.GROUPS, **policies.GROUPS, **tools.GROUPS}.items():
+for name, commands in {**history.GROUPS, **admin.GROUPS, **policies.GROUPS, **tools.GROUPS, **batch.GROUPS}.items():
     app.add_command(commands, name)
 
 

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -19,13 +19,14 @@ from ..dialects.lenient import loads
 from ..errors import RequestError, StreamglotError, Unsupported, UpstreamError, UpstreamProtocolError, UpstreamTimeout
 from ..messages import Request
 from ..tools.own_calls import with_own_calls
-from ..upstream import UpstreamResponse
+from ..upstream import Upstream, UpstreamResponse
 from ..upstream.providers import abilities_of
 from ..upstream.replay import SCHEME, open_replay
 from ..upstream.routes import Candidate
 from ..upstream.secrets import shown_url
 from .conversation import ConversationState
 from .exchange import Passthrough
+from .limiter import ConcurrencyLimit
 from .pipeline import Pipeline, in_words
 from .record import ExchangeRecord
 from .upstream_stream import ErrorContext, UpstreamStream
@@ -51,8 +52,19 @@ _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 """What a header can hold, as RFC 9110 has it."""
 
 
+class Traffic(Protocol):
+    """Decides when background calls go out, and hears how upstreams answer them."""
+
+    async def take(self, upstream: Upstream, limit: ConcurrencyLimit) -> None:
+        """Waits for a slot of this limit, and takes it."""
+
+    def answered(self, upstream: Upstream, status: int, headers: Mapping[str, str]) -> None:
+        """An upstream answered with this status."""
+
+
 class UpstreamRequest:
-    """One request on its way to an upstream. ``passthrough`` is what the client sends for its upstream."""
+    """One request on its way to an upstream. ``passthrough`` is what the client sends for its upstream. ``traffic`` is given for
+    background calls, which wait behind live requests."""
 
     def __init__(
         self,
@@ -61,7 +73,9 @@ class UpstreamRequest:
         record: ExchangeRecord,
         conversation: ConversationState | None,
         passthrough: Passthrough,
+        traffic: Traffic | None = None,
     ) -> None:
+        self._traffic = traffic
         self._pool = pool
         self._request = with_own_calls(request)
         self._record = record
@@ -124,7 +138,7 @@ class UpstreamRequest:
         key = self._passthrough.key if upstream.pass_key else upstream.key
         errors = ErrorContext(candidate, self._record.request_id, key)
         limit = self._pool.limit(upstream)
-        await limit.take()
+        await (limit.take() if self._traffic is None else self._traffic.take(upstream, limit))
         try:
             with self._pool.within(upstream.timeouts.first_byte):
                 answer, pipeline, dropped = await self._post(candidate, key)
@@ -178,6 +192,8 @@ class UpstreamRequest:
             **upstream.headers,
         }
         answer = await self._pool.connections.post(upstream, place.url, headers, msgspec.json.encode(built.body))
+        if self._traffic is not None:
+            self._traffic.answered(upstream, answer.status, answer.headers)
         return answer, pipeline, built.dropped
 
 

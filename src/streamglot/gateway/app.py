@@ -41,11 +41,14 @@ from .observe.observers import AccessLog, ContentLogger, MetricsObserver, Tracin
 from .observe.tracing import Tracing
 
 if TYPE_CHECKING:
+    from ..batch.service import BatchService
     from ..store import Store
     from .recording import TurnRecorders
 
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
+BATCH_STOP_SECONDS = 1.0
+"""How long calls of batches may go on when the gateway stops. Those that have not ended by then run again later."""
 
 
 class Gateway:
@@ -74,6 +77,7 @@ class Gateway:
         self._observers: list[Observer] = []
         self.store: Store | None = None
         self.recorders: TurnRecorders | None = None
+        self.batches: BatchService | None = None
         self._stored = StoredCallers()
         self._telemetry: Tracing | None = None
         self._starlette: Application | None = None
@@ -130,9 +134,12 @@ class Gateway:
                 watch = partial(self._stored.watch, self.store, self.store_state, self.say)
                 self.tasks.start("stored keys", watch)
             self._ticker = self.tasks.start("clock", self._tick)
+            self._open_batches()
             try:
                 yield
             finally:
+                if self.batches is not None:
+                    await self.batches.stop(BATCH_STOP_SECONDS)
                 await self.tasks.close()
                 if self.store is not None:
                     await self.store.close()
@@ -158,6 +165,12 @@ class Gateway:
 
             self.store = await open_store(self.loaded.config, self._environment, self.say)
             self.recorders = TurnRecorders(self.store)
+
+    def _open_batches(self) -> None:
+        if self.store is not None and self.loaded.config.batches.enabled:
+            from .batching import open_batches
+
+            self.batches = open_batches(self, self.store)
 
     async def _meet(self, store: Store) -> None:
         """The keys in the store. Only now it is known whether there are any at all."""
@@ -287,6 +300,11 @@ class Gateway:
     def metrics_page(self) -> bytes:
         self.metrics.publish(len(self._live))
         return self.metrics.page()
+
+    def spare_calls(self) -> int:
+        """How many calls of batches may be under way beside the live requests of this process."""
+        most = self.loaded.config.batches.concurrency
+        return max(1, most - len(self._live)) if self._live else most
 
     def slot(self, caller: Caller | None) -> Slot:
         """A place among the requests that are answered at the same time."""

@@ -25,7 +25,10 @@ from ..http.asgi import DisconnectWatch, read_body
 from ..http.call import ClientGone, json_object
 from ..http.reply import retry_after
 from .approvals import approval_routes
+from .batches import batch_routes
+from .files import file_routes
 from .forward import count_tokens, forward_json
+from .message_batches import message_batch_routes
 from .metered import Metered
 from .models import by_address, by_path, entry, listing
 from .openapi import description, viewer
@@ -170,6 +173,9 @@ def pages(gateway: Gateway) -> Starlette:
         *approval_routes(gateway),
         *store_routes(gateway),
         *response_routes(gateway),
+        *file_routes(gateway),
+        *batch_routes(gateway),
+        *message_batch_routes(gateway),
     ]
     for version in ("v1", "v1beta", "v1alpha"):
         routes += [

@@ -1,4 +1,4 @@
 """The versions of the schema, run by ``Database.open``. The database says which one it has."""
 
-HEAD = "0005"
+HEAD = "0007"
 """The newest."""

@@ -1,0 +1,1 @@
+"""Batches: many requests as one."""

@@ -1,0 +1,47 @@
+"""Durable batches of one gateway: the service over its store, and a worker where the configuration asks for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..batch.checking import Route
+from ..batch.model import LineError
+from ..batch.service import BatchService
+from ..callers import ANONYMOUS
+from ..dialects import dialect
+from ..errors import RequestError
+from ..store import Store
+from .batch_runner import BatchRunner
+from .endpoints import COUNTED_BY
+
+if TYPE_CHECKING:
+    from .app import Gateway
+
+
+def open_batches(gateway: Gateway, store: Store) -> BatchService:
+    """Starts the service of this gateway."""
+    config = gateway.loaded.config.batches
+
+    def route(owner: str) -> Route:
+        def upstream_of(model: str) -> str:
+            named = gateway.pool.routes.named(model)
+            caller = gateway.authenticator.named(owner) if owner and not owner.startswith(ANONYMOUS) else None
+            if caller is not None and not caller.may_use(named):
+                raise RequestError(f"the key {owner!r} may not use the model {named!r}", code="model_not_allowed", status=403)
+            return gateway.pool.routes.find(named, lambda: 0.0)[0].upstream.name
+
+        return upstream_of
+
+    service = BatchService(
+        store, config, gateway.tasks, route=route, describe=described, line_bytes=gateway.server.max_body_bytes
+    )
+    service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.spare_calls)
+    return service
+
+
+def described(fault: LineError) -> bytes:
+    """A fault of a line as a message batch reports it."""
+    error = RequestError(f"request {fault.line}: {fault.message}", code=fault.code)
+    return msgspec.json.encode(dialect(COUNTED_BY).error_body(error.as_event()))
