@@ -44,7 +44,8 @@ class Mock:
                 data = json.dumps(answer).encode()
                 after = "retry-after: 0\r\n" if status == 429 else ""
                 writer.write(
-                    f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{after}content-length: {len(data)}\r\n\r\n".encode() + data
+                    f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{after}content-length: {len(data)}\r\n\r\n".encode()
+                    + data
                 )
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):

@@ -246,7 +246,9 @@ def test_message_batches_of_a_wrong_shape_are_refused(served: Process) -> None:
     client = messages_of(served)
     params: Any = {"model": "m", "max_tokens": 9, "messages": []}
     with pytest.raises(anthropic.BadRequestError, match="custom_id"):
-        client.messages.batches.create(requests=[{"custom_id": "same", "params": params}, {"custom_id": "same", "params": params}])
+        client.messages.batches.create(
+            requests=[{"custom_id": "same", "params": params}, {"custom_id": "same", "params": params}]
+        )
     with pytest.raises(anthropic.BadRequestError, match="at least one"):
         client.messages.batches.create(requests=[])
     with pytest.raises(anthropic.NotFoundError):

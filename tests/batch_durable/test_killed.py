@@ -108,7 +108,9 @@ def test_the_database_is_restarted_on_the_way(tmp_path: Path) -> None:
     server = Postgres()
     try:
         with mocked() as upstream:
-            config = config_of(upstream.url, asyncio.run(server.database()), concurrency=CONCURRENCY, directory=str(tmp_path / "f"))
+            config = config_of(
+                upstream.url, asyncio.run(server.database()), concurrency=CONCURRENCY, directory=str(tmp_path / "f")
+            )
             with gateway(tmp_path, config) as process:
                 client = client_of(process)
                 batch = submitted(client, input_lines(questions(count)))

@@ -198,12 +198,15 @@ class BatchQueue:
         return totals
 
     def _plan_for_values(self, connection: Connection) -> None:
-        """PostgreSQL would cache a plan that it made while the tables were empty, and scan them ever after."""
-        if not self.database.is_sqlite:
-            connection.execute(_CUSTOM_PLAN)
+        """PostgreSQL would cache a plan that it made while the tables were empty, and scan them ever after. Said once to each
+        connection."""
+        if not self.database.is_sqlite and _CUSTOM_PLANS not in connection.info:
+            connection.execute(_FORCE_CUSTOM_PLANS)
+            connection.info[_CUSTOM_PLANS] = True
 
 
-_CUSTOM_PLAN: Final = text("SELECT set_config('plan_cache_mode', 'force_custom_plan', true)")
+_CUSTOM_PLANS: Final = "streamglot.custom_plans"
+_FORCE_CUSTOM_PLANS: Final = text("SET plan_cache_mode = force_custom_plan")
 
 
 def finish_job(connection: Connection, batch_id: str, first: int, last: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ..config import BatchesConfig
 from ..store import Store
-from ..store.database import StoreUnavailable, within
+from ..store.database import Database, StoreUnavailable, within
 from ..store.paths import data_directory
 from ..tasks import TaskSupervisor
 from .background import BackgroundTraffic
@@ -25,13 +25,15 @@ from .worker import Runner, Worker
 
 UPKEEP_SECONDS: Final = 1.0
 """How often dead workers, new batches and expired ones are looked for."""
+SETTLE_SECONDS: Final = 0.05
+"""Jobs that end within this time are looked at together."""
 REMOVAL_SECONDS: Final = 60.0
 """How often files and results are removed that are kept no longer."""
 DAY: Final = 86_400.0
 
 
 class BatchService:
-    """``route`` and ``describe`` are those of the importer. ``permitted`` says how many calls live requests leave room for."""
+    """``route`` and ``describe`` are those of the importer. ``database``: the same one as the store's, over connections of its own."""
 
     def __init__(
         self,
@@ -43,16 +45,19 @@ class BatchService:
         describe: Callable[[LineError], bytes],
         line_bytes: int,
         storage: FileStorage | None = None,
+        database: Database | None = None,
     ) -> None:
+        database = database or store.database
         self.config = config
-        self.queue = BatchQueue(store.database, store.process.id)
-        self.catalog = Catalog(store.database, self.queue)
+        self.queue = BatchQueue(database, store.process.id)
+        self.catalog = Catalog(database, self.queue)
         self.storage = storage or DirectoryStorage(_directory(store, config))
         self.traffic = BackgroundTraffic(config.concurrency)
         self.worker: Worker | None = None
         self._tasks = tasks
+        self._own_database = database if database is not store.database else None
         self._importer = Importer(
-            store.database,
+            database,
             self.queue,
             self.catalog,
             self.storage,
@@ -65,7 +70,7 @@ class BatchService:
         self._look = asyncio.Event()
         self._new = asyncio.Event()
         self._settle: set[str] = set()
-        self._remove_at = 0.0
+        self._look_at = self._remove_at = 0.0
 
     def start(self, runner: Runner | None, permitted: Callable[[], int] | None = None) -> None:
         """Starts the upkeep, and a worker where there is a runner."""
@@ -85,8 +90,14 @@ class BatchService:
         self._tasks.start("batch imports", self._importing)
 
     async def stop(self, seconds: float) -> None:
+        """Ends the calls under way within this time, and gives back what has not ended."""
         if self.worker is not None:
             await self.worker.stop(seconds)
+
+    async def close(self) -> None:
+        """Closes connections of its own. No task of it runs any more."""
+        if self._own_database is not None:
+            await self._own_database.close()
 
     # --- files
 
@@ -143,13 +154,28 @@ class BatchService:
         self._look.set()
 
     async def _upkeep(self) -> None:
+        """Ends batches soon after their last job, and looks at all of them now and then."""
         while True:
-            await within(self._look, UPKEEP_SECONDS)
-            self._look.clear()
+            if await within(self._look, UPKEEP_SECONDS):
+                self._look.clear()
+                await asyncio.sleep(SETTLE_SECONDS)
             try:
-                await self._look_once()
+                await self._end_batches()
+                if time.monotonic() >= self._look_at:
+                    self._look_at = time.monotonic() + UPKEEP_SECONDS
+                    await self._look_at_all()
             except StoreUnavailable:
                 await asyncio.sleep(UPKEEP_SECONDS)
+
+    async def _end_batches(self) -> None:
+        """Those of which a job has ended: it may have been the last one."""
+        soon, self._settle = self._settle, set()
+        try:
+            for id in soon:
+                await self.catalog.settle(id)
+        except StoreUnavailable:
+            self._settle |= soon
+            raise
 
     async def _importing(self) -> None:
         """Beside the upkeep: a large file takes a while."""
@@ -164,11 +190,8 @@ class BatchService:
             except StoreUnavailable:
                 await asyncio.sleep(UPKEEP_SECONDS)
 
-    async def _look_once(self) -> None:
+    async def _look_at_all(self) -> None:
         now = time.time()
-        soon, self._settle = self._settle, set()
-        for id in soon:
-            await self.catalog.settle(id)
         if await self.queue.recover():
             self._wake()
         for batch in await self.catalog.unended():

@@ -105,6 +105,7 @@ class Worker:
         self._claim = asyncio.Event()
         self._commit = asyncio.Event()
         self._stopping = False
+        self._idle = True
 
     # --- life
 
@@ -159,9 +160,10 @@ class Worker:
         return not self._stopping and soon < max(1, self._concurrency // 2) and held < HELD_ITEMS + self._concurrency
 
     async def _claim_one(self) -> bool:
-        if not await self._queue.has_open():
+        if self._idle and not await self._queue.has_open():  # a cheap question, for a worker that waits
             return False
         job = await self._queue.claim(self._traffic.paused(), max(1, min(RANGE_ITEMS, 4 * self._concurrency)))
+        self._idle = job is None
         if job is None:
             return False
         held = _Held(job, len(job.items))

@@ -134,13 +134,15 @@ class Gateway:
                 watch = partial(self._stored.watch, self.store, self.store_state, self.say)
                 self.tasks.start("stored keys", watch)
             self._ticker = self.tasks.start("clock", self._tick)
-            self._open_batches()
+            await self._open_batches()
             try:
                 yield
             finally:
                 if self.batches is not None:
                     await self.batches.stop(BATCH_STOP_SECONDS)
                 await self.tasks.close()
+                if self.batches is not None:
+                    await self.batches.close()
                 if self.store is not None:
                     await self.store.close()
                 self.metrics.publish(len(self._live))
@@ -166,11 +168,11 @@ class Gateway:
             self.store = await open_store(self.loaded.config, self._environment, self.say)
             self.recorders = TurnRecorders(self.store)
 
-    def _open_batches(self) -> None:
+    async def _open_batches(self) -> None:
         if self.store is not None and self.loaded.config.batches.enabled:
             from .batching import open_batches
 
-            self.batches = open_batches(self, self.store)
+            self.batches = await open_batches(self, self.store)
 
     async def _meet(self, store: Store) -> None:
         """The keys in the store. Only now it is known whether there are any at all."""

@@ -13,11 +13,14 @@ from ..callers import ANONYMOUS
 from ..dialects import dialect
 from ..engine.exchange import Exchange
 from ..engine.record import ExchangeRecord
+from ..engine.recorder import TurnRecorder
 from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..errors import RequestError, StreamglotError
 from ..events import StreamError
-from ..messages import Response, TokenCounts
+from ..messages import Request, Response, TokenCounts
+from ..store.sessions import named
+from ..store.turn import Session, Started
 from ..upstream.prices import price
 from ..upstream.secrets import hide
 from .api.forward import forward_json
@@ -93,11 +96,7 @@ class BatchRunner:
             tools = tools_for(patterns, caller.tools if caller is not None else None, pool.routes.tools(model))
             tools += hosted_tools(request, pool.tools.registry.config.hosted)
             response_id = f"{endpoint.id_prefix}{gateway.new_id()}"
-            recorder = None
-            if gateway.recorders is not None:
-                recorder = await gateway.recorders.begin(
-                    endpoint, None, request, body, record, RetentionOptions(), response_id, batch.owner
-                )
+            recorder = await self._recorder(batch, endpoint, request, body, record, response_id)
             stages = list(pool.stages)
             if reservation is not None and caller is not None and reservation.counts:
                 reservation.expect(estimate(request))
@@ -126,6 +125,31 @@ class BatchRunner:
                 exchange.close()
             elif reservation is not None:
                 reservation.settle(None, gateway.clock())
+
+    async def _recorder(
+        self, batch: Batch, endpoint: Endpoint, request: Request, body: dict[str, Any], record: ExchangeRecord, response_id: str
+    ) -> TurnRecorder | None:
+        """Begins to record the turn. The turns of a batch are one session, which has its name; only an item that goes on from another
+        turn belongs elsewhere."""
+        gateway, store = self._gateway, self._gateway.store
+        if store is None or gateway.recorders is None:
+            return None
+        if request.previous_response_id or body.get("conversation"):
+            options = RetentionOptions(conversation=bool(body.get("conversation")))
+            return await gateway.recorders.begin(endpoint, None, request, body, record, options, response_id, batch.owner)
+        session = Session(id=named(batch.owner, batch.id), caller=batch.owner, name=batch.id, started=batch.created)
+        started = Started(
+            caller=batch.owner,
+            request_id=record.request_id,
+            dialect=endpoint.dialect,
+            model=record.model,
+            request=request,
+            response_id=response_id if endpoint.retrievable else "",
+            retrievable=request.store is not False,
+        )
+        return TurnRecorder(
+            store.start(session, started), state=session.told_by, content=store.settings.content, raw=store.settings.raw
+        )
 
     def _answered(
         self, exchange: Exchange, endpoint: Endpoint, body: dict[str, Any], collected: Response, response_id: str

@@ -12,7 +12,7 @@ from ..batch.service import BatchService
 from ..callers import ANONYMOUS
 from ..dialects import dialect
 from ..errors import RequestError
-from ..store import Store
+from ..store import Database, Store
 from .batch_runner import BatchRunner
 from .endpoints import COUNTED_BY
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from .app import Gateway
 
 
-def open_batches(gateway: Gateway, store: Store) -> BatchService:
-    """Starts the service of this gateway."""
+async def open_batches(gateway: Gateway, store: Store) -> BatchService:
+    """Starts the service of this gateway. On PostgreSQL it has connections of its own, so that results do not wait behind turns; SQLite
+    has one writer anyway."""
     config = gateway.loaded.config.batches
 
     def route(owner: str) -> Route:
@@ -35,7 +36,13 @@ def open_batches(gateway: Gateway, store: Store) -> BatchService:
         return upstream_of
 
     service = BatchService(
-        store, config, gateway.tasks, route=route, describe=described, line_bytes=gateway.server.max_body_bytes
+        store,
+        config,
+        gateway.tasks,
+        route=route,
+        describe=described,
+        line_bytes=gateway.server.max_body_bytes,
+        database=None if store.database.is_sqlite else await Database.open(store.settings.url),
     )
     service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.spare_calls)
     return service
