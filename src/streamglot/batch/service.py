@@ -72,8 +72,8 @@ class BatchService:
         self._settle: set[str] = set()
         self._look_at = self._remove_at = 0.0
 
-    def start(self, runner: Runner | None, permitted: Callable[[], int] | None = None) -> None:
-        """Starts the upkeep, and a worker where there is a runner."""
+    def start(self, runner: Runner | None, live: Callable[[], bool] = lambda: False) -> None:
+        """Starts the upkeep, and a worker where there is a runner. ``live``: are live requests answered in this process?"""
         if runner is not None:
             self.worker = Worker(
                 self.queue,
@@ -82,7 +82,7 @@ class BatchService:
                 self._tasks,
                 concurrency=self.config.concurrency,
                 attempts=self.config.attempts,
-                permitted=permitted,
+                live=live,
                 settled=self._settle_soon,
             )
             self.worker.start()

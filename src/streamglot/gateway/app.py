@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
+LIVE_SECONDS = 0.5
+"""After a live request another one is expected for so long."""
 BATCH_STOP_SECONDS = 1.0
 """How long calls of batches may go on when the gateway stops. Those that have not ended by then run again later."""
 
@@ -70,6 +72,7 @@ class Gateway:
         self.new_id = self.pool.new_id
         self.stopping = False
         self._live: set[RequestHandler] = set()
+        self._last_live = -LIVE_SECONDS
         self.tasks = TaskSupervisor(lambda line: self.say(hide_in(line, self.pool.secrets())))
         self._limit = ConcurrencyLimit(0, 0, "the gateway")
         self.cache = ResponseCache(0)
@@ -285,6 +288,7 @@ class Gateway:
             await handler.run()
         finally:
             self._live.discard(handler)
+            self._last_live = self.clock()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup
@@ -303,10 +307,9 @@ class Gateway:
         self.metrics.publish(len(self._live))
         return self.metrics.page()
 
-    def spare_calls(self) -> int:
-        """How many calls of batches may be under way beside the live requests of this process."""
-        most = self.loaded.config.batches.concurrency
-        return max(1, most - len(self._live)) if self._live else most
+    def answers_live(self) -> bool:
+        """Are clients being answered, or were they a moment ago? Batches then take a small part of this process only."""
+        return bool(self._live) or self.clock() - self._last_live < LIVE_SECONDS
 
     def slot(self, caller: Caller | None) -> Slot:
         """A place among the requests that are answered at the same time."""
