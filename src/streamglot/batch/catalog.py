@@ -105,9 +105,8 @@ class Catalog:
             if row is None or row.closing or row.ended is not None:
                 return False
             batch = batch_of(row)
-            values: dict[str, Any] = {"closing": status}
-            if status == "cancelled":
-                values |= {"status": "cancelling", "times": as_json(batch.times | {"cancelling": now})}
+            shown = "cancelling" if status == "cancelled" else "finalizing"
+            values = {"closing": status, "status": shown, "times": as_json(batch.times | {shown: now})}
             connection.execute(update(batches).where(batches.c.id == id).values(values))
             waiting = and_(batch_jobs.c.batch_id == id, batch_jobs.c.state.in_((HELD, OPEN)))
             connection.execute(update(batch_jobs).where(waiting).values(state=CLOSED))

@@ -1,9 +1,10 @@
-"""The contents of uploaded files: in a directory, or in any storage that has these four functions."""
+"""The contents of uploaded files: in a directory, or in any storage that has these functions."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,11 @@ from ..errors import LimitExceeded, StreamglotError
 
 BLOCK_BYTES: Final = 2**20
 """Bytes that are read or written at once: a thread costs as much as copying some 100 KB."""
+
+PART: Final = ".part"
+"""How the name of a file ends that is being written."""
+ABANDONED_SECONDS: Final = 86_400.0
+"""A part that nobody wrote to for a day belongs to no upload."""
 
 
 class FileStorage(Protocol):
@@ -29,6 +35,9 @@ class FileStorage(Protocol):
     async def remove(self, id: str) -> None:
         """Removes the contents; nothing happens if there are none."""
 
+    async def clean(self) -> None:
+        """Removes what uploads left behind whose process died."""
+
 
 class DirectoryStorage:
     """One file for each id, readable by this user only. A file appears under its name when it is whole."""
@@ -38,7 +47,7 @@ class DirectoryStorage:
 
     async def save(self, id: str, chunks: AsyncIterator[bytes], most: int) -> int:
         path = self._path(id)
-        part = path.with_name(f"{path.name}.part")
+        part = path.with_name(f"{path.name}{PART}")
         file = await asyncio.to_thread(self._create, part)
         size, waiting, held = 0, 0, list[bytes]()
         try:
@@ -75,6 +84,15 @@ class DirectoryStorage:
     async def remove(self, id: str) -> None:
         with suppress(OSError):
             self._path(id).unlink()
+
+    async def clean(self) -> None:
+        await asyncio.to_thread(self._clean)
+
+    def _clean(self) -> None:
+        for part in self._directory.glob(f"*{PART}"):
+            with suppress(OSError):
+                if time.time() - part.stat().st_mtime > ABANDONED_SECONDS:
+                    part.unlink()
 
     def _path(self, id: str) -> Path:
         return self._directory / id

@@ -65,7 +65,8 @@ class Importer:
         """A batch whose file nobody reads, or whose reader died. Its file is here."""
         now = time.time()
         dead = await self._queue.dead_processes(now)
-        free = or_(batches.c.process.is_(None), batches.c.lease < now, batches.c.process.in_(dead))
+        own = batches.c.process == self._queue.process  # an import of ours that a fault of the database ended
+        free = or_(batches.c.process.is_(None), own, batches.c.lease < now, batches.c.process.in_(dead))
         waiting = and_(batches.c.ended.is_(None), batches.c.status == "validating", free)
         for row in await self._database.fetch(select(batches).where(waiting)):
             if not await self._storage.exists(row.input_file):

@@ -110,29 +110,34 @@ class BatchQueue:
         return [result for result in results if result.batch_id in running]
 
     async def renew(self, held: Collection[Key]) -> tuple[set[Key], set[str]]:
-        """Renews the leases of this process. Returns the jobs of ``held`` that are still ours, and batches that are closing."""
+        """Renews the leases of this process. Returns the jobs of ``held`` that are still ours, and batches that are closing. A job that
+        is ours and not held was claimed in a transaction whose end we never heard of: it is given back."""
         now = time.time()
         ours = and_(batch_jobs.c.state == RUNNING, batch_jobs.c.process == self.process)
 
         def work(connection: Connection) -> tuple[set[Key], set[str]]:
             self._plan_for_values(connection)
-            connection.execute(update(batch_jobs).where(ours).values(lease=now + LEASE_SECONDS))
             rows = connection.execute(
                 select(batch_jobs.c.batch_id, batch_jobs.c.first, batches.c.closing)
                 .join(batches, batches.c.id == batch_jobs.c.batch_id)
                 .where(ours)
             ).all()
-            return {(row.batch_id, row.first) for row in rows}, {row.batch_id for row in rows if row.closing}
+            found = {(row.batch_id, row.first) for row in rows}
+            if found:
+                connection.execute(update(batch_jobs).where(ours).values(lease=now + LEASE_SECONDS))
+            if unknown := found.difference(held):
+                self._give_back(connection, unknown)
+            return found.intersection(held), {row.batch_id for row in rows if row.closing}
 
-        if not held:
-            return set(), set()
-        kept, closing = await self.database.write(work)
-        return kept & set(held), closing
+        return await self.database.write(work)
 
     async def give_back(self, jobs: Collection[Key]) -> None:
         """Jobs that this process will not finish: others may claim them. Those of a closing batch are closed."""
+        if jobs:
+            await self.database.write(lambda connection: self._give_back(connection, jobs))
+
+    def _give_back(self, connection: Connection, jobs: Collection[Key]) -> None:
         keys = [{"key_batch": batch_id, "key_first": first} for batch_id, first in jobs]
-        closing = select(batches.c.closing).where(batches.c.id == batch_jobs.c.batch_id).scalar_subquery()
         statement = (
             update(batch_jobs)
             .where(
@@ -141,10 +146,9 @@ class BatchQueue:
                 batch_jobs.c.state == RUNNING,
                 batch_jobs.c.process == self.process,
             )
-            .values(state=case((closing == "", OPEN), else_=CLOSED), lease=None)
+            .values(state=_open_or_closed(), lease=None)
         )
-        if keys:
-            await self.database.write(lambda connection: connection.execute(statement, keys))
+        connection.execute(statement, keys)
 
     async def recover(self) -> int:
         """Gives back the jobs of dead processes: at once for those of this machine, after their lease for others. How many."""
@@ -156,9 +160,7 @@ class BatchQueue:
         )
         if not await self.database.fetch(select(batch_jobs.c.first).where(lost).limit(1)):
             return 0
-        closing = select(batches.c.closing).where(batches.c.id == batch_jobs.c.batch_id).scalar_subquery()
-        statement = update(batch_jobs).where(lost).values(state=case((closing == "", OPEN), else_=CLOSED), lease=None)
-        return await self.database.execute(statement)
+        return await self.database.execute(update(batch_jobs).where(lost).values(state=_open_or_closed(), lease=None))
 
     async def dead_processes(self, now: float) -> list[str]:
         """Owners of jobs and of imports that are known to be dead: they ended, or are gone from this machine."""
@@ -259,6 +261,12 @@ def _unfinished(batch_id: str, first: int, last: int) -> Select[Any]:
     there = select(results.number).where(results.batch_id == items.batch_id, results.number == items.number).exists()
     inside = and_(items.batch_id == batch_id, items.number >= first, items.number < last)
     return select(batch_items).where(inside, ~there).order_by(items.number)
+
+
+def _open_or_closed() -> Any:
+    """The state of a job that is given back: nobody runs those of a batch that is closing."""
+    closing = select(batches.c.closing).where(batches.c.id == batch_jobs.c.batch_id).scalar_subquery()
+    return case((closing == "", OPEN), else_=CLOSED)
 
 
 def _runs_elsewhere(process: str) -> Any:

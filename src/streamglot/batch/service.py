@@ -180,7 +180,7 @@ class BatchService:
     async def _importing(self) -> None:
         """Beside the upkeep: a large file takes a while."""
         while True:
-            await within(self._new, UPKEEP_SECONDS)
+            await self._new.wait()
             self._new.clear()
             try:
                 while (batch := await self._importer.claim()) is not None:
@@ -191,10 +191,15 @@ class BatchService:
                 await asyncio.sleep(UPKEEP_SECONDS)
 
     async def _look_at_all(self) -> None:
+        """One question where nothing is to be done."""
         now = time.time()
-        if await self.queue.recover():
+        unended = await self.catalog.unended()
+        if unended:
+            await self.queue.recover()
             self._wake()
-        for batch in await self.catalog.unended():
+        if any(batch.status == "validating" for batch in unended):
+            self._new.set()
+        for batch in unended:
             if now >= batch.expires and not batch.closing:
                 await self.catalog.close_batch(batch.id, "expired")
                 if self.worker is not None:
@@ -209,6 +214,7 @@ class BatchService:
             await self.remove_file(file)
         for batch in await self.catalog.outdated(now):
             await self.catalog.remove_batch(batch.id)
+        await self.storage.clean()
 
     def _wake(self) -> None:
         if self.worker is not None:

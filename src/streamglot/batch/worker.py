@@ -13,7 +13,7 @@ import asyncio
 import heapq
 import random
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
@@ -28,8 +28,10 @@ from .lines import answer_line, request_name
 from .model import RANGE_ITEMS, Answer, Batch, Item, Job, Result
 from .queue import BatchQueue, Key
 
-POLL_SECONDS: Final = 1.0
-"""How often a worker that has nothing to do looks for jobs of other processes. Those of this process wake it."""
+POLL_SECONDS: Final = 10.0
+"""How often a worker that has nothing to do looks for jobs by itself. It is woken when there are batches that have not ended."""
+LARGEST_COUNT: Final = 2**31 - 1
+"""Tokens of one item, as a column of whole numbers holds them."""
 RENEW_SECONDS: Final = 1.0
 """How often leases are renewed. A cancelled batch is noticed by then."""
 FIRST_PAUSE: Final = 0.5
@@ -114,6 +116,7 @@ class Worker:
         self._stopping = False
         self._idle = True
         self._next_start = 0.0
+        self._owning = asyncio.Lock()
 
     # --- life
 
@@ -170,12 +173,13 @@ class Worker:
     async def _claim_one(self) -> bool:
         if self._idle and not await self._queue.has_open():  # a cheap question, for a worker that waits
             return False
-        job = await self._queue.claim(self._traffic.paused(), self._range_items())
-        self._idle = job is None
-        if job is None:
-            return False
-        held = _Held(job, len(job.items))
-        self._jobs[held.key] = held
+        async with self._owning:
+            job = await self._queue.claim(self._traffic.paused(), self._range_items())
+            self._idle = job is None
+            if job is None:
+                return False
+            held = _Held(job, len(job.items))
+            self._jobs[held.key] = held
         if not job.items:  # all of its results are there: its owner died before it said so
             await self._commit_retried([], [job])
             self._forget(held)
@@ -260,10 +264,10 @@ class Worker:
             call.item.number,
             "succeeded" if answer.succeeded else "errored",
             answer_line(batch, call.item, answer),
-            answer.input_tokens,
-            answer.output_tokens,
-            answer.cached_tokens,
-            answer.reasoning_tokens,
+            min(answer.input_tokens, LARGEST_COUNT),
+            min(answer.output_tokens, LARGEST_COUNT),
+            min(answer.cached_tokens, LARGEST_COUNT),
+            min(answer.reasoning_tokens, LARGEST_COUNT),
             answer.cost,
             call.attempts,
             time.time(),
@@ -305,15 +309,18 @@ class Worker:
             some, self._results = self._results, []
             if not some:
                 continue
-            ended: dict[Key, _Held] = {}
+            left: Counter[Key] = Counter(call.held.key for call, _ in some)
+            ended = [held for key, count in left.items() if (held := self._jobs.get(key)) is not None and held.left == count]
+            try:
+                await self._commit_retried([result for _, result in some], [held.job for held in ended])
+            except Exception:  # a fault of ours: the results are kept, and tried again when the supervisor starts this anew
+                self._results[:0] = some
+                self._commit.set()
+                raise
             for call, _ in some:
                 call.held.left -= 1
-                if call.held.left == 0:
-                    ended[call.held.key] = call.held
-            await self._commit_retried([result for _, result in some], [held.job for held in ended.values()])
-            for call, _ in some:
                 self._release(call.held)
-            for held in ended.values():
+            for held in ended:
                 self._forget(held)
 
     async def _commit_retried(self, results: list[Result], jobs: list[Job]) -> None:
@@ -337,11 +344,12 @@ class Worker:
     async def _renewing(self) -> None:
         while not self._stopping:
             await asyncio.sleep(RENEW_SECONDS)
-            held = set(self._jobs)
-            if not held:
+            if self._idle and not self._jobs:
                 continue
             try:
-                ours, closing = await self._queue.renew(held)
+                async with self._owning:  # a job is ours in the database before it is in our list
+                    held = set(self._jobs)
+                    ours, closing = await self._queue.renew(held)
                 self._traffic.workers = await self._queue.workers()
             except StoreUnavailable:
                 continue
