@@ -125,7 +125,7 @@ async def submit(store: Store, folder: Path, items: int) -> Batch:
         queue,
         catalog,
         storage,
-        route=lambda owner: lambda model: "mock",
+        route=lambda batch: lambda model: "mock",
         describe=lambda fault: b"",
         line_bytes=2**20,
         max_items=10**9,

@@ -99,7 +99,7 @@ class BatchesConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     gateway; switch it off where ``streamglot batch worker`` does it. ``concurrency``: calls at once in each process. ``directory``:
     where uploaded files are, beside the database unless told. ``window_seconds``: how long a batch may run. ``keep_days``: how long
     files and results are kept. ``max_file_bytes`` and ``max_items``: the largest input. ``attempts``: how often a failing item is
-    run. ``bad_lines``: report lines that cannot be used and run the others, or fail the whole batch."""
+    run. ``poll_seconds``: how often a provider is asked for the state of a batch of its own. ``bad_lines``: report lines that cannot be used and run the others, or fail the whole batch."""
 
     enabled: bool = True
     worker: bool = True
@@ -110,6 +110,7 @@ class BatchesConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     max_file_bytes: int = 2**30
     max_items: int = 1_000_000
     attempts: int = 4
+    poll_seconds: float = 30.0
     bad_lines: Literal["report", "fail"] = "report"
 
 

@@ -47,7 +47,7 @@ class Queued:
             self.queue,
             self.catalog,
             self.storage,
-            route=lambda owner: route,
+            route=lambda batch: route,
             describe=lambda fault: b'{"type":"error"}',
             **settings,
         )

@@ -163,7 +163,7 @@ def test_a_cancelled_batch_keeps_what_is_done(served: Process, upstream: Running
     client = client_of(served)
     questions = [("done", "quickly"), *((f"s{number}", f"cancelled {number} slow") for number in range(200))]
     batch = submitted(client, input_lines(questions))
-    until(lambda: client.batches.retrieve(batch.id).request_counts.completed == 1)
+    until(lambda: (counts := client.batches.retrieve(batch.id).request_counts) and counts.completed == 1)
     partial = client.batches.retrieve(batch.id)
     assert partial.status == "in_progress"
     assert [entry["custom_id"] for entry in lines_of(client, partial.output_file_id)] == ["done"], "partial results are readable"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,7 @@ async def test_a_file_elsewhere_is_left_to_who_has_it(url: str, tmp_path: Path) 
 async def test_a_file_above_the_limit_leaves_nothing_behind(tmp_path: Path) -> None:
     from streamglot.batch.files import DirectoryStorage
 
-    async def chunks():  # type: ignore[no-untyped-def]  # an iterator for one test
+    async def chunks() -> AsyncIterator[bytes]:
         for _ in range(5):
             yield b"x" * 100
 

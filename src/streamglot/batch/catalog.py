@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, and_, delete, insert, or_, select, upd
 from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches, files
 from ..store.database import Database
 from .lines import unrun_line
-from .model import CLOSED, DONE, HELD, OPEN, RUNNING, Batch, File, Outcome, Result, Totals
+from .model import CLOSED, DONE, HELD, OPEN, Batch, File, Outcome, Result, Totals
 from .queue import BatchQueue, finish_job, result_row
 from .rows import as_json, batch_of, batch_row, file_of, file_row
 
@@ -174,7 +174,7 @@ class Catalog:
 
     async def _idle(self, batch: Batch) -> bool:
         """Does nothing of it run, or wait to be run?"""
-        busy = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state.in_((HELD, OPEN, RUNNING)))
+        busy = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state.not_in((CLOSED, DONE)))
         return not await self._database.fetch(select(batch_jobs.c.first).where(busy).limit(1))
 
     async def _note(self, batch: Batch, status: str) -> None:

@@ -36,7 +36,7 @@ class _Stopped(Exception):
 
 
 class Importer:
-    """``route`` gives a function from a model to its upstream for each owner. ``describe`` writes a fault as the message API has it."""
+    """``route`` gives a function from a model to its upstream for each batch. ``describe`` writes a fault as the message API has it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Importer:
         catalog: Catalog,
         storage: FileStorage,
         *,
-        route: Callable[[str], Route],
+        route: Callable[[Batch], Route],
         describe: Callable[[LineError], bytes],
         line_bytes: int,
         max_items: int,
@@ -81,7 +81,7 @@ class Importer:
         await self._clear(batch)
         reading = _Reading(self, batch)
         splitter = LineSplitter(self._line_bytes)
-        checker = LineChecker(batch.api, batch.endpoint, self._line_bytes, self._route(batch.owner))
+        checker = LineChecker(batch.api, batch.endpoint, self._line_bytes, self._route(batch))
         try:
             async for chunk in self._storage.chunks(batch.input_file):
                 await self._take(reading, checker, splitter.feed(chunk))

@@ -21,8 +21,12 @@ RANGE_ITEMS: Final = 100
 RANGE_BYTES: Final = 4 * 2**20
 """Bytes of the requests of a job. A worker holds one or two jobs in memory, and requests may have images in them."""
 
+PROVIDER: Final = "provider:"
+"""How the upstream of a job begins whose items go to the provider's own batch API."""
+
 HELD, OPEN, RUNNING, CLOSED, DONE = "held", "open", "running", "closed", "done"
-"""The states of a job. Held: its batch is still being validated. Closed: nobody runs it any more, because its batch was cancelled or
+SENDING, REMOTE = "sending", "remote"
+"""The states of a job. Held: its batch is still being validated. Sending and remote: a batch of the provider's own runs it. Closed: nobody runs it any more, because its batch was cancelled or
 has expired. Done: every item has a result."""
 
 

@@ -18,7 +18,7 @@ from ..store import schema
 from ..store.batch_schema import SUMS, batch_items, batch_jobs, batch_results, batches
 from ..store.database import Database
 from ..store.processes import is_alive, place
-from .model import CLOSED, DONE, OPEN, RANGE_ITEMS, RUNNING, Batch, Item, Job, Result, Totals
+from .model import CLOSED, DONE, OPEN, PROVIDER, RANGE_ITEMS, RUNNING, SENDING, Batch, Item, Job, Result, Totals
 from .rows import batch_of
 
 LEASE_SECONDS: Final = 60.0
@@ -61,7 +61,7 @@ class BatchQueue:
                 rest |= {"upstream": job.upstream, "priority": job.priority, "process": job.process}
                 connection.execute(insert(batch_jobs).values(rest))
             batch = connection.execute(select(batches).where(batches.c.id == job.batch_id)).one()
-            items = connection.execute(_unfinished(job.batch_id, job.first, job.first + size)).all()
+            items = connection.execute(unfinished(job.batch_id, job.first, job.first + size)).all()
             found = [Item(item.number, item.custom_id, item.body, item.line) for item in items]
             return Job(batch_of(batch), job.first, job.first + size, job.upstream, found)
 
@@ -85,7 +85,7 @@ class BatchQueue:
 
     async def has_open(self) -> bool:
         """Is there a job to claim? A cheap question for a worker that waits."""
-        return bool(await self.database.fetch(select(batch_jobs.c.first).where(batch_jobs.c.state == OPEN).limit(1)))
+        return bool(await self.database.fetch(select(batch_jobs.c.first).where(_claimable()).limit(1)))
 
     # --- results
 
@@ -146,7 +146,7 @@ class BatchQueue:
                 batch_jobs.c.state == RUNNING,
                 batch_jobs.c.process == self.process,
             )
-            .values(state=_open_or_closed(), lease=None)
+            .values(state=open_or_closed(), lease=None)
         )
         connection.execute(statement, keys)
 
@@ -155,16 +155,16 @@ class BatchQueue:
         now = time.time()
         dead = await self.dead_processes(now)
         lost = and_(
-            batch_jobs.c.state == RUNNING,
+            batch_jobs.c.state.in_((RUNNING, SENDING)),
             or_(batch_jobs.c.lease < now, batch_jobs.c.process.in_(dead)),
         )
         if not await self.database.fetch(select(batch_jobs.c.first).where(lost).limit(1)):
             return 0
-        return await self.database.execute(update(batch_jobs).where(lost).values(state=_open_or_closed(), lease=None))
+        return await self.database.execute(update(batch_jobs).where(lost).values(state=open_or_closed(), lease=None))
 
     async def dead_processes(self, now: float) -> list[str]:
         """Owners of jobs and of imports that are known to be dead: they ended, or are gone from this machine."""
-        running = select(batch_jobs.c.process).where(batch_jobs.c.state == RUNNING)
+        running = select(batch_jobs.c.process).where(batch_jobs.c.state.in_((RUNNING, SENDING)))
         importing = select(batches.c.process).where(batches.c.status == "validating", batches.c.process.is_not(None))
         owners = running.union(importing).subquery()
         processes = schema.processes
@@ -249,21 +249,26 @@ def _totals(row: Any) -> Totals:
 
 def _next_job(except_upstreams: Collection[str]) -> Select[Any]:
     """Jobs of the same place in their batches take turns: a small batch does not wait behind a large one."""
-    question = select(batch_jobs).where(batch_jobs.c.state == OPEN)
+    question = select(batch_jobs).where(_claimable())
     if except_upstreams:
         question = question.where(batch_jobs.c.upstream.not_in(list(except_upstreams)))
     order = (batch_jobs.c.priority, batch_jobs.c.first)
     return question.order_by(*order).limit(1).with_for_update(skip_locked=True)
 
 
-def _unfinished(batch_id: str, first: int, last: int) -> Select[Any]:
+def unfinished(batch_id: str, first: int, last: int) -> Select[Any]:
     items, results = batch_items.c, batch_results.c
     there = select(results.number).where(results.batch_id == items.batch_id, results.number == items.number).exists()
     inside = and_(items.batch_id == batch_id, items.number >= first, items.number < last)
     return select(batch_items).where(inside, ~there).order_by(items.number)
 
 
-def _open_or_closed() -> Any:
+def _claimable() -> Any:
+    """Jobs that wait for a worker. Those for a provider's own batches are sent by others."""
+    return and_(batch_jobs.c.state == OPEN, ~batch_jobs.c.upstream.startswith(PROVIDER))
+
+
+def open_or_closed() -> Any:
     """The state of a job that is given back: nobody runs those of a batch that is closing."""
     closing = select(batches.c.closing).where(batches.c.id == batch_jobs.c.batch_id).scalar_subquery()
     return case((closing == "", OPEN), else_=CLOSED)

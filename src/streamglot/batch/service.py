@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 from ..config import BatchesConfig
 from ..store import Store
@@ -19,6 +19,7 @@ from .checking import Route
 from .files import DirectoryStorage, FileStorage
 from .importing import Importer
 from .model import FILE_API, Batch, File, LineError
+from .provider import ProviderRelay, RemoteRunner
 from .queue import BatchQueue
 from .rows import new_id
 from .worker import Runner, Worker
@@ -32,6 +33,10 @@ REMOVAL_SECONDS: Final = 60.0
 DAY: Final = 86_400.0
 
 
+class ItemRunner(Runner, RemoteRunner, Protocol):
+    """Runs items as calls, and prepares and completes those that a provider's own batch runs."""
+
+
 class BatchService:
     """``route`` and ``describe`` are those of the importer. ``database``: the same one as the store's, over connections of its own."""
 
@@ -41,7 +46,7 @@ class BatchService:
         config: BatchesConfig,
         tasks: TaskSupervisor,
         *,
-        route: Callable[[str], Route],
+        route: Callable[[Batch], Route],
         describe: Callable[[LineError], bytes],
         line_bytes: int,
         storage: FileStorage | None = None,
@@ -54,6 +59,7 @@ class BatchService:
         self.storage = storage or DirectoryStorage(_directory(store, config))
         self.traffic = BackgroundTraffic(config.concurrency)
         self.worker: Worker | None = None
+        self._relay: ProviderRelay | None = None
         self._tasks = tasks
         self._own_database = database if database is not store.database else None
         self._importer = Importer(
@@ -72,7 +78,12 @@ class BatchService:
         self._settle: set[str] = set()
         self._look_at = self._remove_at = 0.0
 
-    def start(self, runner: Runner | None, live: Callable[[], bool] = lambda: False) -> None:
+    def start(
+        self,
+        runner: ItemRunner | None,
+        live: Callable[[], bool] = lambda: False,
+        log: Callable[[Mapping[str, Any]], None] = lambda line: None,
+    ) -> None:
         """Starts the upkeep, and a worker where there is a runner. ``live``: are live requests answered in this process?"""
         if runner is not None:
             self.worker = Worker(
@@ -86,6 +97,10 @@ class BatchService:
                 settled=self._settle_soon,
             )
             self.worker.start()
+            self._relay = ProviderRelay(
+                self.queue, runner, poll_seconds=self.config.poll_seconds, settled=self._settle_soon, log=log
+            )
+            self._tasks.start("provider batches", self._relay.run)
         self._tasks.start("batch upkeep", self._upkeep)
         self._tasks.start("batch imports", self._importing)
 
@@ -219,6 +234,8 @@ class BatchService:
     def _wake(self) -> None:
         if self.worker is not None:
             self.worker.wake()
+        if self._relay is not None:
+            self._relay.wake()
 
 
 def _directory(store: Store, config: BatchesConfig) -> Path:

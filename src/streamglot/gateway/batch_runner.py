@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..batch.background import BackgroundPool, BackgroundTraffic
+from ..batch.lines import request_name
 from ..batch.model import Answer, Batch, Item
 from ..callers import ANONYMOUS
 from ..dialects import dialect
-from ..engine.exchange import Exchange
+from ..engine.exchange import Exchange, Upstreams
 from ..engine.record import ExchangeRecord
 from ..engine.recorder import TurnRecorder
 from ..engine.tokens import estimate
@@ -21,7 +22,9 @@ from ..events import StreamError
 from ..messages import Request, Response, TokenCounts
 from ..store.sessions import named
 from ..store.turn import Session, Started
+from ..upstream import Upstream
 from ..upstream.prices import price
+from ..upstream.providers import PROVIDER_PRICE_SHARE
 from ..upstream.secrets import hide
 from .api.forward import forward_json
 from .api.metered import Metered
@@ -31,6 +34,7 @@ from .auth.budgets import Reservation, price_of
 from .endpoints import ENDPOINTS, Endpoint, dialect_of
 from .handler import context_of
 from .http.call import json_object
+from .provider_pools import CapturingPool, ProvidedPool
 from .retention import RetentionOptions
 from .tool_options import hosted_tools, take_tool_options, tools_for
 
@@ -59,12 +63,10 @@ class BatchRunner:
         error_dialect = endpoint.dialect if endpoint is not None else dialect_of(batch.endpoint, {})
         record = ExchangeRecord(request_id, error_dialect, gateway.clock())
         try:
-            caller = self._caller(batch.owner)
-            body = {name: value for name, value in json_object(item.body).items() if name not in _STREAMING}
-            record.key = caller.name if caller is not None else ""
+            caller, body = self._asked(batch, item, record)
             if endpoint is None:
                 return await self._forward(batch, caller, body, request_id)
-            return await self._exchange(batch, endpoint, caller, body, record)
+            return await self._exchange(batch, endpoint, caller, body, record, self._pool)
         except StreamglotError as error:
             return self._failed(error_dialect, record, error.as_event(), retry_after_of(error), error.has_context)
 
@@ -77,33 +79,98 @@ class BatchRunner:
             raise RequestError("the key of this batch is no longer valid", code="invalid_api_key", status=401)
         return caller
 
+    # --- items of a provider's own batch
+
+    def upstream(self, name: str) -> Upstream | None:
+        return self._gateway.pool.routes.upstreams.get(name)
+
+    async def prepare(self, batch: Batch, item: Item, upstream: str) -> dict[str, Any] | Answer:
+        """The body for a provider, after the request hooks of the stages: what policies take out does not leave."""
+        endpoint = ENDPOINTS[batch.endpoint]
+        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
+        pool = CapturingPool(self._gateway.pool, upstream)
+        try:
+            caller, body = self._asked(batch, item, record)
+            patterns, asked = take_tool_options(body, {})
+            request = endpoint.parse(asked, "")
+            request.stream = False
+            model = record.model = self._gateway.pool.routes.named(request.model)
+            if caller is not None:
+                caller.check(model, self._gateway.clock())
+            context = context_of(record, {}, self._tools(request, patterns, caller, model))
+            exchange = Exchange(request, pool, record=record, stages=self._gateway.pool.stages, context=context)
+            try:
+                await exchange.start()
+            finally:
+                exchange.close()
+        except StreamglotError as error:
+            if pool.body is not None:
+                return pool.body
+            return self._failed(endpoint.dialect, record, error.as_event(), None, error.has_context)
+        raise AssertionError("a capturing pool answers nothing")
+
+    async def complete(self, batch: Batch, item: Item, upstream: str, status: int, body: bytes) -> Answer:
+        """The provider's answer through the same exchange as that of a call. Nothing is refused that is paid for."""
+        endpoint = ENDPOINTS[batch.endpoint]
+        record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
+        pool = ProvidedPool(self._pool, self._gateway.pool, upstream, status, body)
+        try:
+            caller, asked = self._asked(batch, item, record)
+            answer = await self._exchange(batch, endpoint, caller, asked, record, pool, paid=True)
+        except StreamglotError as error:
+            answer = self._failed(endpoint.dialect, record, error.as_event(), None, error.has_context)
+        answer.cost *= PROVIDER_PRICE_SHARE
+        return answer
+
+    def _asked(self, batch: Batch, item: Item, record: ExchangeRecord) -> tuple[Caller | None, dict[str, Any]]:
+        caller = self._caller(batch.owner)
+        record.key = caller.name if caller is not None else ""
+        return caller, {name: value for name, value in json_object(item.body).items() if name not in _STREAMING}
+
+    def _tools(self, request: Request, patterns: list[str] | None, caller: Caller | None, model: str) -> list[str]:
+        pool = self._gateway.pool
+        tools = tools_for(patterns, caller.tools if caller is not None else None, pool.routes.tools(model))
+        return tools + hosted_tools(request, pool.tools.registry.config.hosted)
+
+    # --- the exchange
+
     async def _exchange(
-        self, batch: Batch, endpoint: Endpoint, caller: Caller | None, body: dict[str, Any], record: ExchangeRecord
+        self,
+        batch: Batch,
+        endpoint: Endpoint,
+        caller: Caller | None,
+        body: dict[str, Any],
+        record: ExchangeRecord,
+        upstreams: Upstreams,
+        paid: bool = False,
     ) -> Answer:
         gateway, pool = self._gateway, self._gateway.pool
         patterns, asked = take_tool_options(body, {})
         request = endpoint.parse(asked, "")
         request.stream = False
         model = record.model = pool.routes.named(request.model)
-        if caller is not None:
+        if caller is not None and not paid:
             caller.check(model, gateway.clock())
         candidates = pool.routes.find(model, random.random)
         reservation: Reservation | None = None
         if caller is not None and caller.metered:
-            reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
+            try:
+                reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
+            except RequestError:
+                if not paid:
+                    raise
         exchange: Exchange | None = None
         try:
-            tools = tools_for(patterns, caller.tools if caller is not None else None, pool.routes.tools(model))
-            tools += hosted_tools(request, pool.tools.registry.config.hosted)
+            tools = self._tools(request, patterns, caller, model)
             response_id = f"{endpoint.id_prefix}{gateway.new_id()}"
             recorder = await self._recorder(batch, endpoint, request, body, record, response_id)
             stages = list(pool.stages)
-            if reservation is not None and caller is not None and reservation.counts:
+            if reservation is not None and caller is not None and reservation.counts and not paid:
                 reservation.expect(estimate(request))
                 stages.insert(0, budget_stage(reservation, caller, whole=True))
             exchange = Exchange(
                 request,
-                self._pool,
+                upstreams,
                 record=record,
                 stages=stages,
                 observers=gateway.observers_for(recorder, reservation),

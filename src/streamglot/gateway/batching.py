@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..batch.checking import Route
-from ..batch.model import LineError
+from ..batch.model import PROVIDER, Batch, LineError
 from ..batch.service import BatchService
 from ..callers import ANONYMOUS
 from ..dialects import dialect
 from ..errors import RequestError
 from ..store import Database, Store
+from ..upstream.providers import BATCH_APIS
 from .batch_runner import BatchRunner
-from .endpoints import COUNTED_BY
+from .endpoints import COUNTED_BY, ENDPOINTS
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -25,13 +26,17 @@ async def open_batches(gateway: Gateway, store: Store) -> BatchService:
     has one writer anyway."""
     config = gateway.loaded.config.batches
 
-    def route(owner: str) -> Route:
+    def route(batch: Batch) -> Route:
+        owner = batch.owner
+
         def upstream_of(model: str) -> str:
             named = gateway.pool.routes.named(model)
             caller = gateway.authenticator.named(owner) if owner and not owner.startswith(ANONYMOUS) else None
             if caller is not None and not caller.may_use(named):
                 raise RequestError(f"the key {owner!r} may not use the model {named!r}", code="model_not_allowed", status=403)
-            return gateway.pool.routes.find(named, lambda: 0.0)[0].upstream.name
+            upstream = gateway.pool.routes.find(named, lambda: 0.0)[0].upstream
+            sent = upstream.batches == "provider" and upstream.dialect in BATCH_APIS and batch.endpoint in ENDPOINTS
+            return f"{PROVIDER}{upstream.name}" if sent else upstream.name
 
         return upstream_of
 
@@ -44,7 +49,7 @@ async def open_batches(gateway: Gateway, store: Store) -> BatchService:
         line_bytes=gateway.server.max_body_bytes,
         database=None if store.database.is_sqlite else await Database.open(store.settings.url),
     )
-    service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.answers_live)
+    service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.answers_live, gateway.say)
     return service
 
 

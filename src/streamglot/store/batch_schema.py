@@ -101,8 +101,10 @@ batch_jobs = Table(
     Column("state", Text, nullable=False),
     Column("process", Text),
     Column("lease", Double),
+    Column("remote", Text),
     *(Column(name, BigInteger, nullable=False, server_default="0") for name in SUMS),
     Column("cost", Double, nullable=False, server_default="0"),
     Index("batch_jobs_by_state", "state", "priority", "first"),
 )
-"""The items ``first`` to ``last`` - 1. ``process`` is the last owner, also after the job was given back."""
+"""The items ``first`` to ``last`` - 1. ``process`` is the last owner, also after the job was given back.
+``remote``: the provider's own batch that runs these items; ``lease`` is then when it is asked for next."""

@@ -39,7 +39,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     limit. ``attempts`` and ``pause``: how often it is asked, and the seconds before the second time. ``pass_key``: the
     client's own key is sent in place of ours. ``ca_file``: whom to trust beside the usual authorities. ``options`` go to
     the dialect's request builder and endpoint (the name of the token limit, an API version). ``abilities`` change what is
-    known of this upstream's: what it takes beyond its dialect, or does not take.
+    known of this upstream's: what it takes beyond its dialect, or does not take. ``batches``: run items of batches as calls, or send
+    them to the provider's own batch API.
     """
 
     name: str = ""
@@ -61,6 +62,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     pause: float = 0.25
     pass_key: bool = False
     stream: Literal["same", "always", "never"] = "same"
+    batches: Literal["own", "provider"] = "own"
     options: dict[str, Any] = field(default_factory=dict)
     abilities: Abilities = NONE_SAID
 

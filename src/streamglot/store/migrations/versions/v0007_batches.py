@@ -85,6 +85,7 @@ def upgrade() -> None:
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("process", sa.Text),
         sa.Column("lease", sa.Double),
+        sa.Column("remote", sa.Text),
         sa.Column("succeeded", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("errored", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("canceled", sa.BigInteger, nullable=False, server_default="0"),
