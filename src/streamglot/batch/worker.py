@@ -115,6 +115,7 @@ class Worker:
         self._commit = asyncio.Event()
         self._stopping = False
         self._idle = True
+        self._unsure = True  # a job may be ours in the database that we never heard of
         self._next_start = 0.0
         self._owning = asyncio.Lock()
 
@@ -142,7 +143,8 @@ class Worker:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         with suppress(StoreUnavailable):
-            await self._queue.give_back(list(self._jobs))
+            async with self._owning:  # a claim under way ends first
+                await self._queue.give_back(list(self._jobs))
 
     @property
     def busy(self) -> int:
@@ -159,6 +161,7 @@ class Worker:
                 try:
                     claimed = await self._claim_one()
                 except StoreUnavailable:
+                    self._unsure = True
                     await asyncio.sleep(DATABASE_PAUSE)
             if not claimed:
                 await within(self._claim, POLL_SECONDS)
@@ -174,6 +177,8 @@ class Worker:
         if self._idle and not await self._queue.has_open():  # a cheap question, for a worker that waits
             return False
         async with self._owning:
+            if self._stopping:
+                return False
             job = await self._queue.claim(self._traffic.paused(), self._range_items())
             self._idle = job is None
             if job is None:
@@ -344,12 +349,13 @@ class Worker:
     async def _renewing(self) -> None:
         while not self._stopping:
             await asyncio.sleep(RENEW_SECONDS)
-            if self._idle and not self._jobs:
+            if not self._jobs and not self._unsure:
                 continue
             try:
                 async with self._owning:  # a job is ours in the database before it is in our list
                     held = set(self._jobs)
                     ours, closing = await self._queue.renew(held)
+                    self._unsure = False
                 self._traffic.workers = await self._queue.workers()
             except StoreUnavailable:
                 continue
