@@ -171,6 +171,29 @@ async def test_a_file_elsewhere_is_left_to_who_has_it(url: str, tmp_path: Path) 
 
 
 @asynchronous
+async def test_a_batch_whose_file_was_deleted_fails(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.add([line("a")])
+        await one.catalog.remove_file(batch.input_file)
+        await one.storage.remove(batch.input_file)
+        assert await one.importer.claim() is None
+        now = await one.now(batch)
+        assert (now.status, fault_codes(now.errors)) == ("failed", [(None, "file_unreadable")])
+
+
+@asynchronous
+async def test_a_batch_whose_file_cannot_be_read_fails(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.add([line("a")])
+        claimed = await one.importer.claim()
+        assert claimed is not None
+        await one.storage.remove(batch.input_file)
+        await one.importer.run(claimed)
+        now = await one.now(batch)
+        assert (now.status, fault_codes(now.errors)) == ("failed", [(None, "file_unreadable")])
+
+
+@asynchronous
 async def test_a_file_above_the_limit_leaves_nothing_behind(tmp_path: Path) -> None:
     from streamglot.batch.files import DirectoryStorage
 

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 
+from ..errors import StreamglotError
 from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches
-from ..store.database import Database
+from ..store.database import Database, StoreUnavailable
 from .catalog import REMOVED_ROWS, Catalog
 from .checking import Entry, LineChecker, LineSplitter, Route, repeated
 from .files import FileStorage
@@ -70,6 +71,8 @@ class Importer:
         waiting = and_(batches.c.ended.is_(None), batches.c.status == "validating", free)
         for row in await self._database.fetch(select(batches).where(waiting)):
             if not await self._storage.exists(row.input_file):
+                if await self._catalog.file(row.input_file, None) is None:
+                    await self._refuse(batch_of(row), "the input file was deleted before it was read")
                 continue
             values = {"process": self._queue.process, "lease": now + LEASE_SECONDS}
             if await self._database.execute(update(batches).where(batches.c.id == row.id, waiting).values(values)):
@@ -89,7 +92,18 @@ class Importer:
             await reading.flush(last=True)
         except _Stopped:
             pass
+        except StreamglotError as error:
+            if isinstance(error, StoreUnavailable):
+                raise
+            await self._refuse(batch, error.message)
+            return
         await self._finish(batch, reading)
+
+    async def _refuse(self, batch: Batch, why: str) -> None:
+        """Ends a batch whose file cannot be read."""
+        await self._clear(batch)
+        batch.errors, batch.total = [LineError("file_unreadable", why, None, "input_file_id")], 0
+        await self._catalog.fail(batch)
 
     async def _take(self, reading: _Reading, checker: LineChecker, lines: list[tuple[int, bytes | None]]) -> None:
         for number, line in lines:

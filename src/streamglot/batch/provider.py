@@ -66,17 +66,22 @@ class ProviderRelay:
         self._new = asyncio.Event()
 
     async def run(self) -> None:
+        while True:
+            await self._new.wait()
+            self._new.clear()
+            try:
+                if await self._jobs.any_waiting():
+                    await self._work()
+            except StoreUnavailable:
+                await asyncio.sleep(DATABASE_PAUSE)
+
+    async def _work(self) -> None:
+        """Sends and brings home what there is. The client library is loaded when it is first needed."""
         import aiohttp
 
         async with aiohttp.ClientSession() as session:
-            while True:
-                await self._new.wait()
-                self._new.clear()
-                try:
-                    while await self._jobs.any_waiting() and (await self._send_one(session) or await self._look_at_one(session)):
-                        pass
-                except StoreUnavailable:
-                    await asyncio.sleep(DATABASE_PAUSE)
+            while await self._send_one(session) or await self._look_at_one(session):
+                pass
 
     def wake(self) -> None:
         """There are batches that have not ended."""
