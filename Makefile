@@ -12,7 +12,7 @@ FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
 SOAK_STREAMS ?= 2000
 
-.PHONY: help run test browser screenshots bench-page check coverage conformance matrix bench bench-store soak fuzz docs lock clean
+.PHONY: help run test browser screenshots bench-page check coverage conformance matrix bench bench-store bench-batch soak fuzz docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,6 +79,9 @@ screenshots: $(READY) browser ## the pictures of the page in docs/pictures
 
 bench-store: $(READY) ## finished turns a second in the store
 	$(BIN)/python -m bench.store
+
+bench-batch: $(READY) ## items a second of durable batches, their memory, and live requests beside them (BENCH_ITEMS=, BENCH_MANY=)
+	$(BIN)/python -m bench.batch
 
 soak: $(READY) ## SOAK_STREAMS= streams at once with slow readers, hang-ups and faults for SOAK_SECONDS=
 	cd tests && ../$(BIN)/python -m gateway.soak $(SOAK_SECONDS) $(SOAK_STREAMS)

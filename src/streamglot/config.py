@@ -98,6 +98,26 @@ class ValkeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     url: str = ""
 
 
+class BatchesConfig(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Durable batches: ``/v1/files``, ``/v1/batches`` and ``/v1/messages/batches``. They need a store. ``worker``: run batches in this
+    gateway; switch it off where ``streamglot batch worker`` does it. ``concurrency``: calls at once in each process. ``directory``:
+    where uploaded files are, beside the database unless told. ``window_seconds``: how long a batch may run. ``keep_days``: how long
+    files and results are kept. ``max_file_bytes`` and ``max_items``: the largest input. ``attempts``: how often a failing item is
+    run. ``poll_seconds``: how often a provider is asked for the state of a batch of its own. ``bad_lines``: report lines that cannot be used and run the others, or fail the whole batch."""
+
+    enabled: bool = True
+    worker: bool = True
+    concurrency: int = 32
+    directory: str = ""
+    window_seconds: float = 86_400.0
+    keep_days: float = 30.0
+    max_file_bytes: int = 2**30
+    max_items: int = 1_000_000
+    attempts: int = 4
+    poll_seconds: float = 30.0
+    bad_lines: Literal["report", "fail"] = "report"
+
+
 class EngineConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     """``stages`` and ``observers`` name Python objects as ``module:name``: a stage class or factory, an observer class."""
 
@@ -116,6 +136,7 @@ class Config(Struct, forbid_unknown_fields=True, kw_only=True):
     engine: EngineConfig = field(default_factory=EngineConfig)
     policies: list[dict[str, Any]] = field(default_factory=list)
     tools: ToolsConfig = field(default_factory=ToolsConfig)
+    batches: BatchesConfig = field(default_factory=BatchesConfig)
 
 
 class LoadedConfig(Struct):

@@ -1,7 +1,7 @@
 """Many requests as one: batches in memory, and the runner that batches of every kind share.
 
 ``batcher.py`` decides what is due, ``request_batch.py`` has the shells for threads and asyncio, ``runner.py`` runs many items at
-once. docs/batches.md shows how they are used.
+once. ``queue.py`` and ``worker.py`` are durable batches on the store's database. docs/batches.md shows how they are used.
 """
 
 from .async_batcher import AsyncBatcher

@@ -8,6 +8,8 @@ from collections import deque
 from ..errors import LimitExceeded
 
 RETRY_SECONDS = 1.0
+RESERVED_SHARE = 10
+"""Background calls leave one slot in this many free, so that a live request finds one without waiting."""
 
 
 class ConcurrencyLimit:
@@ -19,6 +21,7 @@ class ConcurrencyLimit:
         self._wait = wait
         self._what = what
         self._line: deque[asyncio.Future[None]] = deque()
+        self._background: deque[asyncio.Future[None]] = deque()
 
     def resize(self, most: int, wait: float) -> None:
         self._most, self._wait = most, wait
@@ -43,14 +46,40 @@ class ConcurrencyLimit:
                 raise self._full() from None
             raise
 
+    async def take_spare(self) -> None:
+        """Takes a slot that live requests leave, and waits for one without a time limit. Requests that wait in line come first."""
+        if not self._most or (self.taken < self._spare and not self._line and not self._background):
+            self.taken += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._background.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back()
+            elif turn in self._background:
+                self._background.remove(turn)
+            raise
+
+    @property
+    def _spare(self) -> int:
+        """How many slots may be taken when a background call takes another one."""
+        return max(1, self._most - -(-self._most // RESERVED_SHARE))
+
     def give_back(self) -> None:
         self.taken -= 1
-        if self._line:
+        if self._line or self._background:
             self._wake()
 
     def _wake(self) -> None:
         while self._line and (not self._most or self.taken < self._most):
             turn = self._line.popleft()
+            if not turn.done():
+                self.taken += 1
+                turn.set_result(None)
+        while self._background and (not self._most or self.taken < self._spare):
+            turn = self._background.popleft()
             if not turn.done():
                 self.taken += 1
                 turn.set_result(None)

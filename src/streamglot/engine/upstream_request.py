@@ -26,6 +26,7 @@ from ..upstream.routes import Candidate
 from ..upstream.secrets import HIDDEN, SecretMask, shown_url
 from .conversation import ConversationState, SentRequest
 from .exchange import Passthrough
+from .limiter import ConcurrencyLimit
 from .pipeline import Pipeline, format_of, in_words
 from .record import ExchangeRecord
 from .upstream_stream import ErrorContext, UpstreamStream
@@ -53,8 +54,19 @@ _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 """What a header can hold, as RFC 9110 has it."""
 
 
+class Traffic(Protocol):
+    """Decides when background calls go out, and hears how upstreams answer them."""
+
+    async def take(self, upstream: Upstream, limit: ConcurrencyLimit) -> None:
+        """Waits for a slot of this limit, and takes it."""
+
+    def answered(self, upstream: Upstream, status: int, headers: Mapping[str, str]) -> None:
+        """An upstream answered with this status."""
+
+
 class UpstreamRequest:
-    """One request on its way to an upstream. ``passthrough`` is what the client sends for its upstream."""
+    """One request on its way to an upstream. ``passthrough`` is what the client sends for its upstream. ``traffic`` is given for
+    background calls, which wait behind live requests."""
 
     def __init__(
         self,
@@ -63,7 +75,9 @@ class UpstreamRequest:
         record: ExchangeRecord,
         conversation: ConversationState | None,
         passthrough: Passthrough,
+        traffic: Traffic | None = None,
     ) -> None:
+        self._traffic = traffic
         self._pool = pool
         self._request = with_own_calls(request)
         self._record = record
@@ -128,7 +142,7 @@ class UpstreamRequest:
         key = self._passthrough.key if upstream.pass_key else upstream.key
         errors = ErrorContext(candidate, self._record.request_id, key)
         limit = self._pool.limit(upstream)
-        await limit.take()
+        await (limit.take() if self._traffic is None else self._traffic.take(upstream, limit))
         try:
             with self._pool.within(upstream.timeouts.first_byte):
                 answer, pipeline, dropped = await self._post(candidate, key)
@@ -193,6 +207,8 @@ class UpstreamRequest:
             answer = await whole_post(upstream, place.url, headers, built.body, self._record.key or self._passthrough.key)
         else:
             answer = await self._pool.connections.post(upstream, place.url, headers, body)
+        if self._traffic is not None:
+            self._traffic.answered(upstream, answer.status, answer.headers)
         return answer, pipeline, built.dropped
 
 

@@ -44,11 +44,17 @@ from .observe.observers import AccessLog, ContentLogger, MetricsObserver, Tracin
 from .observe.tracing import Tracing
 
 if TYPE_CHECKING:
+    from ..batch.service import BatchService
+    from ..engine.recorder import TurnRecorder
     from ..store import Store
-    from .recording import ServedTurnRecorder, TurnRecorders
+    from .recording import TurnRecorders
 
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
+LIVE_SECONDS = 0.5
+"""After a live request another one is expected for so long."""
+BATCH_STOP_SECONDS = 1.0
+"""How long calls of batches may go on when the gateway stops. Those that have not ended by then run again later."""
 
 
 class Gateway:
@@ -71,6 +77,7 @@ class Gateway:
         self.new_id = self.pool.new_id
         self.stopping = False
         self._live: set[RequestHandler] = set()
+        self._last_live = -LIVE_SECONDS
         self.tasks = TaskSupervisor(lambda line: self.say(hide_in(line, self.pool.secrets())))
         self._limit = ConcurrencyLimit(0, 0, "the gateway")
         self.cache = ResponseCache(0)
@@ -80,6 +87,7 @@ class Gateway:
         self._observers: list[Observer] = []
         self.store: Store | None = None
         self.recorders: TurnRecorders | None = None
+        self.batches: BatchService | None = None
         self._stored = StoredCallers()
         self._telemetry: Tracing | None = None
         self._starlette: Application | None = None
@@ -136,10 +144,15 @@ class Gateway:
                 watch = partial(self._stored.watch, self.store, self.store_state, self.say)
                 self.tasks.start("stored keys", watch)
             self._ticker = self.tasks.start("clock", self._tick)
+            await self._open_batches()
             try:
                 yield
             finally:
+                if self.batches is not None:
+                    await self.batches.stop(BATCH_STOP_SECONDS)
                 await self.tasks.close()
+                if self.batches is not None:
+                    await self.batches.close()
                 if self.store is not None:
                     await self.store.close()
                 self.metrics.publish(len(self._live))
@@ -164,6 +177,12 @@ class Gateway:
 
             self.store = await open_store(self.loaded.config, self._environment, self.say)
             self.recorders = TurnRecorders(self.store)
+
+    async def _open_batches(self) -> None:
+        if self.store is not None and self.loaded.config.batches.enabled:
+            from .batching import open_batches
+
+            self.batches = await open_batches(self, self.store)
 
     async def _meet(self, store: Store) -> None:
         """The keys in the store. Only now it is known whether there are any at all."""
@@ -290,6 +309,7 @@ class Gateway:
             await handler.run()
         finally:
             self._live.discard(handler)
+            self._last_live = self.clock()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()  # lifespan.startup
@@ -308,18 +328,22 @@ class Gateway:
         self.metrics.publish(len(self._live))
         return self.metrics.page()
 
+    def answers_live(self) -> bool:
+        """Are clients being answered, or were they a moment ago? Batches then take a small part of this process only."""
+        return bool(self._live) or self.clock() - self._last_live < LIVE_SECONDS
+
     def slot(self, caller: Caller | None) -> Slot:
         """A place among the requests that are answered at the same time."""
         if self.stopping:
             raise _shutting_down()
         return Slot(self._limit, caller)
 
-    def observers_for(self, recorder: ServedTurnRecorder | None, reservation: Reservation | None) -> list[Observer]:
-        """The observers of one exchange. The usage is settled before the turn is recorded."""
+    def observers_for(self, recorder: TurnRecorder | None, reservation: Reservation | None, turn_id: str = "") -> list[Observer]:
+        """The observers of one exchange. The usage is settled before the turn is recorded. ``turn_id`` is the turn in the store."""
         own: list[Observer] = [] if reservation is None else [UsageMeter(reservation)]
         if recorder is not None:
             own.append(recorder)
-        own.append(self.live.observer("" if recorder is None else recorder.turn_id))
+        own.append(self.live.observer(turn_id))
         return [*own, *self._observers]
 
     def open_requests(self, caller: Caller | None) -> list[RequestHandler]:

@@ -226,7 +226,7 @@ class RequestHandler:
             pool,
             record=self.record,
             stages=self._stages(request),
-            observers=gateway.observers_for(recorder, self._reservation),
+            observers=gateway.observers_for(recorder, self._reservation, self.turn_id),
             context=context,
             conversation=recorder,
             passthrough=Passthrough(

@@ -58,18 +58,20 @@ class TurnRecorders:
     async def begin(
         self,
         endpoint: Endpoint,
-        call: Call,
+        call: Call | None,
         request: Request,
         body: dict[str, Any],
         record: ExchangeRecord,
         options: RetentionOptions,
         id: str,
+        caller: str | None = None,
     ) -> ServedTurnRecorder:
         """Finds the session, puts the history in front of a request that only names it, and starts the turn. ``id`` is the
-        response id that the client is given."""
+        response id that the client is given. An item of a batch has a ``caller`` and no call."""
         store = self._store
-        caller = record.key or anonymous(call.headers)
-        session = await store.find_session(wanted(caller, request, body, call.headers, endpoint.chat), request)
+        headers = call.headers if call is not None else {}
+        caller = (record.key or anonymous(headers)) if caller is None else caller
+        session = await store.find_session(wanted(caller, request, body, headers, endpoint.chat), request)
         if options.conversation:
             if request.previous_response_id:
                 raise RequestError("conversation and previous_response_id exclude each other: send one of them")

@@ -54,6 +54,15 @@ _STRICT: Final = Abilities(
 )
 """A server that refuses unknown fields and call ids in other forms than its own."""
 
+BATCH_APIS: Final = {
+    "openai_chat": ("files", "/v1/chat/completions"),
+    "openai_responses": ("files", "/v1/responses"),
+    "anthropic": ("messages", ""),
+}
+"""The batch API of upstreams that speak a dialect: one of uploaded files, with the endpoint that it is told, or one of messages."""
+PROVIDER_PRICE_SHARE: Final = 0.5
+"""What these batch APIs ask for, as a share of the price of a call."""
+
 PROVIDERS: Final = (
     Provider(
         "openai",

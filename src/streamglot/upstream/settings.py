@@ -47,6 +47,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     - ``ca_file``: a file with certificate authorities to trust in addition to the system's.
     - ``options``: values for the dialect's request builder and endpoint (the name of the token limit, an API version).
     - ``abilities``: what this upstream accepts in addition to its dialect, or does not accept.
+    - ``batches``: run the items of batches as calls, or send them to the provider's own batch API.
     """
 
     name: str = ""
@@ -71,6 +72,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     merge: list[Literal["embeddings", "completions"]] = field(default_factory=lambda: ["embeddings"])
     merge_seconds: float = 0.003
     stream: Literal["same", "always", "never"] = "same"
+    batches: Literal["own", "provider"] = "own"
     options: dict[str, Any] = field(default_factory=dict)
     abilities: Abilities = NONE_SAID
 

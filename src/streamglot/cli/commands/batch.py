@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...extras import require
 from ..help import group, together
 from ..values import FILE, text
+from .admin import CONFIG_FILE
 from .ask import MAX_TOKENS, MODEL, SCHEMA, SYSTEM
 
 if TYPE_CHECKING:
@@ -191,6 +193,17 @@ def batch_retry(id: str, wait: bool, output: Path | None, quiet: bool, url: str,
     from ..batch.jobs import retry
 
     return retry(_gateway(url, key), id, wait=wait, output=output, quiet=quiet)
+
+
+@batch.command("worker", examples=("streamglot batch worker", "streamglot batch worker --config gateway.toml --concurrency 64"))
+@CONFIG_FILE
+@click.option("--concurrency", type=click.IntRange(min=1), help="Calls at once; batches.concurrency unless told.")
+def batch_worker(config: Path | None, concurrency: int | None) -> int:
+    """Run the batches of the store until it is told to stop. Any number of workers can share a PostgreSQL database."""
+    require("starlette", "prometheus_client")
+    from .batch_worker import run
+
+    return run(config, concurrency)
 
 
 def _gateway(url: str, key: str) -> GatewayAddress:

@@ -25,8 +25,11 @@ from ..http.call import ClientGone, json_object
 from ..http.reply import retry_after
 from .approvals import approval_routes
 from .batch import batch_routes
+from .batches import batches_routes
+from .files import file_routes
 from .forward import EMBEDDINGS_PATH, count_tokens, forward_json
 from .inspect import inspect_routes
+from .message_batches import message_batch_routes
 from .metered import Metered
 from .models import by_address, by_path, entry, listing
 from .openapi import description, viewer
@@ -172,6 +175,9 @@ def pages(gateway: Gateway) -> Starlette:
         *store_routes(gateway),
         *inspect_routes(gateway),
         *response_routes(gateway),
+        *file_routes(gateway),
+        *batches_routes(gateway),
+        *message_batch_routes(gateway),
     ]
     for version in ("v1", "v1beta", "v1alpha"):
         routes += [

@@ -218,6 +218,11 @@ class Authenticator:
             return self._stored.callers[digest]
         raise self._refused("this key is not known here", "invalid_api_key")
 
+    def named(self, name: str) -> Caller | None:
+        """The caller whose key has this name, as long as the key is valid."""
+        callers = (*self._callers.values(), *self._stored.callers.values())
+        return next((caller for caller in callers if caller.name == name), None)
+
     def _refused(self, why: str, code: str) -> RequestError:
         """Where no key at all can pass, the operator is told how to leave that state."""
         state = self.state

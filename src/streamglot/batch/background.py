@@ -1,0 +1,74 @@
+"""Background traffic: the calls of batches, which take only the slots that live requests leave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..engine.conversation import ConversationState
+from ..engine.exchange import Passthrough
+from ..engine.limiter import ConcurrencyLimit
+from ..engine.pool import UpstreamPool
+from ..engine.record import ExchangeRecord
+from ..engine.services import Services
+from ..engine.upstream_request import UpstreamRequest, retry_seconds
+from ..engine.upstream_stream import EventSource
+from ..messages import Request
+from ..stages.stage import ExchangeContext
+from ..upstream import Upstream
+from .pace import UpstreamPace
+
+TOO_MANY_REQUESTS = 429
+
+
+class BackgroundTraffic:
+    """The pace of every upstream. ``most``: calls at once for each."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.most = most
+        self.workers = 1
+        self._clock = clock
+        self._paces: dict[str, UpstreamPace] = {}
+
+    def pace(self, upstream: str) -> UpstreamPace:
+        pace = self._paces.get(upstream)
+        if pace is None:
+            pace = self._paces[upstream] = UpstreamPace(self.most)
+        pace.workers = self.workers
+        return pace
+
+    def paused(self) -> list[str]:
+        """Upstreams that take no calls for a while."""
+        now = self._clock()
+        return [name for name, pace in self._paces.items() if pace.rests(now)]
+
+    async def take(self, upstream: Upstream, limit: ConcurrencyLimit) -> None:  # noqa: ARG002
+        await limit.take_spare()
+
+    def answered(self, upstream: Upstream, status: int, headers: Mapping[str, str]) -> None:
+        pace, now = self.pace(upstream.name), self._clock()
+        pace.learn(now, headers, time.time())
+        if status == TOO_MANY_REQUESTS:
+            pace.throttled(now, retry_seconds(headers))
+
+
+class BackgroundPool:
+    """The upstream pool as batches use it: the same upstreams, routes and breakers, behind live requests."""
+
+    def __init__(self, pool: UpstreamPool, traffic: BackgroundTraffic) -> None:
+        self._pool = pool
+        self.traffic = traffic
+        self.clock = pool.clock
+
+    def services(self, context: ExchangeContext) -> Services:
+        return self._pool.services(context)
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        self._pool.log(line)
+
+    async def ask(
+        self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
+    ) -> EventSource:
+        candidates = await self._pool.candidates(request.model)
+        return await UpstreamRequest(self._pool, request, record, conversation, passthrough, self.traffic).open(candidates)

@@ -1,0 +1,128 @@
+"""The contents of uploaded files: in a directory, or in any storage that has these functions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+from ..errors import LimitExceeded, StreamglotError
+
+BLOCK_BYTES: Final = 2**20
+"""Bytes that are read or written at once: a thread costs as much as copying some 100 KB."""
+
+PART: Final = ".part"
+"""How the name of a file ends that is being written."""
+ABANDONED_SECONDS: Final = 86_400.0
+"""A part that nobody wrote to for a day belongs to no upload."""
+
+
+class FileStorage(Protocol):
+    """Contents by the id of their file. Ids are ours, never a client's."""
+
+    async def save(self, id: str, chunks: AsyncIterator[bytes], most: int) -> int:
+        """Stores what the chunks hold, all of it or nothing, and returns its size. More than ``most`` bytes are refused."""
+
+    def chunks(self, id: str) -> AsyncIterator[bytes]:
+        """The contents, piece by piece."""
+
+    async def exists(self, id: str) -> bool: ...
+
+    async def remove(self, id: str) -> None:
+        """Removes the contents; nothing happens if there are none."""
+
+    async def clean(self) -> None:
+        """Removes what uploads left behind whose process died."""
+
+
+class DirectoryStorage:
+    """One file for each id, readable by this user only. A file appears under its name when it is whole."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def save(self, id: str, chunks: AsyncIterator[bytes], most: int) -> int:
+        path = self._path(id)
+        part = path.with_name(f"{path.name}{PART}")
+        file = await asyncio.to_thread(self._create, part)
+        size, waiting, held = 0, 0, list[bytes]()
+        try:
+            async for chunk in chunks:
+                size += len(chunk)
+                waiting += len(chunk)
+                held.append(chunk)
+                if size > most:
+                    raise too_large(most)
+                if waiting >= BLOCK_BYTES:
+                    await asyncio.to_thread(_write, file, b"".join(held))
+                    held.clear()
+                    waiting = 0
+            await asyncio.to_thread(_finish, file, b"".join(held), part, path)
+        except OSError as error:
+            raise _failed(error) from None
+        finally:
+            file.close()
+            with suppress(OSError):
+                part.unlink()
+        return size
+
+    async def chunks(self, id: str) -> AsyncIterator[bytes]:
+        try:
+            with open(self._path(id), "rb") as file:
+                while block := await asyncio.to_thread(file.read, BLOCK_BYTES):
+                    yield block
+        except OSError as error:
+            raise _failed(error) from None
+
+    async def exists(self, id: str) -> bool:
+        return self._path(id).is_file()
+
+    async def remove(self, id: str) -> None:
+        with suppress(OSError):
+            self._path(id).unlink()
+
+    async def clean(self) -> None:
+        await asyncio.to_thread(self._clean)
+
+    def _clean(self) -> None:
+        for part in self._directory.glob(f"*{PART}"):
+            with suppress(OSError):
+                if time.time() - part.stat().st_mtime > ABANDONED_SECONDS:
+                    part.unlink()
+
+    def _path(self, id: str) -> Path:
+        return self._directory / id
+
+    def _create(self, part: Path) -> BinaryIO:
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        except OSError as error:
+            raise _failed(error) from None
+
+
+def too_large(most: int) -> LimitExceeded:
+    return LimitExceeded(f"the file has more than {most} bytes (batches.max_file_bytes); divide it into several batches")
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+
+
+def _finish(file: BinaryIO, data: bytes, part: Path, path: Path) -> None:
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+    part.rename(path)
+
+
+def _failed(error: OSError) -> StreamglotError:
+    return StreamglotError(
+        f"the directory of files (batches.directory) cannot be used: {error.strerror or error}",
+        code="file_storage_failed",
+        status=503,
+    )

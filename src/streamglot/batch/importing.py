@@ -1,0 +1,278 @@
+"""Reads the input file of a batch into items and jobs, in transactions of a few thousand lines: the memory does not grow with the file.
+
+A line that cannot be used becomes a result at once, with its line number, and stops no other line. The jobs can be claimed when the
+whole file has been read. An import whose process died starts again from the first line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, Final
+
+from sqlalchemy import Connection, and_, delete, insert, or_, select, update
+
+from ..errors import StreamglotError
+from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches
+from ..store.database import Database, StoreUnavailable
+from .catalog import REMOVED_ROWS, Catalog
+from .checking import Entry, LineChecker, LineSplitter, Route, repeated
+from .files import FileStorage
+from .lines import fault_line
+from .model import CLOSED, FILE_API, HELD, OPEN, RANGE_BYTES, RANGE_ITEMS, Batch, LineError, Result
+from .queue import LEASE_SECONDS, BatchQueue, finish_job, result_row
+from .rows import as_json, batch_of
+
+CHUNK_ITEMS: Final = 2_000
+"""Lines that one transaction stores, so that others can write in between."""
+CHUNK_BYTES: Final = 8 * 2**20
+"""Bytes of the requests that one transaction stores."""
+LISTED_ERRORS: Final = 100
+"""Errors that a batch lists itself. All of them are in its error file."""
+
+
+class _Stopped(Exception):
+    """The batch was cancelled while its file was read."""
+
+
+class Importer:
+    """``route`` gives a function from a model to its upstream for each batch. ``describe`` writes a fault as the message API has it."""
+
+    def __init__(
+        self,
+        database: Database,
+        queue: BatchQueue,
+        catalog: Catalog,
+        storage: FileStorage,
+        *,
+        route: Callable[[Batch], Route],
+        describe: Callable[[LineError], bytes],
+        line_bytes: int,
+        max_items: int,
+        strict: bool = False,
+    ) -> None:
+        self._database = database
+        self._queue = queue
+        self._catalog = catalog
+        self._storage = storage
+        self._route = route
+        self._describe = describe
+        self._line_bytes = line_bytes
+        self._max_items = max_items
+        self._strict = strict
+
+    async def claim(self) -> Batch | None:
+        """A batch whose file nobody reads, or whose reader died. Its file is here."""
+        now = time.time()
+        dead = await self._queue.dead_processes(now)
+        own = batches.c.process == self._queue.process  # an import of ours that a fault of the database ended
+        free = or_(batches.c.process.is_(None), own, batches.c.lease < now, batches.c.process.in_(dead))
+        waiting = and_(batches.c.ended.is_(None), batches.c.status == "validating", free)
+        for row in await self._database.fetch(select(batches).where(waiting)):
+            if not await self._storage.exists(row.input_file):
+                if await self._catalog.file(row.input_file, None) is None:
+                    await self._refuse(batch_of(row), "the input file was deleted before it was read")
+                continue
+            values = {"process": self._queue.process, "lease": now + LEASE_SECONDS}
+            if await self._database.execute(update(batches).where(batches.c.id == row.id, waiting).values(values)):
+                return batch_of(row)
+        return None
+
+    async def run(self, batch: Batch) -> None:
+        """Reads the file of a batch that was claimed."""
+        await self._clear(batch)
+        reading = _Reading(self, batch)
+        splitter = LineSplitter(self._line_bytes)
+        checker = LineChecker(batch.api, batch.endpoint, self._line_bytes, self._route(batch))
+        try:
+            async for chunk in self._storage.chunks(batch.input_file):
+                await self._take(reading, checker, splitter.feed(chunk))
+            await self._take(reading, checker, splitter.close())
+            await reading.flush(last=True)
+        except _Stopped:
+            pass
+        except StreamglotError as error:
+            if isinstance(error, StoreUnavailable):
+                raise
+            await self._refuse(batch, error.message)
+            return
+        await self._finish(batch, reading)
+
+    async def _refuse(self, batch: Batch, why: str) -> None:
+        """Ends a batch whose file cannot be read."""
+        await self._clear(batch)
+        batch.errors, batch.total = [LineError("file_unreadable", why, None, "input_file_id")], 0
+        await self._catalog.fail(batch)
+
+    async def _take(self, reading: _Reading, checker: LineChecker, lines: list[tuple[int, bytes | None]]) -> None:
+        for number, line in lines:
+            if line is not None and not line.strip():
+                continue
+            await reading.add(checker.check(number, line))
+            if reading.total > self._max_items:
+                error = LineError(
+                    "too_many_requests", f"a batch has at most {self._max_items} requests (batches.max_items)", number
+                )
+                reading.refused = error
+                raise _Stopped
+
+    async def _finish(self, batch: Batch, reading: _Reading) -> None:
+        batch.errors, batch.total = reading.errors, reading.stored if reading.stopped else reading.total
+        if reading.refused is not None:
+            batch.errors = [reading.refused]
+        elif not reading.total and not reading.stopped:
+            batch.errors = [LineError("empty_file", "the input file has no requests; upload one with a request on each line")]
+        bad = batch.api == FILE_API and bool(batch.errors) and (self._strict or reading.faults == reading.total)
+        if not reading.stopped and (reading.refused is not None or bad):
+            await self._clear(batch)
+            batch.total = 0
+            await self._catalog.fail(batch)
+            return
+        now = time.time()
+
+        def work(connection: Connection) -> None:
+            row = connection.execute(select(batches).where(batches.c.id == batch.id).with_for_update()).one()
+            closing = bool(row.closing)
+            values: dict[str, Any] = {"total": batch.total, "model": reading.model, "process": None, "lease": None}
+            values["errors"] = as_json(batch.errors) if batch.errors else None
+            if row.status == "validating":  # one that is being cancelled stays so
+                values |= {"status": "in_progress", "times": as_json(batch_of(row).times | {"in_progress": now})}
+            connection.execute(update(batches).where(batches.c.id == batch.id).values(values))
+            held = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state == HELD)
+            connection.execute(update(batch_jobs).where(held).values(state=CLOSED if closing else OPEN))
+
+        await self._database.write(work)
+
+    async def _clear(self, batch: Batch) -> None:
+        """Removes what an earlier import of this batch left behind."""
+        for table in (batch_results, batch_items, batch_jobs):
+            number = table.c.first if table is batch_jobs else table.c.number
+            while True:
+                some = select(number).where(table.c.batch_id == batch.id).limit(REMOVED_ROWS)
+                if not await self._database.execute(delete(table).where(table.c.batch_id == batch.id, number.in_(some))):
+                    break
+
+    async def store(self, batch: Batch, ranges: list[list[Entry]], first: int) -> tuple[list[Entry], int]:
+        """Stores ranges of entries from the item ``first`` on. Returns those that repeat a custom_id, and the next number."""
+        names = [entry.custom_id for entries in ranges for entry in entries if entry.custom_id is not None]
+
+        def work(connection: Connection) -> tuple[list[Entry], int]:
+            lease = {"lease": time.time() + LEASE_SECONDS}
+            row = connection.execute(select(batches.c.closing).where(batches.c.id == batch.id)).first()
+            if row is None or row.closing:
+                raise _Stopped
+            connection.execute(update(batches).where(batches.c.id == batch.id).values(lease))
+            items = batch_items.c
+            same = select(items.custom_id, items.line).where(items.batch_id == batch.id, items.custom_id.in_(names))
+            known = {row.custom_id: row.line for row in connection.execute(same)} if names else {}
+            repeats: list[Entry] = []
+            number = first
+            for entries in ranges:
+                kept = []
+                for entry in entries:
+                    if entry.custom_id is not None and entry.custom_id in known:
+                        repeats.append(repeated(entry, known[entry.custom_id]))
+                    else:
+                        if entry.custom_id is not None:
+                            known[entry.custom_id] = entry.line
+                        kept.append(entry)
+                number = self._insert(connection, batch, kept, number)
+            return repeats, number
+
+        return await self._database.write(work)
+
+    def _insert(self, connection: Connection, batch: Batch, entries: list[Entry], first: int) -> int:
+        """Stores one range as items and a job; faults as results too. Returns the number behind it."""
+        if not entries:
+            return first
+        items = [
+            {"batch_id": batch.id, "number": number, "line": entry.line, "custom_id": entry.custom_id, "body": entry.body}
+            for number, entry in enumerate(entries, first)
+        ]
+        connection.execute(insert(batch_items), items)
+        last, faulty = first + len(entries), entries[0].fault is not None
+        job = {"batch_id": batch.id, "first": first, "last": last, "upstream": entries[0].upstream}
+        job |= {"priority": batch.priority, "state": CLOSED if faulty else HELD}
+        connection.execute(insert(batch_jobs).values(job))
+        if faulty:
+            now = time.time()
+            results = [
+                Result(
+                    batch.id,
+                    number,
+                    "errored",
+                    fault_line(
+                        batch, number, entry.custom_id, entry.fault, b"" if batch.api == FILE_API else self._describe(entry.fault)
+                    ),
+                    attempts=0,
+                    at=now,
+                )
+                for number, entry in enumerate(entries, first)
+                if entry.fault is not None
+            ]
+            connection.execute(insert(batch_results), [result_row(result) for result in results])
+            finish_job(connection, batch.id, first, last)
+        return last
+
+
+class _Reading:
+    """One file that is being read: ranges that fill, one for each upstream, so that the items of a job have one upstream."""
+
+    def __init__(self, importer: Importer, batch: Batch) -> None:
+        self.total = self.faults = 0
+        self.errors: list[LineError] = []
+        self.model = ""
+        self.refused: LineError | None = None
+        self.stopped = False
+        self._importer = importer
+        self._batch = batch
+        self.stored = 0
+        self._open: dict[str, list[Entry]] = defaultdict(list)
+        self._sizes: dict[str, int] = defaultdict(int)
+        self._full: list[list[Entry]] = []
+        self._items = self._bytes = 0
+
+    async def add(self, entry: Entry) -> None:
+        self.total += 1
+        self.model = self.model or entry.model
+        self._count(entry)
+        name = entry.upstream
+        self._open[name].append(entry)
+        self._sizes[name] += len(entry.body)
+        if len(self._open[name]) >= RANGE_ITEMS or self._sizes[name] >= RANGE_BYTES:
+            self._close_range(name)
+        self._items += 1
+        self._bytes += len(entry.body)
+        if self._items >= CHUNK_ITEMS or self._bytes >= CHUNK_BYTES:
+            await self.flush()
+
+    def _count(self, entry: Entry) -> None:
+        if entry.fault is not None:
+            self.faults += 1
+            if len(self.errors) < LISTED_ERRORS:
+                self.errors.append(entry.fault)
+
+    def _close_range(self, name: str) -> None:
+        if entries := self._open.pop(name, []):
+            self._full.append(entries)
+        self._sizes.pop(name, None)
+
+    async def flush(self, last: bool = False) -> None:
+        """Stores the full ranges; the last time, and where there are only small ones, all."""
+        if last or not self._full or self._bytes >= CHUNK_BYTES:
+            for name in list(self._open):
+                self._close_range(name)
+        repeats: list[Entry] = []
+        try:
+            repeats, self.stored = await self._importer.store(self._batch, self._full, self.stored)
+            for entry in repeats:
+                self._count(entry)
+            if repeats:
+                _, self.stored = await self._importer.store(self._batch, [repeats], self.stored)
+        except _Stopped:
+            self.stopped = True
+            raise
+        self._full.clear()
+        self._items = sum(map(len, self._open.values()))
+        self._bytes = sum(self._sizes.values())

@@ -1,0 +1,53 @@
+"""The lines of result files, as the two batch APIs have them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from .model import FILE_API, Answer, Batch, Item, LineError, Outcome
+
+_NOT_RUN: Final[dict[str, tuple[str, str]]] = {
+    "canceled": ("batch_cancelled", "This request did not run: its batch was cancelled."),
+    "expired": ("batch_expired", "This request did not run within the completion window of its batch."),
+}
+
+
+def answer_line(batch: Batch, item: Item, answer: Answer) -> bytes:
+    """The line of an item that ran."""
+    body = msgspec.Raw(answer.body)
+    if batch.api != FILE_API:
+        kind, name = ("succeeded", "message") if answer.succeeded else ("errored", "error")
+        return _encode({"custom_id": item.custom_id, "result": {"type": kind, name: body}})
+    response = {"status_code": answer.status, "request_id": answer.request_id, "body": body}
+    return _encode({"id": request_name(batch, item.number), "custom_id": item.custom_id, "response": response, "error": None})
+
+
+def unrun_line(batch: Batch, item: Any, outcome: Outcome) -> bytes:
+    """The line of an item that did not run. ``item`` has a number and a custom_id."""
+    if batch.api != FILE_API:
+        return _encode({"custom_id": item.custom_id, "result": {"type": outcome}})
+    code, message = _NOT_RUN[outcome]
+    return _error_line(batch, item.number, item.custom_id, {"code": code, "message": message})
+
+
+def fault_line(batch: Batch, number: int, custom_id: str | None, fault: LineError, body: bytes) -> bytes:
+    """The line of a request that cannot be run. ``body`` is the error as the message API says it."""
+    if batch.api != FILE_API:
+        return _encode({"custom_id": custom_id, "result": {"type": "errored", "error": msgspec.Raw(body)}})
+    error = {"code": fault.code, "message": fault.message, "line": fault.line, "param": fault.param}
+    return _error_line(batch, number, custom_id, error)
+
+
+def request_name(batch: Batch, number: int) -> str:
+    """The id of one request of a batch."""
+    return f"batch_req_{batch.id.partition('_')[2][:16]}_{number}"
+
+
+def _error_line(batch: Batch, number: int, custom_id: str | None, error: dict[str, Any]) -> bytes:
+    return _encode({"id": request_name(batch, number), "custom_id": custom_id, "response": None, "error": error})
+
+
+def _encode(line: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(line)

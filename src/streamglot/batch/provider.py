@@ -1,0 +1,219 @@
+"""Sends items of batches to the provider's own batch API, asks for their state, and brings the results home.
+
+What the provider answers goes through the same exchange as an answer to a call: policies, tools, budgets and recording hold for it. A
+batch of a provider is looked for by its name before it is sent, so that a process that dies between sending and noting it pays once
+where the provider can tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, Final, Protocol, cast
+
+import msgspec
+
+from ..errors import StreamglotError
+from ..store.database import StoreUnavailable
+from ..upstream import Upstream
+from .lines import answer_line
+from .model import Answer, Batch, Item, Result
+from .provider_api import ProviderAPI, RemoteResult, provider_api
+from .provider_queue import ProviderQueue, RemoteJobs
+from .queue import BatchQueue
+
+DATABASE_PAUSE: Final = 0.5
+"""Seconds between two attempts to use a database that does not answer."""
+REFUSED_SECONDS: Final = 60.0
+"""Pause after a provider did not take a batch."""
+COMMITTED_ITEMS: Final = 100
+"""Results that are committed together."""
+
+
+class RemoteRunner(Protocol):
+    """Prepares items for a provider, and takes its answers."""
+
+    def upstream(self, name: str) -> Upstream | None: ...
+
+    async def prepare(self, batch: Batch, item: Item, upstream: str) -> dict[str, Any] | Answer:
+        """The body of the request after its policies; an answer where it is refused."""
+
+    async def complete(self, batch: Batch, item: Item, upstream: str, status: int, body: bytes) -> Answer:
+        """The answer that a provider gave, through the stages of the exchange."""
+
+
+class ProviderRelay:
+    """``settled`` is called with batches of which jobs have ended. ``log`` takes lines about providers that refuse."""
+
+    def __init__(
+        self,
+        queue: BatchQueue,
+        runner: RemoteRunner,
+        *,
+        poll_seconds: float,
+        settled: Callable[[set[str]], None],
+        log: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self._queue = queue
+        self._jobs = ProviderQueue(queue)
+        self._runner = runner
+        self._poll_seconds = poll_seconds
+        self._settled = settled
+        self._log = log
+        self._cancelled: set[str] = set()
+        self._new = asyncio.Event()
+
+    async def run(self) -> None:
+        while True:
+            await self._new.wait()
+            self._new.clear()
+            try:
+                if await self._jobs.any_waiting():
+                    await self._work()
+            except StoreUnavailable:
+                await asyncio.sleep(DATABASE_PAUSE)
+
+    async def _work(self) -> None:
+        """Sends and brings home what there is. The client library is loaded when it is first needed."""
+        import aiohttp
+
+        async with aiohttp.ClientSession() as session:
+            while await self._send_one(session) or await self._look_at_one(session):
+                pass
+
+    def wake(self) -> None:
+        """There are batches that have not ended."""
+        self._new.set()
+
+    def _api(self, session: Any, upstream: str) -> ProviderAPI | None:
+        found = self._runner.upstream(upstream)
+        return provider_api(session, found) if found is not None else None
+
+    # --- sending
+
+    async def _send_one(self, session: Any) -> bool:
+        jobs = await self._jobs.claim()
+        if jobs is None:
+            return False
+        api = self._api(session, jobs.upstream)
+        if api is None:  # the configuration has changed: they run as calls
+            await self._jobs.not_sent(jobs, jobs.upstream)
+            return True
+        try:
+            remote = await api.find(jobs.name) or await self._send(api, jobs)
+        except StreamglotError as error:
+            self._log(
+                {"event": "provider_batch_refused", "upstream": jobs.upstream, "batch": jobs.batch.id, "message": error.message}
+            )
+            await self._jobs.not_sent(jobs)
+            await asyncio.sleep(REFUSED_SECONDS)
+            return True
+        if remote:
+            await self._jobs.sent(jobs, remote, time.time() + self._poll_seconds)
+        else:
+            await self._jobs.landed(jobs)
+            self._settled({jobs.batch.id})
+        return True
+
+    async def _send(self, api: ProviderAPI, jobs: RemoteJobs) -> str:
+        """Sends what can be sent. Empty if nothing can: every item has its result then."""
+        with tempfile.TemporaryFile() as lines:
+            count = 0
+            for first, last in jobs.ranges:
+                refused = []
+                for item in await self._jobs.items(jobs.batch.id, first, last):
+                    body = await self._runner.prepare(jobs.batch, item, jobs.upstream)
+                    if isinstance(body, Answer):
+                        refused.append(_result(jobs.batch, item, body))
+                    else:
+                        lines.write(api.line(item.number, body) + b"\n")
+                        count += 1
+                await self._queue.commit(refused)
+            if not count:
+                return ""
+            lines.seek(0)
+            return await api.send(cast("BinaryIO", lines), jobs.name)  # the stubs of tempfile name a wrapper of it
+
+    # --- coming home
+
+    async def _look_at_one(self, session: Any) -> bool:
+        jobs = await self._jobs.due()
+        if jobs is None:
+            return False
+        api = self._api(session, jobs.upstream)
+        try:
+            if api is None:
+                raise StreamglotError(f"upstream {jobs.upstream!r} no longer has batches of its own in the configuration")
+            if jobs.batch.closing and jobs.remote not in self._cancelled:
+                self._cancelled.add(jobs.remote)
+                await api.cancel(jobs.remote)
+            state = await api.state(jobs.remote)
+            if not state.ended:
+                await self._jobs.look_again(jobs, time.time() + self._poll_seconds)
+                return True
+            for url in state.results:
+                await self._bring_home(api, jobs, url)
+            await self._report(jobs, state.message)
+        except StreamglotError as error:
+            if isinstance(error, StoreUnavailable):
+                raise
+            self._log(
+                {"event": "provider_batch_unread", "upstream": jobs.upstream, "batch": jobs.batch.id, "message": error.message}
+            )
+            await self._jobs.look_again(jobs, time.time() + self._poll_seconds)
+            return True
+        await self._jobs.landed(jobs)
+        self._cancelled.discard(jobs.remote)
+        self._settled({jobs.batch.id})
+        return True
+
+    async def _bring_home(self, api: ProviderAPI, jobs: RemoteJobs, url: str) -> None:
+        """Commits the results of one list. Items that did not run have none."""
+        held: list[RemoteResult] = []
+        async for result in api.results(url):
+            if result.body is not None:
+                held.append(result)
+            if len(held) >= COMMITTED_ITEMS:
+                await self._commit(jobs, held)
+                held = []
+        await self._commit(jobs, held)
+
+    async def _commit(self, jobs: RemoteJobs, results: list[RemoteResult]) -> None:
+        items = {item.number: item for item in await self._jobs.items_of(jobs.batch.id, [result.number for result in results])}
+        rows = []
+        for result in results:
+            item = items.pop(result.number, None)
+            if item is not None and result.body is not None:
+                answer = await self._runner.complete(jobs.batch, item, jobs.upstream, result.status, result.body)
+                rows.append(_result(jobs.batch, item, answer))
+        await self._queue.commit(rows)
+
+    async def _report(self, jobs: RemoteJobs, message: str) -> None:
+        """Items that the provider did not run are reported as failed, unless our batch is closing: then they are reported as that."""
+        if jobs.batch.closing:
+            return
+        for first, last in jobs.ranges:
+            rows = []
+            for item in await self._jobs.items(jobs.batch.id, first, last):
+                why = message or "the provider's batch ended before this request ran"
+                error = {"message": why, "type": "server_error", "code": "provider_batch_ended"}
+                rows.append(_result(jobs.batch, item, Answer(502, msgspec.json.encode({"error": error}))))
+            await self._queue.commit(rows)
+
+
+def _result(batch: Batch, item: Item, answer: Answer) -> Result:
+    return Result(
+        batch.id,
+        item.number,
+        "succeeded" if answer.succeeded else "errored",
+        answer_line(batch, item, answer),
+        answer.input_tokens,
+        answer.output_tokens,
+        answer.cached_tokens,
+        answer.reasoning_tokens,
+        answer.cost,
+        max(1, answer.attempts),
+        time.time(),
+    )

@@ -1,0 +1,294 @@
+"""The queue: jobs (ranges of items) that workers claim, and results that are written once. The same functions on both databases.
+
+On PostgreSQL a claim is ``FOR UPDATE SKIP LOCKED``; SQLite has one writer at a time. A job belongs to the process that claimed it
+until that process gives it back, is found dead on this machine, or lets its lease run out. A result that is there already stays,
+so a job that is run twice reports nothing twice.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, and_, bindparam, case, func, insert, or_, select, text, update
+
+from ..store import schema
+from ..store.batch_schema import SUMS, batch_items, batch_jobs, batch_results, batches
+from ..store.database import Database
+from ..store.processes import is_alive, pid_scope
+from .model import CLOSED, DONE, OPEN, PROVIDER, RANGE_ITEMS, RUNNING, SENDING, Batch, Item, Job, Result, Totals
+from .rows import batch_of
+
+LEASE_SECONDS: Final = 60.0
+"""A worker on another machine that renewed nothing for so long is dead. A restart of the database takes less."""
+COUNTED_JOBS: Final = 64
+"""Open jobs that a claim counts. With more than these the end is far, and ranges are claimed whole."""
+SHARES: Final = 2
+"""Towards the end a claim takes one of this many shares for each worker, so that the last calls spread over all of them."""
+
+COLUMNS: Final = (*SUMS, "cost")
+Key = tuple[str, int]
+"""A job by its batch and first item."""
+
+
+class BatchQueue:
+    """``process`` is the id of this process in the store's table of processes."""
+
+    def __init__(self, database: Database, process: str) -> None:
+        self.database = database
+        self.process = process
+        self._insert_results = database.insert_new(batch_results)
+
+    # --- claiming
+
+    async def claim(self, except_upstreams: Collection[str] = (), most: int = RANGE_ITEMS) -> Job | None:
+        """The next job, with those of its items that have no result; None if there is none. ``except_upstreams`` take no calls now."""
+        now = time.time()
+
+        def work(connection: Connection) -> Job | None:
+            self._plan_for_values(connection)
+            job = connection.execute(_next_job(except_upstreams)).first()
+            if job is None:
+                return None
+            size = min(job.last - job.first, most, self._share(connection))
+            key = and_(batch_jobs.c.batch_id == job.batch_id, batch_jobs.c.first == job.first)
+            values = {"state": RUNNING, "process": self.process, "lease": now + LEASE_SECONDS, "last": job.first + size}
+            connection.execute(update(batch_jobs).where(key).values(values))
+            if size < job.last - job.first:
+                rest = {"batch_id": job.batch_id, "first": job.first + size, "last": job.last, "state": OPEN}
+                rest |= {"upstream": job.upstream, "priority": job.priority, "process": job.process}
+                connection.execute(insert(batch_jobs).values(rest))
+            batch = connection.execute(select(batches).where(batches.c.id == job.batch_id)).one()
+            items = connection.execute(unfinished(job.batch_id, job.first, job.first + size)).all()
+            found = [Item(item.number, item.custom_id, item.body, item.line) for item in items]
+            return Job(batch_of(batch), job.first, job.first + size, job.upstream, found)
+
+        return await self.database.write(work)
+
+    def _share(self, connection: Connection) -> int:
+        """How many items one claim takes: smaller ranges towards the end, so that no worker holds the last ones alone."""
+        few = select(batch_jobs.c.first, batch_jobs.c.last).where(batch_jobs.c.state == OPEN).limit(COUNTED_JOBS)
+        left = connection.execute(few).all()
+        if len(left) == COUNTED_JOBS:
+            return RANGE_ITEMS
+        elsewhere = select(func.count(batch_jobs.c.process.distinct())).where(_runs_elsewhere(self.process))
+        others: int = connection.execute(elsewhere).scalar_one()
+        share: float = sum(job.last - job.first for job in left) / (SHARES * (1 + others))
+        return max(1, math.ceil(share))
+
+    async def workers(self) -> int:
+        """How many processes run jobs now, with this one."""
+        count = select(func.count(batch_jobs.c.process.distinct())).where(_runs_elsewhere(self.process))
+        return 1 + int((await self.database.fetch(count))[0][0])
+
+    async def has_open(self) -> bool:
+        """Is there a job to claim? A cheap question for a worker that waits."""
+        return bool(await self.database.fetch(select(batch_jobs.c.first).where(_claimable()).limit(1)))
+
+    # --- results
+
+    async def commit(self, results: Sequence[Result], finished: Sequence[Job] = ()) -> list[Result]:
+        """Writes results, and ends jobs whose items all have one. It can be repeated. Returns the results of batches that have not
+        ended; those of others come too late and are dropped."""
+        rows = [result_row(result) for result in results]
+        ids = {result.batch_id for result in results} | {job.batch.id for job in finished}
+
+        def work(connection: Connection) -> set[str]:
+            self._plan_for_values(connection)
+            alive = select(batches.c.id).where(batches.c.id.in_(ids), batches.c.ended.is_(None)).with_for_update(read=True)
+            running = {id for (id,) in connection.execute(alive)}
+            fresh = [row for row in rows if row["batch_id"] in running]
+            if fresh:
+                connection.execute(self._insert_results, fresh)
+            for job in finished:
+                finish_job(connection, job.batch.id, job.first, job.last)
+            return running
+
+        running = await self.database.write(work) if ids else set()
+        return [result for result in results if result.batch_id in running]
+
+    async def renew(self, held: Collection[Key]) -> tuple[set[Key], set[str]]:
+        """Renews the leases of this process. Returns the jobs of ``held`` that are still ours, and batches that are closing. A job that
+        is ours and not held was claimed in a transaction whose end we never heard of: it is given back."""
+        now = time.time()
+        ours = and_(batch_jobs.c.state == RUNNING, batch_jobs.c.process == self.process)
+
+        def work(connection: Connection) -> tuple[set[Key], set[str]]:
+            self._plan_for_values(connection)
+            rows = connection.execute(
+                select(batch_jobs.c.batch_id, batch_jobs.c.first, batches.c.closing)
+                .join(batches, batches.c.id == batch_jobs.c.batch_id)
+                .where(ours)
+            ).all()
+            found = {(row.batch_id, row.first) for row in rows}
+            if found:
+                connection.execute(update(batch_jobs).where(ours).values(lease=now + LEASE_SECONDS))
+            if unknown := found.difference(held):
+                self._give_back(connection, unknown)
+            return found.intersection(held), {row.batch_id for row in rows if row.closing}
+
+        return await self.database.write(work)
+
+    async def give_back(self, jobs: Collection[Key]) -> None:
+        """Jobs that this process will not finish: others may claim them. Those of a closing batch are closed."""
+        if jobs:
+            await self.database.write(lambda connection: self._give_back(connection, jobs))
+
+    def _give_back(self, connection: Connection, jobs: Collection[Key]) -> None:
+        keys = [{"key_batch": batch_id, "key_first": first} for batch_id, first in jobs]
+        statement = (
+            update(batch_jobs)
+            .where(
+                batch_jobs.c.batch_id == bindparam("key_batch"),
+                batch_jobs.c.first == bindparam("key_first"),
+                batch_jobs.c.state == RUNNING,
+                batch_jobs.c.process == self.process,
+            )
+            .values(state=open_or_closed(), lease=None)
+        )
+        connection.execute(statement, keys)
+
+    async def recover(self) -> int:
+        """Gives back the jobs of dead processes: at once for those of this machine, after their lease for others. How many."""
+        now = time.time()
+        dead = await self.dead_processes(now)
+        lost = and_(
+            batch_jobs.c.state.in_((RUNNING, SENDING)),
+            or_(batch_jobs.c.lease < now, batch_jobs.c.process.in_(dead)),
+        )
+        if not await self.database.fetch(select(batch_jobs.c.first).where(lost).limit(1)):
+            return 0
+        return await self.database.execute(update(batch_jobs).where(lost).values(state=open_or_closed(), lease=None))
+
+    async def dead_processes(self, now: float) -> list[str]:
+        """Owners of jobs and of imports that are known to be dead: they ended, or are gone from this machine."""
+        running = select(batch_jobs.c.process).where(batch_jobs.c.state.in_((RUNNING, SENDING)))
+        importing = select(batches.c.process).where(batches.c.status == "validating", batches.c.process.is_not(None))
+        owners = running.union(importing).subquery()
+        processes = schema.processes
+        rows = await self.database.fetch(select(processes).where(processes.c.id.in_(select(owners.c.process))))
+        here = pid_scope()
+        return [
+            row.id
+            for row in rows
+            if row.id != self.process and (row.recovered is not None or (row.place == here and not is_alive(row, now)))
+        ]
+
+    # --- progress
+
+    async def totals(self, batch: Batch) -> Totals:
+        """The counts of a batch now. The sums of jobs that are done are stored; only those under way are counted."""
+        if batch.totals is not None:
+            return batch.totals
+        done = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state == DONE)
+        columns = [func.coalesce(func.sum(batch_jobs.c[name]), 0).label(name) for name in COLUMNS]
+        under_way = and_(
+            batch_jobs.c.batch_id == batch.id,
+            batch_jobs.c.state != DONE,
+            batch_jobs.c.process.is_not(None),
+            batch_results.c.batch_id == batch_jobs.c.batch_id,
+            batch_results.c.number >= batch_jobs.c.first,
+            batch_results.c.number < batch_jobs.c.last,
+        )
+
+        both = select(*columns).where(done).union_all(select(*sum_columns()).where(under_way))
+        totals = Totals()
+        for row in await self.database.fetch(both):  # one question, so that no job is counted twice or not at all
+            totals.add(_totals(row))
+        return totals
+
+    def _plan_for_values(self, connection: Connection) -> None:
+        """PostgreSQL would cache a plan that it made while the tables were empty, and scan them ever after. Said once to each
+        connection."""
+        if not self.database.is_sqlite and _CUSTOM_PLANS not in connection.info:
+            connection.execute(_FORCE_CUSTOM_PLANS)
+            connection.info[_CUSTOM_PLANS] = True
+
+
+_CUSTOM_PLANS: Final = "streamglot.custom_plans"
+_FORCE_CUSTOM_PLANS: Final = text("SET plan_cache_mode = force_custom_plan")
+
+
+def finish_job(connection: Connection, batch_id: str, first: int, last: int) -> bool:
+    """Writes the sums of a job and marks it as done, if every item of it has a result."""
+    results = batch_results.c
+    inside = and_(results.batch_id == batch_id, results.number >= first, results.number < last)
+    totals = _totals(connection.execute(select(*sum_columns()).where(inside)).one())
+    if totals.done != last - first:
+        return False
+    key = and_(batch_jobs.c.batch_id == batch_id, batch_jobs.c.first == first, batch_jobs.c.last == last)
+    values = {name: getattr(totals, name) for name in COLUMNS}
+    connection.execute(update(batch_jobs).where(key, batch_jobs.c.state != DONE).values(state=DONE, lease=None, **values))
+    return True
+
+
+def sum_columns() -> list[Any]:
+    """The totals of results, as columns of a question."""
+    results = batch_results.c
+    size = func.length(results.line) + 1
+    succeeded = results.outcome == "succeeded"
+    counted: dict[str, Any] = {
+        name: case((results.outcome == name, 1), else_=0) for name in ("succeeded", "errored", "canceled", "expired")
+    }
+    counted |= {name: results[name] for name in SUMS if name.endswith("_tokens")}
+    counted |= {
+        "output_bytes": case((succeeded, size), else_=0),
+        "error_bytes": case((succeeded, 0), else_=size),
+        "retried": case((results.attempts > 1, 1), else_=0),
+        "cost": results.cost,
+    }
+    return [func.coalesce(func.sum(counted[name]), 0).label(name) for name in COLUMNS]
+
+
+def _totals(row: Any) -> Totals:
+    values = {name: int(getattr(row, name)) for name in SUMS}
+    return Totals(**values, cost=float(row.cost))
+
+
+def _next_job(except_upstreams: Collection[str]) -> Select[Any]:
+    """Jobs of the same place in their batches take turns: a small batch does not wait behind a large one."""
+    question = select(batch_jobs).where(_claimable())
+    if except_upstreams:
+        question = question.where(batch_jobs.c.upstream.not_in(list(except_upstreams)))
+    order = (batch_jobs.c.priority, batch_jobs.c.first)
+    return question.order_by(*order).limit(1).with_for_update(skip_locked=True)
+
+
+def unfinished(batch_id: str, first: int, last: int) -> Select[Any]:
+    items, results = batch_items.c, batch_results.c
+    there = select(results.number).where(results.batch_id == items.batch_id, results.number == items.number).exists()
+    inside = and_(items.batch_id == batch_id, items.number >= first, items.number < last)
+    return select(batch_items).where(inside, ~there).order_by(items.number)
+
+
+def _claimable() -> Any:
+    """Jobs that wait for a worker. Those for a provider's own batches are sent by others."""
+    return and_(batch_jobs.c.state == OPEN, ~batch_jobs.c.upstream.startswith(PROVIDER))
+
+
+def open_or_closed() -> Any:
+    """The state of a job that is given back: nobody runs those of a batch that is closing."""
+    closing = select(batches.c.closing).where(batches.c.id == batch_jobs.c.batch_id).scalar_subquery()
+    return case((closing == "", OPEN), else_=CLOSED)
+
+
+def _runs_elsewhere(process: str) -> Any:
+    return and_(batch_jobs.c.state == RUNNING, batch_jobs.c.process != process)
+
+
+def result_row(result: Result) -> dict[str, Any]:
+    return {
+        "batch_id": result.batch_id,
+        "number": result.number,
+        "outcome": result.outcome,
+        "line": result.line,
+        "input_tokens": result.input_tokens,
+        "output_tokens": result.output_tokens,
+        "cached_tokens": result.cached_tokens,
+        "reasoning_tokens": result.reasoning_tokens,
+        "cost": result.cost,
+        "attempts": result.attempts,
+        "at": result.at,
+    }

@@ -1,0 +1,246 @@
+"""The service of one process: files, batches, the import of input files, the worker, and the upkeep around them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ..config import BatchesConfig
+from ..store import Store
+from ..store.database import Database, StoreUnavailable, within
+from ..store.paths import data_directory
+from ..tasks import TaskSupervisor
+from .background import BackgroundTraffic
+from .catalog import Catalog
+from .checking import Route
+from .files import DirectoryStorage, FileStorage
+from .importing import Importer
+from .model import FILE_API, Batch, File, LineError
+from .provider import ProviderRelay, RemoteRunner
+from .queue import BatchQueue
+from .rows import new_id
+from .worker import Runner, Worker
+
+UPKEEP_SECONDS: Final = 1.0
+"""How often dead workers, new batches and expired ones are looked for."""
+SETTLE_SECONDS: Final = 0.05
+"""Jobs that end within this time are looked at together."""
+REMOVAL_SECONDS: Final = 60.0
+"""How often files and results are removed that are kept no longer."""
+DAY: Final = 86_400.0
+
+
+class ItemRunner(Runner, RemoteRunner, Protocol):
+    """Runs items as calls, and prepares and completes those that a provider's own batch runs."""
+
+
+class BatchService:
+    """``route`` and ``describe`` are those of the importer. ``database``: the same one as the store's, over connections of its own."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: BatchesConfig,
+        tasks: TaskSupervisor,
+        *,
+        route: Callable[[Batch], Route],
+        describe: Callable[[LineError], bytes],
+        line_bytes: int,
+        storage: FileStorage | None = None,
+        database: Database | None = None,
+    ) -> None:
+        database = database or store.database
+        self.config = config
+        self.queue = BatchQueue(database, store.process.id)
+        self.catalog = Catalog(database, self.queue)
+        self.storage = storage or DirectoryStorage(_directory(store, config))
+        self.traffic = BackgroundTraffic(config.concurrency)
+        self.worker: Worker | None = None
+        self._relay: ProviderRelay | None = None
+        self._tasks = tasks
+        self._own_database = database if database is not store.database else None
+        self._importer = Importer(
+            database,
+            self.queue,
+            self.catalog,
+            self.storage,
+            route=route,
+            describe=describe,
+            line_bytes=line_bytes,
+            max_items=config.max_items,
+            strict=config.bad_lines == "fail",
+        )
+        self._look = asyncio.Event()
+        self._new = asyncio.Event()
+        self._settle: set[str] = set()
+        self._look_at = self._remove_at = 0.0
+
+    def start(
+        self,
+        runner: ItemRunner | None,
+        live: Callable[[], bool] = lambda: False,
+        log: Callable[[Mapping[str, Any]], None] = lambda line: None,
+    ) -> None:
+        """Starts the upkeep, and a worker where there is a runner. ``live``: are live requests answered in this process?"""
+        if runner is not None:
+            self.worker = Worker(
+                self.queue,
+                runner,
+                self.traffic,
+                self._tasks,
+                concurrency=self.config.concurrency,
+                attempts=self.config.attempts,
+                live=live,
+                settled=self._settle_soon,
+            )
+            self.worker.start()
+            self._relay = ProviderRelay(
+                self.queue, runner, poll_seconds=self.config.poll_seconds, settled=self._settle_soon, log=log
+            )
+            self._tasks.start("provider batches", self._relay.run)
+        self._tasks.start("batch upkeep", self._upkeep)
+        self._tasks.start("batch imports", self._importing)
+
+    async def stop(self, seconds: float) -> None:
+        """Ends the calls under way within this time, and gives back what has not ended."""
+        if self.worker is not None:
+            await self.worker.stop(seconds)
+
+    async def close(self) -> None:
+        """Closes connections of its own. No task of it runs any more."""
+        if self._own_database is not None:
+            await self._own_database.close()
+
+    # --- files
+
+    async def remove_file(self, file: File) -> None:
+        await self.catalog.remove_file(file.id)
+        if file.batch_id is None:
+            await self.storage.remove(file.id)
+
+    async def contents(self, file: File) -> AsyncIterator[bytes]:
+        """The contents of a file; of a batch's output or error file what is there so far."""
+        batch = await self.catalog.batch(file.batch_id, None) if file.batch_id is not None else None
+        source = self.catalog.lines(batch, batch.output_file == file.id) if batch is not None else self.storage.chunks(file.id)
+        async for chunk in source:
+            yield chunk
+
+    # --- batches
+
+    async def create(self, batch: Batch, results_seconds: float | None = None) -> Batch:
+        """Adds a batch whose input file is stored. Its results can be read from now on, as far as there are any."""
+        now = time.time()
+        batch.created, batch.times = now, {"validating": now}
+        batch.expires = batch.expires or now + self.config.window_seconds
+        batch.results_expire = now + (results_seconds or self.config.keep_days * DAY)
+        results = []
+        if batch.api == FILE_API:
+            for name in ("output", "error"):
+                file = File(
+                    id=new_id("file-"),
+                    owner=batch.owner,
+                    filename=f"{batch.id}_{name}.jsonl",
+                    purpose="batch_output",
+                    bytes=0,
+                    created=now,
+                    expires=batch.results_expire,
+                    batch_id=batch.id,
+                )
+                results.append(file)
+            batch.output_file, batch.error_file = results[0].id, results[1].id
+        await self.catalog.add_batch(batch, results)
+        self._new.set()
+        return batch
+
+    async def cancel(self, batch: Batch) -> None:
+        """Starts no more items of this batch."""
+        if await self.catalog.close_batch(batch.id, "cancelled"):
+            if self.worker is not None:
+                self.worker.drop_batch(batch.id)
+            self._settle_soon({batch.id})
+
+    # --- upkeep
+
+    def _settle_soon(self, ids: set[str]) -> None:
+        self._settle |= ids
+        self._look.set()
+
+    async def _upkeep(self) -> None:
+        """Ends batches soon after their last job, and looks at all of them now and then."""
+        while True:
+            if await within(self._look, UPKEEP_SECONDS):
+                self._look.clear()
+                await asyncio.sleep(SETTLE_SECONDS)
+            try:
+                await self._end_batches()
+                if time.monotonic() >= self._look_at:
+                    self._look_at = time.monotonic() + UPKEEP_SECONDS
+                    await self._look_at_all()
+            except StoreUnavailable:
+                await asyncio.sleep(UPKEEP_SECONDS)
+
+    async def _end_batches(self) -> None:
+        """Those of which a job has ended: it may have been the last one."""
+        soon, self._settle = self._settle, set()
+        try:
+            for id in soon:
+                await self.catalog.settle(id)
+        except StoreUnavailable:
+            self._settle |= soon
+            raise
+
+    async def _importing(self) -> None:
+        """Beside the upkeep: a large file takes a while."""
+        while True:
+            await self._new.wait()
+            self._new.clear()
+            try:
+                while (batch := await self._importer.claim()) is not None:
+                    await self._importer.run(batch)
+                    self._wake()
+                    self._settle_soon({batch.id})
+            except StoreUnavailable:
+                await asyncio.sleep(UPKEEP_SECONDS)
+
+    async def _look_at_all(self) -> None:
+        """One question where nothing is to be done."""
+        now = time.time()
+        unended = await self.catalog.unended()
+        if unended:
+            await self.queue.recover()
+            self._wake()
+        if any(batch.status == "validating" for batch in unended):
+            self._new.set()
+        for batch in unended:
+            if now >= batch.expires and not batch.closing:
+                await self.catalog.close_batch(batch.id, "expired")
+                if self.worker is not None:
+                    self.worker.drop_batch(batch.id)
+            await self.catalog.settle(batch.id)
+        if now >= self._remove_at:
+            self._remove_at = now + REMOVAL_SECONDS
+            await self._remove_old(now)
+
+    async def _remove_old(self, now: float) -> None:
+        for file in await self.catalog.expired_files(now):
+            await self.remove_file(file)
+        for batch in await self.catalog.outdated(now):
+            await self.catalog.remove_batch(batch.id)
+        await self.storage.clean()
+
+    def _wake(self) -> None:
+        if self.worker is not None:
+            self.worker.wake()
+        if self._relay is not None:
+            self._relay.wake()
+
+
+def _directory(store: Store, config: BatchesConfig) -> Path:
+    """Where uploaded files are: as configured, beside a database in a file, or in the user's data directory."""
+    if config.directory:
+        return Path(config.directory).expanduser()
+    file = store.database.file
+    return file.with_name(f"{file.name}-files") if file is not None else data_directory() / "files"

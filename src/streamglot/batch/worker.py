@@ -1,0 +1,394 @@
+"""The worker: claims jobs, runs their items, and commits the results.
+
+    claim (a range) -> ready items, by upstream -> calls, within the pace of each upstream -> results -> commit -> free slots
+
+A call holds its slot until its result is committed. Therefore at most ``concurrency`` calls are lost with the process, whatever
+happens to it, and a database that is away stops new calls and loses none. An item that failed in a way that may pass waits and runs
+again, without a slot. Nothing here knows how an item is run: that is the runner's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from ..store.database import StoreUnavailable, within
+from ..tasks import TaskSupervisor
+from .background import BackgroundTraffic
+from .lines import answer_line, request_name
+from .model import RANGE_ITEMS, Answer, Batch, Item, Job, Result
+from .queue import BatchQueue, Key
+
+POLL_SECONDS: Final = 10.0
+"""How often a worker that has nothing to do looks for jobs by itself. It is woken when there are batches that have not ended."""
+LARGEST_COUNT: Final = 2**31 - 1
+"""Tokens of one item, as a column of whole numbers holds them."""
+RENEW_SECONDS: Final = 1.0
+"""How often leases are renewed. A cancelled batch is noticed by then."""
+FIRST_PAUSE: Final = 0.5
+"""Seconds before an item runs again; twice as long each time."""
+LONGEST_PAUSE: Final = 60.0
+LIVE_START_SECONDS: Final = 0.02
+"""Between the starts of two calls while live requests are answered in this process. A call takes about 0.4 ms of the event loop, so a
+batch takes a fiftieth of it. 50 calls a second keep 32 slots busy if an answer takes longer than 0.6 s, as those of models do."""
+LIVE_COMMIT_SECONDS: Final = 0.1
+"""Results that come within this time are committed together while live requests are answered: each commit interrupts them."""
+LIVE_RANGE_ITEMS: Final = 20
+"""Items of a claim meanwhile, for the same reason."""
+HELD_ITEMS: Final = 10 * RANGE_ITEMS
+"""Items that wait here for an upstream or for another attempt, beside those that run. More stay in the queue for other workers."""
+DATABASE_PAUSE: Final = 0.5
+"""Seconds between two attempts to write to a database that does not answer."""
+
+
+class Runner(Protocol):
+    """Runs one item. It raises nothing: what goes wrong is an answer."""
+
+    async def run(self, batch: Batch, item: Item, request_id: str) -> Answer: ...
+
+
+class _Held(Struct):
+    """A job of this worker. ``left``: items without a committed result. ``running``: calls under way or not committed."""
+
+    job: Job
+    left: int
+    running: int = 0
+    dropped: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.job.batch.id, self.job.first
+
+
+class _Call(Struct):
+    """An item on its way. ``attempts`` counts calls of upstreams, ``failures`` those runs that count against the item."""
+
+    held: _Held
+    item: Item
+    attempts: int = 0
+    failures: int = 0
+
+
+class Worker:
+    """``concurrency``: calls at once. ``attempts``: how often an item is run before its failure is its result. ``live`` says
+    whether live requests are answered in this process: then the worker takes a small part of it only. ``settled`` is called with
+    the batches of which a job has ended."""
+
+    def __init__(
+        self,
+        queue: BatchQueue,
+        runner: Runner,
+        traffic: BackgroundTraffic,
+        tasks: TaskSupervisor,
+        *,
+        concurrency: int,
+        attempts: int,
+        live: Callable[[], bool] = lambda: False,
+        settled: Callable[[set[str]], None] = lambda ids: None,
+    ) -> None:
+        self._queue = queue
+        self._runner = runner
+        self._traffic = traffic
+        self._tasks = tasks
+        self._concurrency = concurrency
+        self._attempts = attempts
+        self._live = live
+        self._settled = settled
+        self._jobs: dict[Key, _Held] = {}
+        self._ready: dict[str, deque[_Call]] = defaultdict(deque)
+        self._delayed: list[tuple[float, int, _Call]] = []
+        self._sequence = 0
+        self._calls: set[asyncio.Task[None]] = set()
+        self._busy = 0
+        self._results: list[tuple[_Call, Result]] = []
+        self._start = asyncio.Event()
+        self._claim = asyncio.Event()
+        self._commit = asyncio.Event()
+        self._stopping = False
+        self._idle = True
+        self._unsure = True  # a job may be ours in the database that we never heard of
+        self._next_start = 0.0
+        self._owning = asyncio.Lock()
+
+    # --- life
+
+    def start(self) -> None:
+        self._tasks.start("batch calls", self._starting)
+        self._tasks.start("batch claims", self._claiming)
+        self._tasks.start("batch results", self._committing)
+        self._tasks.start("batch leases", self._renewing)
+
+    def wake(self) -> None:
+        """There may be new jobs."""
+        self._claim.set()
+        self._start.set()
+
+    async def stop(self, seconds: float) -> None:
+        """Starts nothing more, waits this long for the calls under way, and gives the rest back."""
+        self._stopping = True
+        until = time.monotonic() + seconds
+        while self._busy and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        calls = list(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        with suppress(StoreUnavailable):
+            async with self._owning:  # a claim under way ends first
+                await self._queue.give_back(list(self._jobs))
+
+    @property
+    def busy(self) -> int:
+        """Calls that hold a slot."""
+        return self._busy
+
+    # --- claiming
+
+    async def _claiming(self) -> None:
+        while not self._stopping:
+            self._claim.clear()
+            claimed = False
+            if self._hungry():
+                try:
+                    claimed = await self._claim_one()
+                except StoreUnavailable:
+                    self._unsure = True
+                    await asyncio.sleep(DATABASE_PAUSE)
+            if not claimed:
+                await within(self._claim, POLL_SECONDS)
+
+    def _hungry(self) -> bool:
+        """Are fewer items here than can be started soon? Those of an upstream that takes no calls do not count, up to a limit."""
+        resting = set(self._traffic.paused())
+        soon = sum(len(calls) for upstream, calls in self._ready.items() if upstream not in resting)
+        held = sum(held.left for held in self._jobs.values())
+        return not self._stopping and soon < max(1, self._concurrency // 2) and held < HELD_ITEMS + self._concurrency
+
+    async def _claim_one(self) -> bool:
+        if self._idle and not await self._queue.has_open():  # a cheap question, for a worker that waits
+            return False
+        async with self._owning:
+            if self._stopping:
+                return False
+            job = await self._queue.claim(self._traffic.paused(), self._range_items())
+            self._idle = job is None
+            if job is None:
+                return False
+            held = _Held(job, len(job.items))
+            self._jobs[held.key] = held
+        if not job.items:  # all of its results are there: its owner died before it said so
+            await self._commit_retried([], [job])
+            self._forget(held)
+            return True
+        self._ready[job.upstream].extend(_Call(held, item) for item in job.items)
+        self._start.set()
+        return True
+
+    def _range_items(self) -> int:
+        """No more than this worker can start soon: the rest is there for others."""
+        return min(LIVE_RANGE_ITEMS if self._live() else RANGE_ITEMS, 4 * self._concurrency)
+
+    # --- calling
+
+    async def _starting(self) -> None:
+        while not self._stopping:
+            self._start.clear()
+            wait = self._start_ready()
+            if self._hungry():
+                self._claim.set()
+            await within(self._start, wait)
+
+    def _start_ready(self) -> float:
+        """Starts what may start now. Returns the seconds until something else may."""
+        now = time.monotonic()
+        wait = POLL_SECONDS
+        while self._delayed and self._delayed[0][0] <= now:
+            call = heapq.heappop(self._delayed)[2]
+            self._ready[call.held.job.upstream].append(call)
+        if self._delayed:
+            wait = min(wait, self._delayed[0][0] - now)
+        live = self._live()
+        for upstream in list(self._ready):
+            calls, pace = self._ready[upstream], self._traffic.pace(upstream)
+            while calls and self._busy < self._concurrency:
+                delay = max(pace.delay(now), self._next_start - now if live else 0.0)
+                if delay > 0:
+                    wait = min(wait, delay)
+                    break
+                self._next_start = now + LIVE_START_SECONDS
+                self._begin(calls.popleft(), now)
+            if not calls:
+                del self._ready[upstream]
+        return max(0.001, wait)
+
+    def _begin(self, call: _Call, now: float) -> None:
+        held = call.held
+        if held.dropped:
+            self._drop(held)
+            return
+        self._busy += 1
+        held.running += 1
+        self._traffic.pace(held.job.upstream).started(now)
+        task = asyncio.get_running_loop().create_task(self._run(call))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _run(self, call: _Call) -> None:
+        """Runs one item. Its slot is free again when its result is committed, or when it waits for another attempt."""
+        held, batch = call.held, call.held.job.batch
+        pace = self._traffic.pace(held.job.upstream)
+        try:
+            answer = await self._runner.run(batch, call.item, request_name(batch, call.item.number))
+        except asyncio.CancelledError:
+            self._release(held)
+            raise
+        except Exception as error:  # a fault of ours in one item must not stop the others
+            self._tasks.report("batch item", error)
+            fault = {
+                "error": {"message": "a fault of the gateway itself; its log has more", "type": "server_error", "code": None}
+            }
+            answer = Answer(500, msgspec.json.encode(fault))
+        finally:
+            pace.ended()
+        call.attempts += max(1, answer.attempts)
+        if answer.succeeded:
+            pace.succeeded(answer.input_tokens + answer.output_tokens)
+        elif answer.retry and self._again(call, answer):
+            return
+        result = Result(
+            batch.id,
+            call.item.number,
+            "succeeded" if answer.succeeded else "errored",
+            answer_line(batch, call.item, answer),
+            min(answer.input_tokens, LARGEST_COUNT),
+            min(answer.output_tokens, LARGEST_COUNT),
+            min(answer.cached_tokens, LARGEST_COUNT),
+            min(answer.reasoning_tokens, LARGEST_COUNT),
+            answer.cost,
+            call.attempts,
+            time.time(),
+        )
+        self._results.append((call, result))
+        self._commit.set()
+
+    def _again(self, call: _Call, answer: Answer) -> bool:
+        """Puts an item back that may succeed later. A rate limit does not count against the item: only expiry ends that."""
+        if not answer.throttled:
+            call.failures += 1
+            if call.failures >= self._attempts:
+                return False
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(10, call.failures)) * random.uniform(0.5, 1.0)
+        when = time.monotonic() + max(pause, answer.retry_after or 0.0)
+        self._sequence += 1
+        heapq.heappush(self._delayed, (when, self._sequence, call))
+        self._release(call.held)
+        self._start.set()
+        return True
+
+    def _release(self, held: _Held) -> None:
+        self._busy -= 1
+        held.running -= 1
+        if held.dropped:
+            self._drop(held)
+        if not self._start.is_set():
+            self._start.set()
+
+    # --- committing
+
+    async def _committing(self) -> None:
+        """Commits all results that came since the last commit, in one transaction."""
+        while True:
+            await self._commit.wait()
+            if self._live():
+                await asyncio.sleep(LIVE_COMMIT_SECONDS)
+            self._commit.clear()
+            some, self._results = self._results, []
+            if not some:
+                continue
+            left: Counter[Key] = Counter(call.held.key for call, _ in some)
+            ended = [held for key, count in left.items() if (held := self._jobs.get(key)) is not None and held.left == count]
+            try:
+                await self._commit_retried([result for _, result in some], [held.job for held in ended])
+            except Exception:  # a fault of ours: the results are kept, and tried again when the supervisor starts this anew
+                self._results[:0] = some
+                self._commit.set()
+                raise
+            for call, _ in some:
+                call.held.left -= 1
+                self._release(call.held)
+            for held in ended:
+                self._forget(held)
+
+    async def _commit_retried(self, results: list[Result], jobs: list[Job]) -> None:
+        """Commits until the database takes it. Meanwhile the slots stay taken, so no call is made that could be lost."""
+        while True:
+            try:
+                await self._queue.commit(results, jobs)
+            except StoreUnavailable:
+                await asyncio.sleep(DATABASE_PAUSE)
+            else:
+                break
+        if jobs:
+            self._settled({job.batch.id for job in jobs})
+
+    def _forget(self, held: _Held) -> None:
+        self._jobs.pop(held.key, None)
+        self._claim.set()
+
+    # --- leases
+
+    async def _renewing(self) -> None:
+        while not self._stopping:
+            await asyncio.sleep(RENEW_SECONDS)
+            if not self._jobs and not self._unsure:
+                continue
+            try:
+                async with self._owning:  # a job is ours in the database before it is in our list
+                    held = set(self._jobs)
+                    ours, closing = await self._queue.renew(held)
+                    self._unsure = False
+                self._traffic.workers = await self._queue.workers()
+            except StoreUnavailable:
+                continue
+            for key in held:
+                job = self._jobs.get(key)
+                if job is not None and (key not in ours or key[0] in closing):
+                    job.dropped = True
+                    self._drop_waiting(job)
+
+    def drop_batch(self, batch_id: str) -> None:
+        """A batch of this process was cancelled: none of its items starts any more."""
+        for held in [held for held in self._jobs.values() if held.job.batch.id == batch_id]:
+            held.dropped = True
+            self._drop_waiting(held)
+
+    def _drop_waiting(self, held: _Held) -> None:
+        for upstream, calls in list(self._ready.items()):
+            self._ready[upstream] = deque(call for call in calls if call.held is not held)
+        self._delayed = [entry for entry in self._delayed if entry[2].held is not held]
+        heapq.heapify(self._delayed)
+        self._drop(held)
+
+    def _drop(self, held: _Held) -> None:
+        """Gives a job back once nothing of it runs."""
+        if held.running == 0 and self._jobs.pop(held.key, None) is not None:
+            self._tasks.spawn("batch job given back", self._give_back(held))
+
+    async def _give_back(self, held: _Held) -> None:
+        while True:
+            try:
+                await self._queue.give_back([held.key])
+            except StoreUnavailable:
+                await asyncio.sleep(DATABASE_PAUSE)
+            else:
+                break
+        self._settled({held.job.batch.id})

@@ -1,0 +1,41 @@
+"""``streamglot batch worker``: a gateway that does not listen, and runs the batches of its store."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...config import NOTHING, load
+from ...errors import ConfigError
+from ...gateway.app import Gateway
+from ...gateway.serve import raise_file_limit
+
+
+def run(path: Path | None, concurrency: int | None) -> int:
+    overrides: dict[str, Any] = {"batches.enabled": True, "batches.worker": True, "batches.concurrency": concurrency}
+    loaded = load(path, overrides=overrides)
+    if loaded.config.store.url == NOTHING:
+        raise ConfigError("a worker runs the batches of a store, and store.url is none; name the database of the gateway")
+    raise_file_limit()
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        asyncio.run(work(Gateway(loaded)))
+    else:
+        uvloop.run(work(Gateway(loaded)))
+    return 0
+
+
+async def work(gateway: Gateway) -> None:
+    """Runs until SIGTERM or SIGINT. Calls under way may end; what is left is given back to the queue."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with gateway.running():
+        assert gateway.store is not None
+        print(f"streamglot works on the batches in {gateway.store.database.shown}", file=sys.stderr, flush=True)
+        await stop.wait()

@@ -1,0 +1,216 @@
+"""``/v1/files``: upload, list, show, download, delete. An upload goes to the storage as it comes."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ...errors import RequestError, Unsupported, excerpt
+from ..auth.authenticator import anonymous
+from ..http.call import ClientGone, too_slow
+from ..http.multipart import Multipart, Part, PartData, PartStart, boundary_of
+from .query_string import Parameters
+from .store_view import id_in, json_reply
+
+if TYPE_CHECKING:
+    from ...batch.model import File
+    from ...batch.service import BatchService
+    from ..app import Gateway
+
+PURPOSES: Final = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
+FIELD_BYTES: Final = 4096
+"""Bytes of a form field that is no file."""
+NAME_CHARS: Final = 255
+"""Characters of a file's name, as file systems have them."""
+MOST_LISTED: Final = 10_000
+SHORTEST, LONGEST = 3_600, 2_592_000
+"""Seconds that a file may be kept, as the API has it: an hour to 30 days."""
+DAY: Final = 86_400.0
+
+
+def file_routes(gateway: Gateway) -> list[Route]:
+    async def upload(http: HttpRequest) -> Response:
+        service, owner = batches_of(gateway), owner_of(gateway, http)
+        return json_reply(shown_file(await uploaded(gateway, service, http, owner)))
+
+    async def listing(http: HttpRequest) -> Response:
+        asked = Parameters(http, "after", "limit", "order", "purpose")
+        limit, newest = asked.limit(MOST_LISTED, MOST_LISTED), asked.one_of("order", "desc", "asc") == "desc"
+        service, owner = batches_of(gateway), owner_of(gateway, http)
+        found = await service.catalog.list_files(owner, asked["purpose"], asked["after"], limit + 1, newest)
+        return json_reply(page([shown_file(file) for file in found], limit))
+
+    async def retrieve(http: HttpRequest) -> Response:
+        return json_reply(shown_file(await found_file(gateway, http)))
+
+    async def content(http: HttpRequest) -> Response:
+        file = await found_file(gateway, http)
+        return StreamingResponse(batches_of(gateway).contents(file), media_type="application/octet-stream")
+
+    async def remove(http: HttpRequest) -> Response:
+        file = await found_file(gateway, http)
+        await batches_of(gateway).remove_file(file)
+        return json_reply({"id": file.id, "object": "file", "deleted": True})
+
+    return [
+        Route("/v1/files", upload, methods=["POST"]),
+        Route("/v1/files", listing, methods=["GET"]),
+        Route("/v1/files/{id}", retrieve, methods=["GET"]),
+        Route("/v1/files/{id}", remove, methods=["DELETE"]),
+        Route("/v1/files/{id}/content", content, methods=["GET"]),
+    ]
+
+
+def batches_of(gateway: Gateway) -> BatchService:
+    if gateway.batches is None:
+        raise Unsupported(
+            "this gateway keeps no files and batches: set store.url to a database, and batches.enabled",
+            code="batches_disabled",
+            status=501,
+        )
+    return gateway.batches
+
+
+def owner_of(gateway: Gateway, http: HttpRequest) -> str:
+    """Whom files and batches belong to: the name of the key, or what tells callers without one apart."""
+    caller = gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
+    return caller.name if caller is not None else anonymous(http.headers)
+
+
+async def found_file(gateway: Gateway, http: HttpRequest) -> File:
+    owner, id = owner_of(gateway, http), id_in(http)
+    file = await batches_of(gateway).catalog.file(id, owner)
+    if file is None or (file.expires is not None and file.expires < time.time()):
+        raise RequestError(f"there is no file {excerpt(id)}; GET /v1/files lists those of your key", code="not_found", status=404)
+    return file
+
+
+def shown_file(file: File) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.bytes,
+        "created_at": int(file.created),
+        "filename": file.filename,
+        "purpose": file.purpose,
+        "status": "processed",
+    }
+    return shown | ({"expires_at": int(file.expires)} if file.expires is not None else {})
+
+
+def page(rows: list[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """A page of a list. One row more than the limit shows that there is another page."""
+    shown = rows[:limit]
+    return {
+        "object": "list",
+        "data": shown,
+        "has_more": len(rows) > limit,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+    }
+
+
+# --- uploads
+
+
+async def uploaded(gateway: Gateway, service: BatchService, http: HttpRequest, owner: str) -> File:
+    """Stores the file of a form. What is wrong with the form is known at its end; the contents are then removed again."""
+    from ...batch.model import File
+    from ...batch.rows import new_id
+
+    form = _Form(gateway, http)
+    now = time.time()
+    file = File(id=new_id("file-"), owner=owner, filename="", purpose="", bytes=0, created=now)
+    try:
+        file.bytes = await service.storage.save(file.id, form.contents(), service.config.max_file_bytes)
+        if form.filename is None:
+            raise RequestError("the form has no file: send one in the field file", detail={"param": "file"})
+        file.filename, file.purpose = _clean(form.filename), form.fields.get("purpose", "")
+        if file.purpose not in PURPOSES:
+            rule = f"purpose is one of {', '.join(PURPOSES)}, not {excerpt(file.purpose)}"
+            raise RequestError(rule, detail={"param": "purpose"})
+        file.expires = now + _kept_seconds(form.fields, service.config.keep_days * DAY)
+        await service.catalog.add_file(file)
+    except BaseException:
+        await service.storage.remove(file.id)
+        raise
+    return file
+
+
+class _Form:
+    """A form that is read as it comes. ``contents`` gives the bytes of the field ``file``."""
+
+    def __init__(self, gateway: Gateway, http: HttpRequest) -> None:
+        self.fields: dict[str, str] = {}
+        self.filename: str | None = None
+        self._gateway = gateway
+        self._http = http
+        self._parser = Multipart(boundary_of(http.headers.get("content-type", "")))
+        self._name = ""
+        self._value = b""
+
+    async def contents(self) -> AsyncIterator[bytes]:
+        async for chunk in body_chunks(self._gateway, self._http):
+            for part in self._parser.feed(chunk):
+                data = self._take(part)
+                if data:
+                    yield data
+        self._parser.close()
+
+    def _take(self, part: Part) -> bytes:
+        """The bytes of the file that this part holds."""
+        if isinstance(part, PartStart):
+            if part.name == "file":
+                if self.filename is not None:
+                    raise RequestError("the form has two files; send one at a time", detail={"param": "file"})
+                self.filename = part.filename or "upload"
+            self._name, self._value = part.name, b""
+        elif isinstance(part, PartData):
+            if self._name == "file":
+                return part.data
+            self._value += part.data
+            if len(self._value) > FIELD_BYTES:
+                raise RequestError(f"the form's field {excerpt(self._name)} has more than {FIELD_BYTES} bytes", status=413)
+        elif self._name != "file":
+            self.fields[self._name] = self._value.decode("utf-8", "replace")
+        return b""
+
+
+async def body_chunks(gateway: Gateway, http: HttpRequest) -> AsyncIterator[bytes]:
+    """The body of a request as it comes. A client may take as long as it sends something within ``server.body_seconds``."""
+    stream = http.stream().__aiter__()
+    seconds = gateway.server.body_seconds
+    while True:
+        try:
+            with gateway.within(seconds):
+                chunk = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except ClientDisconnect:
+            raise ClientGone from None
+        except TimeoutError:
+            raise too_slow(seconds) from None
+        yield chunk
+
+
+def _clean(name: str) -> str:
+    return re.sub(r"[^\w .,()@+=-]", "_", name)[:NAME_CHARS] or "upload"
+
+
+def _kept_seconds(fields: dict[str, str], usual: float) -> float:
+    anchor, text = fields.get("expires_after[anchor]"), fields.get("expires_after[seconds]")
+    if anchor is None and text is None:
+        return usual
+    if anchor != "created_at" or text is None:
+        raise RequestError("expires_after needs the anchor created_at and seconds", detail={"param": "expires_after"})
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and SHORTEST <= int(text) <= LONGEST):
+        rule = f"expires_after.seconds is a number from {SHORTEST} to {LONGEST}, not {excerpt(text)}"
+        raise RequestError(rule, detail={"param": "expires_after"})
+    return float(text)

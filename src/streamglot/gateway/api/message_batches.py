@@ -1,0 +1,196 @@
+"""``/v1/messages/batches``: a batch whose requests come in the body, and whose results are one list of lines."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ...errors import RequestError, excerpt
+from .batches import missing_batch
+from .files import batches_of, body_chunks, owner_of
+from .query_string import Parameters
+from .store_view import id_in, json_reply
+
+if TYPE_CHECKING:
+    from ...batch.model import Batch
+    from ...batch.service import BatchService
+    from ..app import Gateway
+
+ENDPOINT: Final = "/v1/messages"
+PLACE: Final = "/v1/messages/batches"
+_CUSTOM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MOST_LISTED: Final = 1_000
+USUAL_LISTED: Final = 20
+
+
+class _Member(msgspec.Struct):
+    custom_id: Any = None
+    params: Any = None
+
+
+_member: Final = msgspec.json.Decoder(_Member)
+
+
+def message_batch_routes(gateway: Gateway) -> list[Route]:
+    async def create(http: HttpRequest) -> Response:
+        service, owner = batches_of(gateway), owner_of(gateway, http)
+        return json_reply(await shown(service, await created(gateway, service, http, owner)))
+
+    async def listing(http: HttpRequest) -> Response:
+        from ...batch.model import MESSAGE_API
+
+        asked = Parameters(http, "after_id", "before_id", "limit", "beta")
+        limit = asked.limit(USUAL_LISTED, MOST_LISTED)
+        service, owner = batches_of(gateway), owner_of(gateway, http)
+        before = asked["before_id"]
+        found = await service.catalog.list_batches(owner, MESSAGE_API, before or asked["after_id"], limit + 1, not before)
+        rows = found[:limit][::-1] if before else found[:limit]  # newest first, whichever way the page was asked for
+        return json_reply(
+            {
+                "data": [await shown(service, batch) for batch in rows],
+                "has_more": len(found) > limit,
+                "first_id": rows[0].id if rows else None,
+                "last_id": rows[-1].id if rows else None,
+            }
+        )
+
+    async def retrieve(http: HttpRequest) -> Response:
+        return json_reply(await shown(batches_of(gateway), await found_batch(http)))
+
+    async def results(http: HttpRequest) -> Response:
+        batch = await found_batch(http)
+        return StreamingResponse(batches_of(gateway).catalog.lines(batch, None), media_type="application/x-jsonl")
+
+    async def cancel(http: HttpRequest) -> Response:
+        service, batch = batches_of(gateway), await found_batch(http)
+        if batch.ended is not None:
+            raise RequestError(f"the batch {batch.id} has ended; there is nothing to cancel", code="batch_ended")
+        await service.cancel(batch)
+        return json_reply(await shown(service, await found_batch(http)))
+
+    async def remove(http: HttpRequest) -> Response:
+        service, batch = batches_of(gateway), await found_batch(http)
+        if batch.ended is None:
+            raise RequestError(f"the batch {batch.id} runs; cancel it first, and wait for its end", code="batch_runs")
+        await service.catalog.remove_batch(batch.id)
+        await service.storage.remove(batch.input_file)
+        return json_reply({"id": batch.id, "type": "message_batch_deleted"})
+
+    async def found_batch(http: HttpRequest) -> Batch:
+        from ...batch.model import MESSAGE_API
+
+        owner, id = owner_of(gateway, http), id_in(http)
+        batch = await batches_of(gateway).catalog.batch(id, owner)
+        if batch is None or batch.api != MESSAGE_API:
+            raise missing_batch(id, PLACE)
+        return batch
+
+    return [
+        Route(PLACE, create, methods=["POST"]),
+        Route(PLACE, listing, methods=["GET"]),
+        Route(f"{PLACE}/{{id}}", retrieve, methods=["GET"]),
+        Route(f"{PLACE}/{{id}}", remove, methods=["DELETE"]),
+        Route(f"{PLACE}/{{id}}/results", results, methods=["GET"]),
+        Route(f"{PLACE}/{{id}}/cancel", cancel, methods=["POST"]),
+    ]
+
+
+async def created(gateway: Gateway, service: BatchService, http: HttpRequest, owner: str) -> Batch:
+    """Stores the requests as they come, a line for each, then makes the batch of them."""
+    from ...batch.model import MESSAGE_API, Batch, File
+    from ...batch.rows import new_id
+
+    id, now = new_id("msgbatch_"), time.time()
+    file = File(id=new_id("file-"), owner=owner, filename=f"{id}.jsonl", purpose="batch", bytes=0, created=now)
+    file.expires = now + service.config.keep_days * 86_400
+    members = _Members(gateway.server.max_body_bytes, service.config.max_items)
+    file.bytes = await service.storage.save(file.id, members.lines(body_chunks(gateway, http)), service.config.max_file_bytes)
+    try:
+        await service.catalog.add_file(file)
+        batch = Batch(id=id, owner=owner, api=MESSAGE_API, endpoint=ENDPOINT, input_file=file.id, status="validating")
+        batch.total = members.count
+        return await service.create(batch)
+    except BaseException:
+        await service.storage.remove(file.id)
+        raise
+
+
+class _Members:
+    """Checks the shape of the requests. What their params say is checked when they run."""
+
+    def __init__(self, line_bytes: int, most: int) -> None:
+        from ...batch.request_array import RequestArray
+
+        self.count = 0
+        self._most = most
+        self._array = RequestArray(line_bytes)
+        self._known: set[int] = set()
+
+    async def lines(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            if lines := self._array.feed(chunk):
+                yield self._checked(lines)
+        yield self._checked(self._array.close())
+        if not self.count:
+            raise RequestError("requests must have at least one request", detail={"param": "requests"})
+
+    def _checked(self, lines: list[bytes]) -> bytes:
+        for line in lines:
+            try:
+                member = _member.decode(line)
+            except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                raise self._wrong("", f"it is no JSON: {error}") from None
+            custom_id = member.custom_id
+            if not isinstance(custom_id, str) or not _CUSTOM_ID.fullmatch(custom_id):
+                raise self._wrong(".custom_id", f"it must match {_CUSTOM_ID.pattern}; it is {excerpt(custom_id)}")
+            if not isinstance(member.params, dict):
+                raise self._wrong(".params", "it must be an object")
+            name = hash(custom_id)
+            if name in self._known:
+                raise self._wrong(".custom_id", f"{excerpt(custom_id)} is that of another request; give each its own")
+            self._known.add(name)
+            self.count += 1
+            if self.count > self._most:
+                raise RequestError(f"a batch has at most {self._most} requests (batches.max_items)", status=413)
+        return b"".join(line + b"\n" for line in lines)
+
+    def _wrong(self, place: str, rule: str) -> RequestError:
+        return RequestError(f"requests.{self.count}{place}: {rule}", detail={"param": "requests"})
+
+
+async def shown(service: BatchService, batch: Batch) -> dict[str, Any]:
+    """The counts other than ``processing`` stay 0 until the batch has ended, as the API has it."""
+    ended = batch.ended is not None
+    totals = await service.queue.totals(batch) if ended else None
+    cancelling = "cancelling" in batch.times
+    counts = {
+        "processing": 0 if ended else batch.total,
+        "succeeded": totals.succeeded if totals is not None else 0,
+        "errored": totals.errored if totals is not None else 0,
+        "canceled": totals.canceled if totals is not None else 0,
+        "expired": totals.expired if totals is not None else 0,
+    }
+    return {
+        "id": batch.id,
+        "type": "message_batch",
+        "processing_status": "ended" if ended else "canceling" if cancelling else "in_progress",
+        "request_counts": counts,
+        "created_at": _moment(batch.created),
+        "expires_at": _moment(batch.expires),
+        "ended_at": _moment(batch.ended),
+        "cancel_initiated_at": _moment(batch.times.get("cancelling")),
+        "archived_at": None,
+        "results_url": f"{PLACE}/{batch.id}/results" if ended else None,
+    }
+
+
+def _moment(seconds: float | None) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z") if seconds is not None else None

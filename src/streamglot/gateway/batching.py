@@ -1,0 +1,59 @@
+"""Durable batches of one gateway: the service over its store, and a worker where the configuration asks for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..batch.checking import Route
+from ..batch.model import PROVIDER, Batch, LineError
+from ..batch.service import BatchService
+from ..callers import ANONYMOUS
+from ..dialects import dialect
+from ..errors import RequestError
+from ..store import Database, Store
+from ..upstream.providers import BATCH_APIS
+from .batch_runner import BatchRunner
+from .endpoints import COUNTED_BY, ENDPOINTS
+
+if TYPE_CHECKING:
+    from .app import Gateway
+
+
+async def open_batches(gateway: Gateway, store: Store) -> BatchService:
+    """Starts the service of this gateway. On PostgreSQL it has connections of its own, so that results do not wait behind turns; SQLite
+    has one writer anyway."""
+    config = gateway.loaded.config.batches
+
+    def route(batch: Batch) -> Route:
+        owner = batch.owner
+
+        def upstream_of(model: str) -> str:
+            named = gateway.pool.routes.named(model)
+            caller = gateway.authenticator.named(owner) if owner and not owner.startswith(ANONYMOUS) else None
+            if caller is not None and not caller.may_use(named):
+                raise RequestError(f"the key {owner!r} may not use the model {named!r}", code="model_not_allowed", status=403)
+            upstream = gateway.pool.routes.find(named, lambda: 0.0)[0].upstream
+            sent = upstream.batches == "provider" and upstream.dialect in BATCH_APIS and batch.endpoint in ENDPOINTS
+            return f"{PROVIDER}{upstream.name}" if sent else upstream.name
+
+        return upstream_of
+
+    service = BatchService(
+        store,
+        config,
+        gateway.tasks,
+        route=route,
+        describe=described,
+        line_bytes=gateway.server.max_body_bytes,
+        database=None if store.database.is_sqlite else await Database.open(store.settings.url),
+    )
+    service.start(BatchRunner(gateway, service.traffic) if config.worker else None, gateway.answers_live, gateway.say)
+    return service
+
+
+def described(fault: LineError) -> bytes:
+    """A fault of a line as a message batch reports it."""
+    error = RequestError(f"request {fault.line}: {fault.message}", code=fault.code)
+    return msgspec.json.encode(dialect(COUNTED_BY).error_body(error.as_event()))

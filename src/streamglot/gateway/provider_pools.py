@@ -1,0 +1,128 @@
+"""Upstream pools for a provider's own batches: one that takes the body of a request, and one that has its answer already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..batch.background import BackgroundPool
+from ..dialects import dialect
+from ..engine.conversation import ConversationState
+from ..engine.exchange import Passthrough
+from ..engine.pipeline import Pipeline, in_words
+from ..engine.pool import UpstreamPool
+from ..engine.record import ExchangeRecord
+from ..engine.services import Services
+from ..engine.upstream_request import CALL_PREFIX_CHARS, refused
+from ..engine.upstream_stream import ErrorContext, EventSource, UpstreamStream
+from ..errors import ConfigError, StreamglotError
+from ..messages import Request
+from ..stages.stage import ExchangeContext
+from ..tools.own_calls import with_own_calls
+from ..upstream.providers import abilities_of
+from ..upstream.routes import Candidate
+
+
+class CapturingPool:
+    """Asks nobody: it builds the body for the upstream, and ends the exchange."""
+
+    def __init__(self, pool: UpstreamPool, upstream: str) -> None:
+        self.body: dict[str, Any] | None = None
+        self.clock = pool.clock
+        self._pool = pool
+        self._upstream = upstream
+
+    def services(self, context: ExchangeContext) -> Services:
+        return self._pool.services(context)
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        self._pool.log(line)
+
+    async def ask(
+        self,
+        request: Request,
+        record: ExchangeRecord,  # noqa: ARG002
+        conversation: ConversationState | None,  # noqa: ARG002
+        passthrough: Passthrough,  # noqa: ARG002
+    ) -> EventSource:
+        candidate = candidate_at(self._pool, request.model, self._upstream)
+        upstream = candidate.upstream
+        asked = msgspec.structs.replace(with_own_calls(request), model=candidate.model, stream=False)
+        options = {"abilities": abilities_of(upstream), "provider": upstream.name, **upstream.options}
+        self.body = dialect(upstream.dialect).build_request(in_words(upstream, asked), **options).body
+        raise StreamglotError("the request goes to a batch of the provider", code="captured")
+
+
+class ProvidedPool:
+    """Gives the provider's answer to the first question, and asks the upstreams from then on: a tool loop goes on with calls."""
+
+    def __init__(self, calls: BackgroundPool, pool: UpstreamPool, upstream: str, status: int, body: bytes) -> None:
+        self.clock = pool.clock
+        self.services = calls.services
+        self.log = calls.log
+        self._calls = calls
+        self._pool = pool
+        self._upstream = upstream
+        self._answer: ProvidedAnswer | None = ProvidedAnswer(status, body)
+
+    async def ask(
+        self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
+    ) -> EventSource:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return await self._calls.ask(request, record, conversation, passthrough)
+        candidate = candidate_at(self._pool, request.model, self._upstream)
+        upstream = candidate.upstream
+        record.attempts += 1
+        record.upstream, record.upstream_dialect = upstream.name, upstream.dialect
+        asked = msgspec.structs.replace(with_own_calls(request), model=candidate.model, stream=False)
+        if conversation is not None:
+            asked = conversation.prepare(asked, upstream)
+        errors = ErrorContext(candidate, record.request_id)
+        prefix = f"call_{self._pool.new_id()[:CALL_PREFIX_CHARS]}"
+        source = UpstreamStream(candidate, answer, Pipeline(upstream, candidate.model, asked, prefix), errors, [], _nothing)
+        try:
+            if not answer.succeeded:
+                raise await refused(answer)
+            await source.prime()
+        except StreamglotError as error:
+            raise errors.error(error) from None
+        return source
+
+
+class ProvidedAnswer:
+    """A body that is here already, as an upstream's response."""
+
+    headers: Mapping[str, str] = {"content-type": "application/json"}
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self._body = body
+
+    @property
+    def succeeded(self) -> bool:
+        return 200 <= self.status < 300
+
+    async def read(self) -> bytes:
+        body, self._body = self._body, b""
+        return body
+
+    async def drain(self) -> None:
+        """Nothing is left to read."""
+
+    def close(self) -> None:
+        """There is nothing to let go."""
+
+
+def candidate_at(pool: UpstreamPool, model: str, upstream: str) -> Candidate:
+    """The candidate for a model at this upstream."""
+    found = next((one for one in pool.routes.find(model, lambda: 0.0) if one.upstream.name == upstream), None)
+    if found is None:
+        raise ConfigError(f"upstream {upstream!r} no longer serves the model {model!r}")
+    return found
+
+
+def _nothing() -> None:
+    """No slot was taken."""

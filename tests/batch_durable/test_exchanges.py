@@ -1,0 +1,172 @@
+"""Every item is an exchange like any other: keys, budgets, policies, tools and the store hold for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from batch_durable.mock import RunningMock, mocked
+from batch_durable.test_clients import ended, lines_of, submitted
+from gateway.archived import with_store
+from gateway.running import Running, running
+from store.turns import asynchronous
+from streamglot.gateway.auth.authenticator import digest_of
+from waiting import soon, until
+
+PATIENT = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[RunningMock]:
+    with mocked() as mock:
+        yield mock
+
+
+def configured(upstream: RunningMock, folder: Path, **more: Any) -> dict[str, Any]:
+    up = {
+        "dialect": "openai_chat",
+        "base_url": f"{upstream.url}/v1",
+        "models": ["m", "other"],
+        "attempts": 1,
+        "timeouts": PATIENT,
+    }
+    store = {"url": f"sqlite:///{folder}/s.db", "content": True}
+    return {"store": store, "upstreams": {"up": up}, **more}
+
+
+def client_of(gateway: Running, key: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+def asking(*questions: str, model: str = "m", **more: Any) -> bytes:
+    lines = [
+        {
+            "custom_id": f"r{number}",
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {"model": model, "messages": [{"role": "user", "content": question}], **more},
+        }
+        for number, question in enumerate(questions)
+    ]
+    return "\n".join(map(json.dumps, lines)).encode()
+
+
+def test_a_key_may_use_its_models_only(upstream: RunningMock, tmp_path: Path) -> None:
+    keys = [{"name": "narrow", "hash": digest_of("one"), "models": ["m"]}, {"name": "wide", "hash": digest_of("two")}]
+    with running(configured(upstream, tmp_path, server={"keys": keys})) as gateway:
+        narrow, wide = client_of(gateway, "one"), client_of(gateway, "two")
+        mixed = asking("a question") + b"\n" + asking("another", model="other").replace(b'"r0"', b'"r1"')
+        done = ended(narrow, submitted(narrow, mixed))
+        assert [entry["custom_id"] for entry in lines_of(narrow, done.output_file_id)] == ["r0"]
+        assert [entry["error"]["code"] for entry in lines_of(narrow, done.error_file_id)] == ["model_not_allowed"]
+        with pytest.raises(openai.NotFoundError):
+            wide.batches.retrieve(done.id)
+        with pytest.raises(openai.AuthenticationError):
+            client_of(gateway, "three").batches.list()
+
+
+def test_a_budget_that_is_used_up_ends_the_items_after_it(upstream: RunningMock, tmp_path: Path) -> None:
+    config = configured(upstream, tmp_path, batches={"concurrency": 1})
+    _, secret = with_store(config["store"]["url"], lambda store: store.keys.add("poor", budget_tokens=40))
+    with running(config) as gateway:
+        client = client_of(gateway, secret)
+        done = ended(client, submitted(client, asking(*(f"paid {number}" for number in range(20)))))
+        assert done.request_counts.total == 20
+        assert 1 <= done.request_counts.completed <= 10, "9 tokens each of 40"
+        bodies = [entry["response"] for entry in lines_of(client, done.error_file_id)]
+        assert {body["status_code"] for body in bodies} == {429}
+        assert {body["body"]["error"]["code"] for body in bodies} == {"budget_exceeded"}
+
+
+def test_requests_per_minute_slow_a_batch_down_and_fail_nothing(upstream: RunningMock, tmp_path: Path) -> None:
+    keys = [{"name": "slow", "hash": digest_of("one"), "requests_per_minute": 600}]
+    with running(configured(upstream, tmp_path, server={"keys": keys})) as gateway:
+        client = client_of(gateway, "one")
+        done = ended(client, submitted(client, asking(*(f"limited {number}" for number in range(30)))))
+        assert done.request_counts.model_dump() == {"total": 30, "completed": 30, "failed": 0}
+
+
+def test_policies_judge_items(upstream: RunningMock, tmp_path: Path) -> None:
+    policies = [{"use": "block_patterns", "words": ["forbidden"]}]
+    with running(configured(upstream, tmp_path, policies=policies)) as gateway:
+        client = client_of(gateway, "one")
+        done = ended(client, submitted(client, asking("an allowed word", "a forbidden word")))
+        answers = {
+            entry["custom_id"]: entry["response"]["body"]["choices"][0]["message"]["content"]
+            for entry in lines_of(client, done.output_file_id)
+        }
+        assert answers["r0"] == "answer to an allowed word"
+        assert "withheld" in answers["r1"]
+        assert "forbidden" not in answers["r1"]
+
+
+def test_items_are_turns_of_one_session(upstream: RunningMock, tmp_path: Path) -> None:
+    with running(configured(upstream, tmp_path)) as gateway:
+        client = client_of(gateway, "one")
+        done = ended(client, submitted(client, asking("first of two", "second of two")))
+        until(lambda: len(gateway.ask("/turns").json()["data"]) == 2)
+        sessions = gateway.ask("/sessions").json()["data"]
+        assert [session["name"] for session in sessions] == [done.id]
+        turns = gateway.ask("/turns").json()["data"]
+        until(lambda: {turn["ending"] for turn in gateway.ask("/turns").json()["data"]} == {"end"})
+        assert {turn["request_id"] for turn in turns} == {
+            entry["response"]["request_id"] for entry in lines_of(client, done.output_file_id)
+        }
+
+
+def test_a_gateway_without_a_store_says_that_it_has_no_batches(upstream: RunningMock, tmp_path: Path) -> None:
+    config = configured(upstream, tmp_path)
+    with running({**config, "store": {"url": "none"}}) as gateway:
+        assert gateway.ask("/v1/batches").status == 501
+        assert gateway.ask("/v1/messages/batches").status == 501
+    with running({**config, "batches": {"enabled": False}}) as gateway:
+        assert gateway.ask("/v1/files").status == 501
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"endpoint": "/v1/nothing"}, "endpoint"),
+        ({"completion_window": "soon"}, "completion_window"),
+        ({"completion_window": "31d"}, "completion_window"),
+        ({"input_file_id": "file-unknown"}, "file"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "output_expires_after"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_batch_that_makes_no_sense_is_refused(served: Running, change: dict[str, Any], word: str) -> None:
+    file = client_of(served, "one").files.create(file=("in.jsonl", asking("q")), purpose="batch")
+    body = {"input_file_id": file.id, "endpoint": "/v1/chat/completions", "completion_window": "24h", **change}
+    answer = served.ask("/v1/batches", body, {"authorization": "Bearer one"})
+    assert answer.status == 400
+    assert word in answer.json()["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def served(upstream: RunningMock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(configured(upstream, tmp_path_factory.mktemp("served"))) as gateway:
+        yield gateway
+
+
+def test_batches_are_listed_page_by_page(served: Running) -> None:
+    client = client_of(served, "pages")
+    made = [submitted(client, asking("q")).id for _ in range(5)]
+    assert [batch.id for batch in client.batches.list(limit=2)] == made[::-1]
+    assert client.batches.list(limit=2).has_more
+    assert not client.batches.list(limit=5).has_more
+
+
+@asynchronous
+async def test_live_requests_are_seen_by_the_worker(upstream: RunningMock, tmp_path: Path) -> None:
+    with running(configured(upstream, tmp_path)) as gateway:
+        assert not gateway.gateway.answers_live()
+        body = {"model": "m", "messages": [{"role": "user", "content": "live"}]}
+        assert gateway.ask("/v1/chat/completions", body).status == 200
+        assert gateway.gateway.answers_live()
+        await soon(lambda: not gateway.gateway.answers_live())

@@ -1,0 +1,206 @@
+"""The queue on both databases: jobs are claimed once, results are written once, dead owners lose their jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, insert, update
+
+from batch_durable.queued import line, queued, results_of
+from store.turns import asynchronous
+from streamglot.batch.model import RANGE_ITEMS
+from streamglot.batch.queue import LEASE_SECONDS
+from streamglot.store import schema
+from streamglot.store.batch_schema import batch_items, batch_jobs
+from streamglot.store.processes import pid_scope
+
+
+@asynchronous
+async def test_the_migration_makes_the_tables_of_the_schema(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+
+        def differences(connection: Connection) -> list[object]:
+            wanted = {batch_items.name, batch_jobs.name, "files", "batches", "batch_results"}
+            options = {"include_name": lambda name, kind, _parents: kind != "table" or name in wanted}
+            found = compare_metadata(MigrationContext.configure(connection, opts=options), schema.metadata)
+            return [change for change in found if any(name in str(change) for name in wanted)]
+
+        assert await one.database.write(differences) == []
+
+
+@asynchronous
+async def test_every_item_is_claimed_once_by_two_processes(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one, queued(url, tmp_path) as two:
+        batch = await one.imported(line(number) for number in range(1050))
+        assert (batch.status, batch.total) == ("in_progress", 1050)
+        seen: list[int] = []
+        sizes: list[int] = []
+
+        async def work(which: int) -> None:
+            own = (one, two)[which]
+            while (job := await own.queue.claim()) is not None:
+                seen.extend(item.number for item in job.items)
+                sizes.append(job.last - job.first)
+                await own.queue.commit(results_of(job), [job])
+
+        await asyncio.gather(work(0), work(1))
+        assert sorted(seen) == list(range(1050))
+        assert max(sizes) <= RANGE_ITEMS
+        assert sizes[0] > sizes[-1], "the ranges become smaller towards the end"
+        ended = await two.catalog.settle(batch.id)
+        assert ended is not None
+        assert ended.status == "completed"
+        assert ended.totals is not None
+        assert (ended.totals.succeeded, ended.totals.input_tokens, ended.totals.output_tokens) == (1050, 2100, 3150)
+        assert [one["custom_id"] for one in await two.lines_of(ended, True)] == list(map(str, range(1050)))
+
+
+@asynchronous
+async def test_the_first_result_of_an_item_stays(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one, queued(url, tmp_path) as two:
+        batch = await one.imported([line("a"), line("b")])
+        job = await one.queue.claim()
+        assert job is not None
+        first, second = results_of(job), results_of(job)
+        second[0].line = b'{"custom_id": "later"}'
+        await one.queue.commit(first[:1])
+        await two.queue.commit(second[:1])
+        assert [one["custom_id"] for one in await one.lines_of(batch, True)] == ["a"]
+        totals = await one.queue.totals(await one.now(batch))
+        assert (totals.succeeded, totals.done) == (1, 1)
+
+
+@asynchronous
+async def test_results_can_be_read_and_counted_while_a_batch_runs(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.imported(line(number) for number in range(400))
+        job = await one.queue.claim()
+        assert job is not None
+        results = results_of(job, lambda number: number % 10 != 0)
+        await one.queue.commit(results[:50])
+        totals = await one.queue.totals(await one.now(batch))
+        assert (totals.succeeded, totals.errored) == (45, 5)
+        assert len(await one.lines_of(batch, True)) == 45
+        assert len(await one.lines_of(batch, False)) == 5
+        assert totals.output_bytes == sum(len(result.line) + 1 for result in results[:50] if result.outcome == "succeeded")
+
+
+@asynchronous
+async def test_a_job_goes_on_where_its_dead_owner_stopped(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        await one.imported(line(number) for number in range(RANGE_ITEMS))
+        dead = {"id": "dead", "place": pid_scope(), "pid": 2**22 + 1, "born": "1", "started": 1.0, "seen": time.time()}
+        await one.database.execute(insert(schema.processes), dead)
+        first = await one.queue.claim()
+        assert first is not None
+        await one.queue.commit(results_of(first)[:7])
+        await one.database.execute(update(batch_jobs).where(batch_jobs.c.first == first.first).values(process="dead"))
+        assert await one.queue.recover() == 1
+        again = await one.queue.claim()
+        assert again is not None
+        assert again.first == first.first
+        assert [item.number for item in again.items] == [item.number for item in first.items][7 : 7 + len(again.items)]
+
+
+@asynchronous
+async def test_a_process_elsewhere_loses_its_jobs_when_its_lease_is_over(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        await one.imported([line("a")])
+        elsewhere = {"id": "far", "place": "far away", "pid": 1, "born": "1", "started": 1.0, "seen": time.time()}
+        await one.database.execute(insert(schema.processes), elsewhere)
+        assert await one.queue.claim() is not None
+        await one.database.execute(update(batch_jobs).values(process="far"))
+        assert await one.queue.recover() == 0
+        await one.database.execute(update(batch_jobs).values(lease=time.time() - 1))
+        assert await one.queue.recover() == 1
+        assert await one.queue.claim() is not None
+
+
+@asynchronous
+async def test_leases_are_renewed_and_lost_jobs_are_reported(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.imported(line(number) for number in range(2))
+        job, other = await one.queue.claim(), await one.queue.claim()
+        assert job is not None
+        assert other is not None
+        keys = {(batch.id, job.first), (batch.id, other.first)}
+        await one.database.execute(update(batch_jobs).where(batch_jobs.c.first == other.first).values(process="another"))
+        ours, closing = await one.queue.renew(keys)
+        assert (ours, closing) == ({(batch.id, job.first)}, set())
+        row = (await one.database.fetch(batch_jobs.select().where(batch_jobs.c.first == job.first)))[0]
+        assert row.lease > time.time() + LEASE_SECONDS / 2
+        await one.catalog.close_batch(batch.id, "cancelled")
+        assert (await one.queue.renew(keys))[1] == {batch.id}
+
+
+@asynchronous
+async def test_upstreams_that_take_no_calls_are_passed_over(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        await one.imported([*(line(f"a{n}", "slow") for n in range(3)), *(line(f"b{n}", "fast") for n in range(3))])
+        job = await one.queue.claim({"slow"})
+        assert job is not None
+        assert job.upstream == "fast"
+        assert {item.custom_id for item in job.items} <= {"b0", "b1", "b2"}
+
+
+@asynchronous
+async def test_a_small_batch_does_not_wait_behind_a_large_one(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        large = await one.imported(line(number) for number in range(10 * RANGE_ITEMS))
+        first = await one.queue.claim()
+        small = await one.imported([line("only")])
+        second = await one.queue.claim()
+        assert first is not None
+        assert second is not None
+        assert (first.batch.id, second.batch.id) == (large.id, small.id)
+
+
+@asynchronous
+async def test_a_cancelled_batch_reports_every_item_once(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.imported(line(number) for number in range(250))
+        job = await one.queue.claim()
+        assert job is not None
+        await one.queue.commit(results_of(job)[:10])
+        assert await one.catalog.close_batch(batch.id, "cancelled")
+        assert not await one.catalog.close_batch(batch.id, "expired")
+        assert (await one.now(batch)).status == "cancelling"
+        assert await one.queue.claim() is None
+        assert await one.catalog.settle(batch.id) is None, "a job of it is under way"
+        await one.queue.give_back([(batch.id, job.first)])
+        ended = await one.catalog.settle(batch.id)
+        assert ended is not None
+        assert ended.status == "cancelled"
+        assert ended.totals is not None
+        assert (ended.totals.succeeded, ended.totals.canceled) == (10, 240)
+        failed = await one.lines_of(ended, False)
+        assert {entry["error"]["code"] for entry in failed} == {"batch_cancelled"}
+        names = [entry["custom_id"] for entry in [*await one.lines_of(ended, True), *failed]]
+        assert sorted(names, key=int) == list(map(str, range(250)))
+        late = results_of(job)[20:21]
+        assert await one.queue.commit(late) == [], "a result that comes after the end is dropped"
+
+
+@asynchronous
+async def test_an_expired_batch_reports_what_did_not_run(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.imported(line(number) for number in range(3))
+        assert await one.catalog.close_batch(batch.id, "expired")
+        ended = await one.catalog.settle(batch.id)
+        assert ended is not None
+        assert (ended.status, ended.totals.expired if ended.totals else 0) == ("expired", 3)
+        assert {entry["error"]["code"] for entry in await one.lines_of(ended, False)} == {"batch_expired"}
+
+
+@asynchronous
+async def test_a_removed_batch_leaves_nothing_behind(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        batch = await one.imported(line(number) for number in range(30))
+        await one.catalog.remove_batch(batch.id)
+        assert await one.catalog.batch(batch.id, None) is None
+        assert await one.database.fetch(batch_items.select()) == []
+        assert await one.database.fetch(batch_jobs.select()) == []
