@@ -23,7 +23,8 @@ FILE_BYTES = 4 * 2**20
 """The largest configuration file: a device without an end does not fill the memory."""
 PREFIX = "STREAMGLOT_"
 NOTHING = "none"
-"""The ``store.url`` of who wants nothing kept."""
+"""The ``store.url`` that stores nothing, and the ``server.fallback_model`` that refuses unknown models."""
+AUTO = "auto"
 
 
 class KeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -48,6 +49,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     those of this machine that a gateway without keys may be addressed by; ``"*"`` for any. ``public_paths``: which of ``/``,
     ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, all on loopback and none
     elsewhere. ``log_content``: write what was asked and answered into the log, without what ``redact`` (patterns) finds.
+    ``default_model``: for requests that name no model. ``fallback_model``: for names that no upstream serves, as the side
+    requests of coding agents have them; ``auto`` takes the only model where just one is served, ``none`` refuses them.
     ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole.
     ``authentication``: ``auto`` asks for keys where others than this machine reach the gateway, and from the first key on that
     is made; ``required`` always asks, ``none`` never does."""
@@ -64,6 +67,7 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     shutdown_seconds: float = 30.0
     authentication: Literal["auto", "required", "none"] = "auto"
     default_model: str = ""
+    fallback_model: str = AUTO
     discover: bool = True
     max_connections: int = 0
     origins: list[str] = field(default_factory=list)

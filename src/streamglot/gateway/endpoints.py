@@ -35,6 +35,8 @@ class Endpoint(Struct, frozen=True):
     passed: tuple[str, ...] = ()
     numbered: bool = False
     chat: str = ""
+    unknown_model_status: int = 404
+    """The HTTP status for a model that no upstream serves."""
 
     @property
     def media_type(self) -> str:
@@ -130,10 +132,16 @@ COUNTED_BY: Final = "anthropic"
 """The dialect whose upstreams count tokens when they are asked to."""
 
 _GEMINI: Final = re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>.+):(?P<verb>generateContent|streamGenerateContent)")
-_GEMINI_STREAM: Final = Endpoint("gemini", _gemini(True))
-_GEMINI_WHOLE: Final = Endpoint("gemini", _gemini(False))
+_GEMINI_UNKNOWN: Final = 400
+"""gemini-cli repeats its side requests without a pause when their model is answered with 404; it gives up on 400."""
+_GEMINI_STREAM: Final = Endpoint("gemini", _gemini(True), unknown_model_status=_GEMINI_UNKNOWN)
+_GEMINI_WHOLE: Final = Endpoint("gemini", _gemini(False), unknown_model_status=_GEMINI_UNKNOWN)
 _GEMINI_ARRAY: Final = Endpoint(
-    "gemini", _gemini(True), writer=lambda request, body: {"array": True}, headers={"content-type": "application/json"}
+    "gemini",
+    _gemini(True),
+    writer=lambda request, body: {"array": True},
+    headers={"content-type": "application/json"},
+    unknown_model_status=_GEMINI_UNKNOWN,
 )
 
 

@@ -41,6 +41,8 @@ class ResponseWriter:
         self.recorder: ServedTurnRecorder | None = None
         self._stream: StreamRecorder | None = None
         self.context: ExchangeContext | None = None
+        self.model = ""
+        """The model that is asked, where the client named another one or none."""
         self.busy = 0
         self.left = False
         self.last_write = self._last_keep_alive = record.began
@@ -187,6 +189,8 @@ class ResponseWriter:
         headers = {"x-request-id": record.request_id}
         if record.upstream:
             headers["x-streamglot-upstream"] = record.upstream
+        if self.model:
+            headers["x-streamglot-model"] = self.model
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
         judged = self.context.annotations.get("policies") if self.context is not None else None

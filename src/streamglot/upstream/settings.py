@@ -33,7 +33,8 @@ class BreakerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     """``key`` is never shown: ``key_env`` names the variable that it comes from.
 
-    ``models`` are patterns, or a table from our names to theirs. ``stream``: ask for a stream as the client did, always, or
+    ``models`` are patterns, or a table from our names to theirs; a name in it may be a pattern too, and an exact name comes
+    first. ``stream``: ask for a stream as the client did, always, or
     never. ``bad_call``: what becomes of a tool call that cannot be parsed.
     ``tools``: send them as tools, or as words for a model that has none. ``concurrent``: streams at once, 0 is no
     limit. ``attempts`` and ``pause``: how often it is asked, and the seconds before the second time. ``pass_key``: the
@@ -69,7 +70,7 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
         if isinstance(self.models, dict):
             if model in self.models:
                 return self.models[model]
-            return None
+            return next((theirs for pattern, theirs in self.models.items() if fnmatchcase(model, pattern)), None)
         return model if any(fnmatchcase(model, pattern) for pattern in self.models) else None
 
     @property
