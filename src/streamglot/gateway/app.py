@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from ..store import Store
     from .recording import TurnRecorders
 
+RESPONSES = "/v1/responses"
+"""The address that is served over WebSockets too."""
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
 
@@ -238,6 +240,17 @@ class Gateway:
         if found is not None:
             return self.exchange(found[0], call, found[1])
         return run_asgi(self._pages(), call)
+
+    def converse(self, call: HTTPCall) -> Coroutine[Any, Any, None] | None:
+        """Serves a WebSocket where there is one."""
+        if call.path != RESPONSES:
+            return None
+        refusal = self._screen(call)
+        if refusal is not None:
+            return _send(call, refusal)
+        from .responses_websocket import serve
+
+        return serve(self, call)
 
     # --- before anything else of a call is looked at
 

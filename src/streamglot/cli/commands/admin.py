@@ -28,7 +28,7 @@ JSON = click.option("--json", is_flag=True, help="Print JSON.")
 @click.option("--workers", type=click.IntRange(min=1), help="The number of processes that share the socket.")
 def serve(config: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
     """Run the gateway: any client, any upstream."""
-    require("starlette", "prometheus_client")
+    require("starlette", "prometheus_client", "wsproto")
     from .serve import run
 
     return run(config, host, port, workers)

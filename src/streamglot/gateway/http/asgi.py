@@ -69,6 +69,8 @@ class DisconnectWatch:
 class ASGICall:
     """A call on any ASGI server."""
 
+    remembers = False
+
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
