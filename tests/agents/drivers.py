@@ -40,7 +40,7 @@ class Driver(Struct, frozen=True):
     prepare: Callable[[Place], None] = lambda place: None
 
 
-def _codex_settings(place: Place) -> None:
+def _codex_settings(place: Place, more: str = "") -> None:
     (place.home / "config.toml").write_text(
         f'model = "{place.model}"\n'
         'model_provider = "scripted"\n'
@@ -48,8 +48,12 @@ def _codex_settings(place: Place) -> None:
         'name = "scripted"\n'
         f'base_url = "{place.url}"\n'
         'env_key = "SCRIPTED_KEY"\n'
-        'wire_api = "responses"\n'
+        f'wire_api = "responses"\n{more}'
     )
+
+
+def _codex_websocket_settings(place: Place) -> None:
+    _codex_settings(place, "supports_websockets = true\n")
 
 
 def _gemini_settings(place: Place) -> None:
@@ -88,6 +92,15 @@ DRIVERS = {
             lambda place: ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", PROMPT],
             lambda place: {"CODEX_HOME": str(place.home), "SCRIPTED_KEY": KEY},
             _codex_settings,
+        ),
+        Driver(
+            "codex-ws",
+            "@openai/codex",
+            "openai_responses",
+            "/v1",
+            lambda place: ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", PROMPT],
+            lambda place: {"CODEX_HOME": str(place.home), "SCRIPTED_KEY": KEY},
+            _codex_websocket_settings,
         ),
         Driver(
             "claude-code",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 from wsproto.events import CloseConnection
 
@@ -14,6 +16,8 @@ from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import Cut, Hang, HostileUpstream, Until, sse, streamed, unfinished, whole
 from gateway.websocket_client import WebSocketClient, websocket
+from streamglot.config import Config, LoadedConfig
+from streamglot.gateway.app import Gateway
 from streamglot.gateway.http.websocket import WebSocket
 from streamglot.gateway.responses_websocket import LANES, WAITING
 from waiting import until
@@ -236,6 +240,45 @@ def test_a_refusal_of_an_upstream_has_its_status_and_its_headers(gateway: Runnin
     assert (error["type"], error["status"], error["headers"]["retry-after"]) == ("error", 429, "3")
 
 
+def test_an_error_behind_signs_of_life_still_has_its_status(upstream: HostileUpstream) -> None:
+    """Clients ignore an error without a status and go on waiting."""
+    go_on = threading.Event()
+    upstream.scripts["late"] = [Until(go_on), *whole({"error": {"message": "no"}}, 503)]
+    with running(config(upstream.url, keep_alive_seconds=0.01)) as gateway, websocket(gateway.port) as client:
+        client.create(model="up/late")
+        upstream.wait_for("late", lambda seen: True)
+        until(lambda: any(handler._response._last_keep_alive > handler.record.began for handler in gateway.gateway._live))
+        go_on.set()
+        error = client.message()
+        assert (error["type"], error["status"]) == ("error", 503)
+
+
+def test_a_long_silence_repeats_that_the_response_is_in_progress(upstream: HostileUpstream) -> None:
+    go_on = threading.Event()
+    upstream.scripts["slow"] = streamed(sse(said("slow")), Until(go_on), sse(END, DONE))
+    with running(config(upstream.url, keep_alive_seconds=0.01)) as gateway, websocket(gateway.port) as client:
+        client.create(model="up/slow", stream_id="a")
+        while client.message()["type"] != "response.output_text.delta":
+            pass
+        again = client.message()
+        assert (again["type"], again["stream_id"]) == ("response.in_progress", "a")
+        go_on.set()
+        assert client.response()[-1]["type"] == "response.completed"
+
+
+def test_the_official_client_holds_a_conversation(gateway: Running, upstream: HostileUpstream) -> None:
+    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k").responses.connect() as connection:
+        previous: dict[str, str] = {}
+        for number in range(3):
+            connection.response.create(model="up/m", input=f"question {number}", store=False, **previous)
+            for event in connection:
+                if event.type == "response.completed":
+                    previous = {"previous_response_id": event.response.id}
+                    assert event.response.output_text == "Hello world"
+                    break
+    assert len(upstream.requests("m")[-1].body["messages"]) == 5
+
+
 # --- who may come in
 
 
@@ -345,3 +388,23 @@ def test_a_client_that_does_not_read_slows_the_upstream_down(gateway: Running, u
         assert len(text_of(client.response())) == 800 * 60_000
     finally:
         client.socket.close()
+
+
+# --- any other server
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_an_asgi_server_refuses_websockets(able: bool) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "websocket", "extensions": {"websocket.http.response": {}} if able else {}}
+    asyncio.run(Gateway(LoadedConfig(Config()), {})(scope, _never, send))
+    assert sent[0].get("status") == (426 if able else None)
+    assert sent[-1]["type"] == ("websocket.http.response.body" if able else "websocket.close")
+
+
+async def _never() -> Any:
+    raise AssertionError("nothing is read")

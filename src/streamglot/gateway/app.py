@@ -28,7 +28,7 @@ from .auth.slot import Slot
 from .auth.stored_keys import StoredCallers
 from .endpoints import Endpoint, endpoint_for
 from .handler import RequestHandler
-from .http.asgi import Application, ASGICall, Receive, Scope, Send, run_asgi
+from .http.asgi import Application, ASGICall, Receive, Scope, Send, refuse_websocket, run_asgi
 from .http.call import Call
 from .http.cors import CORS
 from .http.hosts import AllowedHosts
@@ -204,6 +204,9 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
+            return
+        if scope["type"] == "websocket":
+            await refuse_websocket(scope, send)
             return
         if scope["type"] != "http":
             raise ConfigError(f"the gateway speaks HTTP, not {scope['type']}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from ..dialects import dialect
-from ..messages import Request
+from ..messages import Request, Response
 
 Body = dict[str, Any]
 Options = dict[str, Any]
@@ -35,6 +35,8 @@ class Endpoint(Struct, frozen=True):
     passed: tuple[str, ...] = ()
     numbered: bool = False
     chat: str = ""
+    build: Callable[[Response, Body], Body] | None = None
+    """Builds the whole answer where it is not that of the dialect."""
     unknown_model_status: int = 404
     """The HTTP status for a model that no upstream serves."""
 
@@ -67,6 +69,19 @@ def _streams_unless_told(name: str, **options: Any) -> Callable[[Body, str], Req
         return request
 
     return parse
+
+
+def _compacting(body: Body, _model: str) -> Request:
+    return _compaction().summary_request(dialect(RETRIEVABLE).parse_request(body))
+
+
+def _compacted(response: Response, body: Body) -> Body:
+    built: Body = _compaction().build_compaction(response, body)
+    return built
+
+
+def _compaction() -> Any:  # a module of this dialect, imported when it is first used
+    return dialect(RETRIEVABLE).compaction
 
 
 def _gemini(stream: bool) -> Callable[[Body, str], Request]:
@@ -112,6 +127,7 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     ),
     "/v1/completions": Endpoint("openai_completions", _plain("openai_completions"), "cmpl-"),
     "/v1/responses": Endpoint("openai_responses", _plain("openai_responses"), "resp_", _mirror, _mirror, passed=_BETA),
+    "/v1/responses/compact": Endpoint("openai_responses", _compacting, "resp_", build=_compacted, passed=_BETA),
     "/v1/messages": Endpoint("anthropic", _plain("anthropic"), "msg_", passed=("anthropic-beta",)),
     "/api/chat": Endpoint("ollama", _streams_unless_told("ollama")),
     "/api/generate": Endpoint(

@@ -254,8 +254,13 @@ class RequestHandler:
             model=collected.model or exchange.request.model,
             created=collected.created or int(self._gateway.time()),
         )
-        build = dialect(self._endpoint.dialect).build_response
-        answer = msgspec.json.encode(build(collected, **self._endpoint.response(exchange.request, self._body)))
+        endpoint = self._endpoint
+        if endpoint.build is not None:
+            built = endpoint.build(collected, self._body)
+        else:
+            options = endpoint.response(exchange.request, self._body)
+            built = dialect(endpoint.dialect).build_response(collected, **options)
+        answer = msgspec.json.encode(built)
         await self._response.reply(200, answer)
 
     # --- ends

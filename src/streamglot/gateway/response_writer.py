@@ -20,7 +20,7 @@ from ..stages.stage import ExchangeContext
 from .endpoints import Endpoint
 from .http.call import Call, ClientGone, DetachedCall
 from .http.reply import retry_after as retry_after_value
-from .stream_recorder import SPOKEN, StreamRecorder
+from .stream_recorder import RESPONSE_ID, SPOKEN, StreamRecorder
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -91,7 +91,8 @@ class ResponseWriter:
 
     def _open(self, headers: dict[str, str]) -> None:
         if self.recorder is not None:
-            self._stream = self.recorder.open(self._stop, {**headers, SPOKEN: self._endpoint.dialect})
+            told = {SPOKEN: self._endpoint.dialect, RESPONSE_ID: self.writer.id}
+            self._stream = self.recorder.open(self._stop, {**headers, **told})
 
     def tick(self) -> None:
         """Called by the gateway's clock."""

@@ -91,7 +91,7 @@ class WebSocketCall:
     # --- the response
 
     def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # messages have neither
-        self.started = True
+        """The first message starts the response. A sign of life is none: an error behind it must still have its status."""
         return DONE
 
     def write(self, data: bytes) -> Awaitable[None]:
@@ -112,7 +112,10 @@ class WebSocketCall:
             elif name in _FINAL:
                 self._final = message
             messages.append(message)
-        return self._socket.send(*messages) if messages else DONE
+        if not messages:
+            return DONE
+        self.started = True
+        return self._socket.send(*messages)
 
     def end(self, data: bytes = b"") -> Awaitable[None]:
         self.ended = True

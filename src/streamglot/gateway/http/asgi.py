@@ -17,6 +17,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+DENIAL: Final = "websocket.http.response"
+"""The extension of ASGI by which an application answers a request for a WebSocket with HTTP."""
 CALL: Final = "streamglot.call"
 """The key of a scope under which our own server puts the call."""
 
@@ -38,6 +40,15 @@ async def read_body(receive: Receive, headers: Mapping[str, str], most: int, dea
                     return bytes(body)
     except TimeoutError:
         raise too_slow(deadline.seconds) from None
+
+
+async def refuse_websocket(scope: Scope, send: Send) -> None:
+    """WebSockets are served by our own server only. 426 lets a client go on with HTTP at once, where the server can say it."""
+    if DENIAL in scope.get("extensions", {}):
+        await send({"type": f"{DENIAL}.start", "status": 426, "headers": [(b"upgrade", b"HTTP/1.1"), (b"content-length", b"0")]})
+        await send({"type": f"{DENIAL}.body", "body": b""})
+    else:
+        await send({"type": "websocket.close", "code": 1000})
 
 
 class DisconnectWatch:
