@@ -31,7 +31,16 @@ from .rows import ID_CHARS, clean
 from .turn import Session, mint_id, spoken_weight
 
 PREFIX: Final = "ses_"
-HEADERS: Final = ("x-streamglot-session", "x-session-id", "session-id", "session_id")
+HEADERS: Final = (
+    "x-streamglot-session",
+    "x-session-id",
+    "session-id",
+    "session_id",
+    "x-claude-code-session-id",
+    "x-session-affinity",
+    "thread-id",
+)
+"""Headers that name a session, ours first; the others are those of coding agents."""
 CHAT: Final = "chat"
 """The kind of name that the chats of a web page have."""
 FIND_SECONDS: Final = 1.0
@@ -41,7 +50,7 @@ LARGE: Final = 2**18
 ANSWERS: Final = 500
 """Answers of a session that are looked through for state to put back; a provider wants that of the last turns."""
 CANDIDATES: Final = 20
-_IN_USER: Final = re.compile(r"session[_\":\s]+([0-9a-f]{8}-[0-9a-f-]{27})")
+_IN_USER: Final = re.compile(r"session(?:_id)?[_\":\s]+([0-9a-f]{8}-[0-9a-f-]{27})")
 _decoder = msgspec.json.Decoder(Message)
 
 
