@@ -25,6 +25,8 @@ PREFIX = "STREAMGLOT_"
 NOTHING = "none"
 """The ``store.url`` that stores nothing, and the ``server.fallback_model`` that refuses unknown models."""
 AUTO = "auto"
+PARENT = f"{PREFIX}PARENT"
+"""The variable that names the process whose end is the gateway's too."""
 
 
 class KeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -99,6 +99,6 @@ SECRET_WORDS = frozenset(("key", "apikey", "token", "secret", "auth", "authoriza
 
 
 def is_secret(name: str) -> bool:
-    """Does a setting or a header of this name hold something that must not be shown?"""
+    """Does a setting or a header of this name hold something that must not be shown? ``key_env`` and ``env_key`` name a variable."""
     words = name.lower().replace("-", "_").split("_")
-    return words[-1] != "env" and not SECRET_WORDS.isdisjoint(words)
+    return "env" not in (words[0], words[-1]) and not SECRET_WORDS.isdisjoint(words)
