@@ -278,6 +278,7 @@ class HTTPProtocol(asyncio.Protocol):
         if call is None:
             return
         call.finish()
+        self.resume_reading()  # a large body that came at once has paused it, and hanging up must be noticed
         if not call.keep_alive:
             self._discarding = True  # nothing behind this request is read as one
         elif call.ended and self._call is None:
