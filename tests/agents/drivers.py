@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +20,10 @@ KEY = "sk-scripted"
 MODEL = "scripted-1"
 RUN_SECONDS = 120
 """A run takes some seconds; agents that go on without end are stopped."""
+
+
+INTERRUPT_SECONDS = 5
+"""Between two signals: some agents want a second one."""
 
 
 class Place(Struct):
@@ -64,11 +71,19 @@ def _gemini_settings(place: Place) -> None:
     )
 
 
+_OPENCODE_MODEL = {
+    "tool_call": True,
+    "attachment": True,
+    "modalities": {"input": ["text", "image"], "output": ["text"]},
+    "limit": {"context": 128_000, "output": 16_000},
+}
+
+
 def _opencode_config(place: Place) -> str:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": place.url, "apiKey": KEY},
-        "models": {place.model: {"name": place.model, "tool_call": True, "limit": {"context": 128_000, "output": 16_000}}},
+        "models": {place.model: {"name": place.model, **_OPENCODE_MODEL}},
     }
     return json.dumps(
         {
@@ -154,12 +169,21 @@ class Ran(Struct):
     errors: str
 
 
+def _interrupt(process: subprocess.Popen[str], wanted: Callable[[], bool]) -> None:
+    while process.poll() is None and not wanted():
+        time.sleep(0.05)
+    while process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(INTERRUPT_SECONDS)
+
+
 def installed(modules: Path) -> bool:
     return (modules / ".bin").is_dir()
 
 
-def run(driver: Driver, place: Place, modules: Path) -> Ran:
-    """Runs the agent to its end. ``modules`` is the folder ``node_modules`` that it was installed into."""
+def run(driver: Driver, place: Place, modules: Path, interrupt: Callable[[], bool] = lambda: False) -> Ran:
+    """Runs the agent to its end. ``modules`` is the folder ``node_modules`` that it was installed into. As soon as ``interrupt``
+    is true, it gets the signal of Ctrl-C."""
     place.home.mkdir(parents=True, exist_ok=True)
     place.work.mkdir(parents=True, exist_ok=True)
     driver.prepare(place)
@@ -187,6 +211,8 @@ def run(driver: Driver, place: Place, modules: Path) -> Ran:
         errors="replace",
         start_new_session=True,
     )
+    watch = threading.Thread(target=_interrupt, args=[process, interrupt], daemon=True)
+    watch.start()
     try:
         output, errors = process.communicate(timeout=RUN_SECONDS)
     except subprocess.TimeoutExpired:

@@ -18,6 +18,7 @@ _CONFIG = """\
 [server]
 discover = false
 shutdown_seconds = 0.5
+keep_alive_seconds = 600
 [store]
 url = "none"
 [upstreams.up]

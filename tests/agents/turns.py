@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from streamglot.messages import Request, ToolResultPart, ToolSpec
+from streamglot.messages import MediaPart, Part, Request, ToolResultPart, ToolSpec
 
 
 class Call(Struct):
@@ -44,6 +44,7 @@ class Asked(Struct):
     last_text: str
     wants_json: bool
     body: dict[str, Any]
+    images: int = 0
 
 
 def asked(dialect: str, request: Request, body: dict[str, Any]) -> Asked:
@@ -59,4 +60,10 @@ def asked(dialect: str, request: Request, body: dict[str, Any]) -> Asked:
         next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), ""),
         request.output is not None and request.output.kind != "text",
         body,
+        sum(isinstance(part, MediaPart) and part.mime.startswith("image/") for part in _everywhere(parts)),
     )
+
+
+def _everywhere(parts: list[Part]) -> list[Any]:
+    """The parts, and those inside of results."""
+    return [inner for part in parts for inner in (part, *(part.content if isinstance(part, ToolResultPart) else ()))]
