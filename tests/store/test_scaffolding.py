@@ -15,7 +15,7 @@ from streamglot.store.turn import title_of
         ("Fix the bug", "Fix the bug"),
         ("<system-reminder>\nToday is Monday.\n</system-reminder>\nFix the bug", "Fix the bug"),
         ("<session_context>x</session_context><user-memory a='b'>y</user-memory> Fix the bug", "Fix the bug"),
-        ("# AGENTS.md instructions for /home/me\n\n<INSTRUCTIONS>\nx\n</INSTRUCTIONS>\nFix it", "Fix it"),
+        ("# AGENTS.md instructions for /srv/project\n\n<INSTRUCTIONS>\nx\n</INSTRUCTIONS>\nFix it", "Fix it"),
         ("<environment_context>\n<cwd>/x</cwd>\n</environment_context>", ""),
         ("<div>not centred</div> why?", "<div>not centred</div> why?"),
         ("<system-reminder> is a tag that I want to parse", "<system-reminder> is a tag that I want to parse"),

@@ -36,11 +36,12 @@ HEADERS: Final = (
     "x-session-id",
     "session-id",
     "session_id",
-    "x-claude-code-session-id",
     "x-session-affinity",
     "thread-id",
 )
 """Headers that name a session, ours first; the others are those of coding agents."""
+AGENTS_HEADER: Final = "-session-id"
+"""How a header ends that an agent names after itself."""
 CHAT: Final = "chat"
 """The kind of name that the chats of a web page have."""
 FIND_SECONDS: Final = 1.0
@@ -66,6 +67,7 @@ class Wanted(Struct, kw_only=True):
 def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapping[str, str], chat_field: str = "") -> Wanted:
     """Reads the names out of a request, in every way that clients have of saying them."""
     found = next((headers[name] for name in HEADERS if headers.get(name)), "")
+    found = found or next((value for name, value in headers.items() if name.endswith(AGENTS_HEADER)), "")
     if not found:
         held = body.get("conversation")
         held = held.get("id") if isinstance(held, dict) else held
