@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -169,11 +170,12 @@ class Ran(Struct):
     errors: str
 
 
-def _interrupt(process: subprocess.Popen[str], wanted: Callable[[], bool]) -> None:
+def _interrupt(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> None:
     while process.poll() is None and not wanted():
         time.sleep(0.05)
     while process.poll() is None:
-        os.killpg(process.pid, signal.SIGINT)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
         time.sleep(INTERRUPT_SECONDS)
 
 
@@ -200,23 +202,23 @@ def run(driver: Driver, place: Place, modules: Path, interrupt: Callable[[], boo
         "CI": "1",
         **driver.environment(place),
     }
-    process = subprocess.Popen(
-        driver.command(place),
-        cwd=place.work,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    watch = threading.Thread(target=_interrupt, args=[process, interrupt], daemon=True)
-    watch.start()
+    output, errors = place.home / "printed", place.home / "errors"
+    with output.open("wb") as out, errors.open("wb") as err:  # some agents end before a pipe has taken all of their output
+        process = subprocess.Popen(
+            driver.command(place),
+            cwd=place.work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    threading.Thread(target=_interrupt, args=[process, interrupt], daemon=True).start()
+    code: int | None
     try:
-        output, errors = process.communicate(timeout=RUN_SECONDS)
+        code = process.wait(RUN_SECONDS)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        output, errors = process.communicate()
-        return Ran(None, output, errors)
-    return Ran(process.returncode, output, errors)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        code = None
+    return Ran(code, output.read_text(errors="replace"), errors.read_text(errors="replace"))

@@ -33,6 +33,8 @@ ONLY_FOR = {"patch": ("codex", "codex-ws")}
 """Scenarios that need a tool which only these agents have."""
 WITHOUT = {"image": ("qwen-code",)}
 """Agents that do not show images to a model they do not know."""
+ONLY = {"codex-ws": ("file", "reasoning", "patch", "cut-call", "interrupt", "long")}
+"""Agents that are another one over another transport: what the transport does not touch is not run twice."""
 MODELS = {("codex", "patch"): "gpt-5.5", ("codex-ws", "patch"): "gpt-5.5"}
 """Agents choose their tools by the name of the model."""
 
@@ -81,7 +83,9 @@ def cells(agents: list[str], upstreams: list[str], scenarios: list[str]) -> list
         for scenario in scenarios
         for agent in agents
         for upstream in upstreams
-        if agent in ONLY_FOR.get(scenario, (agent,)) and agent not in WITHOUT.get(scenario, ())
+        if agent in ONLY_FOR.get(scenario, (agent,))
+        and agent not in WITHOUT.get(scenario, ())
+        and scenario in ONLY.get(agent, (scenario,))
     ]
 
 

@@ -72,16 +72,14 @@ def _streams_unless_told(name: str, **options: Any) -> Callable[[Body, str], Req
 
 
 def _compacting(body: Body, _model: str) -> Request:
-    return _compaction().summary_request(dialect(RETRIEVABLE).parse_request(body))
+    spoken = dialect(RETRIEVABLE)
+    request: Request = spoken.compaction.summary_request(spoken.parse_request(body))
+    return request
 
 
 def _compacted(response: Response, body: Body) -> Body:
-    built: Body = _compaction().build_compaction(response, body)
+    built: Body = dialect(RETRIEVABLE).compaction.build_compaction(response, body)
     return built
-
-
-def _compaction() -> Any:  # a module of this dialect, imported when it is first used
-    return dialect(RETRIEVABLE).compaction
 
 
 def _gemini(stream: bool) -> Callable[[Body, str], Request]:

@@ -186,7 +186,7 @@ class ResponsesWebSocket:
         options = endpoint.writer(request, asked)
         writer = dialect(endpoint.dialect).writer(id=id, model=request.model, created=int(gateway.time()), **options)
         call = WebSocketCall(self._socket, self._upgrade, {}, b"", lane.name)
-        await call.end(writer.feed([StreamStart(), StreamEnd("stop")]))
+        await call.end(writer.feed([StreamStart(), StreamEnd("end")]))
         self._remember(lane, id, items)
 
     def _expanded(self, fields: Fields) -> tuple[bytes, bytes]:
