@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamglot.dialects import dialect
 from streamglot.dialects.openai_responses.compaction import INSTRUCTION, build_compaction, summary_request
 from streamglot.dialects.openai_responses.request import parse
 from streamglot.messages import Response, ResponseChoice, TextPart, TokenCounts
@@ -20,6 +21,10 @@ BODY = {"model": "m", "input": INPUT, "instructions": "Be brief.", "stream": Tru
 def summarized(text: str) -> Response:
     choice = ResponseChoice(0, [TextPart(text)])
     return Response(id="resp_1", created=7, choices=[choice], usage=TokenCounts(input_tokens=5, output_tokens=2))
+
+
+def test_the_dialect_has_it() -> None:
+    assert dialect("openai_responses").compaction.summary_request is summary_request
 
 
 def test_calls_and_results_are_text_in_the_request_for_a_summary() -> None:
