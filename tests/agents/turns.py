@@ -8,6 +8,9 @@ from msgspec import Struct, field
 
 from streamglot.messages import MediaPart, Part, Request, ToolResultPart, ToolSpec
 
+ABORTED = ("Tool execution aborted",)
+"""What agents answer in the place of a call that broke off: no result of a tool."""
+
 
 class Call(Struct):
     """A call of a tool. ``arguments`` is an object, or the text of a custom tool."""
@@ -55,7 +58,7 @@ def asked(dialect: str, request: Request, body: dict[str, Any]) -> Asked:
         request.model,
         request.stream,
         {tool.name: tool for tool in request.tools if tool.kind != "server"},
-        [part.text for part in parts if isinstance(part, ToolResultPart)],
+        [part.text for part in parts if isinstance(part, ToolResultPart) and part.text not in ABORTED],
         [str(echo.data) for echo in echoes if echo is not None],
         next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), ""),
         request.output is not None and request.output.kind != "text",

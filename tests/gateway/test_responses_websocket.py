@@ -166,7 +166,7 @@ def test_lanes_are_answered_at_the_same_time_and_named_on_every_event(gateway: R
         client.create(model="up/slow", stream_id="a")
         first = client.message()
         client.create(stream_id='b"')
-        messages = []
+        messages: list[dict[str, Any]] = []
         while not messages or messages[-1]["type"] != "response.completed":
             messages.append(client.message())
         assert messages[-1]["stream_id"] == 'b"'
@@ -268,7 +268,7 @@ def test_a_long_silence_repeats_that_the_response_is_in_progress(upstream: Hosti
 
 def test_the_official_client_holds_a_conversation(gateway: Running, upstream: HostileUpstream) -> None:
     with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k").responses.connect() as connection:
-        previous: dict[str, str] = {}
+        previous: dict[str, Any] = {}
         for number in range(3):
             connection.response.create(model="up/m", input=f"question {number}", store=False, **previous)
             for event in connection:
