@@ -192,6 +192,26 @@ def test_lanes_and_what_waits_in_them_have_limits(gateway: Running, upstream: Ho
         assert error["status"] == 429
 
 
+def test_what_is_remembered_and_what_waits_have_limits_in_bytes(upstream: HostileUpstream) -> None:
+    upstream.scripts["m"] = FINE
+    upstream.scripts["hang"] = unfinished(sse(said("x")), end=Hang())
+    with running(config(upstream.url, max_body_bytes=10_000)) as gateway, websocket(gateway.port) as client:
+        ids = []
+        for lane in "abc":
+            client.create(input="x" * 4_000, stream_id=lane)
+            ids.append(id_of(client.response()))
+        client.create(previous_response_id=ids[0], stream_id="a")
+        assert client.response()[-1]["error"]["code"] == "previous_response_not_found", "it made room"
+        client.create(previous_response_id=ids[2], stream_id="c")
+        id_of(client.response())
+        client.create(model="up/hang")
+        while client.message()["type"] != "response.output_text.delta":
+            pass
+        for _ in range(3):
+            client.create(input="x" * 4_000)
+        assert client.message()["status"] == 429
+
+
 def test_an_idle_lane_makes_room_for_another(gateway: Running) -> None:
     with websocket(gateway.port) as client:
         for number in range(LANES + 3):

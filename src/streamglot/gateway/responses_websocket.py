@@ -52,7 +52,7 @@ class Lane:
 
     def __init__(self, name: bytes) -> None:
         self.name = name
-        self.waiting: deque[Fields] = deque()
+        self.waiting: deque[tuple[Fields, int]] = deque()
         self.call: WebSocketCall | None = None
         self.task: asyncio.Task[None] | None = None
         self.latest = ""
@@ -67,7 +67,8 @@ class ResponsesWebSocket:
         self._socket = socket
         self._lanes: dict[bytes, Lane] = {}
         self._past: dict[str, bytes] = {}
-        """By response id: its input and output items in JSON, without brackets."""
+        """By response id: its input and output items in JSON, without brackets. All together have ``max_body_bytes`` at most."""
+        self._waiting_bytes = 0
         self._headers = {
             name: value
             for name, value in upgrade.headers.items()
@@ -88,7 +89,7 @@ class ResponsesWebSocket:
             raise
         finally:
             await asyncio.gather(*self._tasks(), return_exceptions=True)
-            self._socket.abort()
+            self._socket.close(1001)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [lane.task for lane in self._lanes.values() if lane.task is not None]
@@ -108,7 +109,7 @@ class ResponsesWebSocket:
             name = _stream_id(fields)
             kind = _text(fields, "type")
             if kind == "response.create":
-                self._queue(name, fields)
+                self._queue(name, fields, len(message))
             elif kind in ("response.steer", "response.inject"):
                 await self._send(_not_supported(kind, fields), name)
             else:
@@ -124,12 +125,15 @@ class ResponsesWebSocket:
     async def _refuse(self, error: StreamglotError, name: bytes) -> None:
         await self._send(error_event(error.status, _error_of(error)), name)
 
-    def _queue(self, name: bytes, fields: Fields) -> None:
+    def _queue(self, name: bytes, fields: Fields, size: int) -> None:
         lane = self._lanes.pop(name, None) or self._new_lane(name)
         self._lanes[name] = lane  # the lane that was used last is the last to be forgotten
         if len(lane.waiting) >= WAITING:
             raise _too_many(f"{WAITING} requests wait in this stream already; send the next one when some are answered")
-        lane.waiting.append(fields)
+        if self._waiting_bytes and self._waiting_bytes + size > self._gateway.server.max_body_bytes:
+            raise _too_many("the requests that wait on this connection are too large together; send this one again later")
+        lane.waiting.append((fields, size))
+        self._waiting_bytes += size
         if lane.task is None:
             self._socket.busy = True
             lane.task = asyncio.create_task(self._work(lane))
@@ -148,7 +152,8 @@ class ResponsesWebSocket:
         """Answers what waits in this lane."""
         try:
             while lane.waiting and not self._socket.closing:
-                fields = lane.waiting.popleft()
+                fields, size = lane.waiting.popleft()
+                self._waiting_bytes -= size
                 try:
                     await asyncio.create_task(self._respond(lane, fields))
                 except StreamglotError as error:
@@ -212,11 +217,15 @@ class ResponsesWebSocket:
         return {**self._headers, **{ours: told[name] for name, ours in _TRACE.items() if isinstance(told.get(name), str)}}
 
     def _remember(self, lane: Lane, id: str, items: bytes) -> None:
-        """The latest response of a lane, unless it failed, or is too large to be sent again in one message."""
+        """The latest response of a lane, unless it failed or is too large. The oldest of other lanes make room for it."""
+        most = self._gateway.server.max_body_bytes
         self._forget(lane)
-        if id and len(items) <= self._gateway.server.max_body_bytes:
-            lane.latest = id
-            self._past[id] = items
+        if not id or len(items) > most:
+            return
+        lane.latest = id
+        self._past[id] = items
+        while sum(map(len, self._past.values())) > most:
+            del self._past[next(iter(self._past))]
 
     def _forget(self, lane: Lane) -> None:
         self._past.pop(lane.latest, None)
