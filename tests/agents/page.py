@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from msgspec import Struct
-
 from agents.drivers import DRIVERS
+from agents.matrix import DIRECT, Cell, Found, cells
 from agents.scenarios import SCENARIOS
 
-DIRECT = "direct"
 _TITLES = {
     "file": "writes a file and reads it back",
     "parallel": "two calls in one turn",
@@ -35,28 +33,9 @@ agent asks the scripted upstream itself, in its own dialect and without a gatewa
 
 A run is right (**ok**) if the agent did the work, printed the answer and ended by itself with status 0; after Ctrl-C, if the
 upstream noticed it. **²** marks a run that was right the second time: on a busy machine an agent may give up early. **as direct** is a
-run that goes wrong in the same way without a gateway. A dash is a run that does not exist: the agent has no such tool.
+run that goes wrong without a gateway too. Agents that lack a tool for a scenario are left out of its table; codex-ws is Codex over
+WebSockets and runs what the transport can touch.
 """
-
-
-class Cell(Struct, frozen=True):
-    agent: str
-    upstream: str
-    scenario: str
-
-
-class Found(Struct):
-    """``again``: the first run of this cell went wrong, and this is the second."""
-
-    cell: Cell
-    faults: list[str]
-    seconds: float
-    again: bool = False
-
-    def explained_by(self, results: Mapping[Cell, Found]) -> bool:
-        """Does the control go wrong too?"""
-        control = results.get(Cell(self.cell.agent, DIRECT, self.cell.scenario))
-        return control is not None and control is not self and bool(control.faults)
 
 
 def page(found: list[Found], modules: Path) -> str:
@@ -81,16 +60,18 @@ def page(found: list[Found], modules: Path) -> str:
             f"|---|{'---|' * len(upstreams)}",
         ]
         for agent in agents:
-            shown = [_shown(results.get(Cell(agent, upstream, scenario)), results) for upstream in upstreams]
-            if any(one != "–" for one in shown):
+            possible = cells([agent], upstreams, [scenario])
+            shown = [_shown(Cell(agent, upstream, scenario), possible, results) for upstream in upstreams]
+            if possible:
                 lines.append(f"| {agent} | {' | '.join(shown)} |")
         lines += _notes(scenario, found, results)
     return "\n".join(lines) + "\n"
 
 
-def _shown(one: Found | None, results: Mapping[Cell, Found]) -> str:
+def _shown(cell: Cell, possible: list[Cell], results: Mapping[Cell, Found]) -> str:
+    one = results.get(cell)
     if one is None:
-        return "–"
+        return "not run" if cell in possible else "–"
     if not one.faults:
         return "ok ²" if one.again else "ok"
     return "as direct" if one.explained_by(results) else "wrong"

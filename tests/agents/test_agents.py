@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agents.drivers import HERE, Ran, installed
-from agents.page import DIRECT, Cell, Found, page
-from agents.run import cells, drive_twice
+from agents.matrix import DIRECT, Cell, Found, cells
+from agents.page import page
+from agents.run import drive_twice
 from agents.scenarios import Script
 
 MODULES = HERE / "node_modules"
@@ -59,7 +60,7 @@ def test_the_page_shows_what_the_control_explains(tmp_path: Path) -> None:
     text = page(found, tmp_path)
     assert "| codex | ok | ok ² | wrong |" in text
     assert "- codex, ollama: it did not end" in text
-    assert "| qwen-code | wrong | as direct | – |" in text
+    assert "| qwen-code | wrong | as direct | not run |" in text
     assert "@qwen-code/qwen-code 1.2.3" in text
     assert "2 of 5 runs are right (1 of them the second time), 2 go wrong without a gateway too." in text
     assert found[4].explained_by({one.cell: one for one in found})
