@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import openai
 import pytest
-from wsproto.events import CloseConnection
+from wsproto.events import CloseConnection, Ping, Pong
 
 from gateway.conftest import upstreams_at
 from gateway.running import Running, running
@@ -428,3 +430,40 @@ def test_an_asgi_server_refuses_websockets(able: bool) -> None:
 
 async def _never() -> Any:
     raise AssertionError("nothing is read")
+
+
+# --- hostile clients
+
+
+def test_whatever_comes_behind_the_upgrade_the_gateway_goes_on(gateway: Running) -> None:
+    chance = random.Random(7)
+    openings = (b"\x81", b"\x01", b"\x80", b"\x88", b"\x89", b"\x8a", b"\x82", b"\xf1", b"\x83", b"")
+    for _ in range(150):
+        with websocket(gateway.port) as client:
+            for _ in range(chance.randrange(1, 4)):
+                size = chance.choice((0, 1, 5, 125))
+                frame = bytes((0x80 | size,)) + chance.randbytes(4 + size)
+                client.socket.sendall(chance.choice(openings) + chance.choice((frame, chance.randbytes(9))))
+    until(lambda: not gateway.server.connections)
+    assert gateway.ask("/health").status == 200
+    assert not [line for line in gateway.lines if line.get("event") == "fault"]
+
+
+def test_pings_between_fragments_are_answered_and_a_flood_of_them_is_not_stored(gateway: Running) -> None:
+    with websocket(gateway.port) as client:
+        message = '{"type":"response.create","model":"up/m","input":"hi"}'
+        client.send(message[:20], message_finished=False)
+        client.socket.sendall(client.frames.send(Ping(payload=b"there?")))
+        client.send(message[20:])
+        first = client.event()
+        assert isinstance(first, Pong)
+        assert first.payload == b"there?"
+        assert text_of(client.response()) == "Hello world"
+        flood = client.frames.send(Ping(payload=b"x" * 125)) * 2_000
+        client.socket.settimeout(0.2)
+        with suppress(TimeoutError):  # the client reads nothing, so the pongs fill the sockets
+            for _ in range(200):
+                client.socket.sendall(flood)
+        (connection,) = gateway.server.connections
+        assert isinstance(connection, WebSocket)
+        assert connection._transport.get_write_buffer_size() < 2**20
