@@ -6,7 +6,7 @@ UTF-8, close codes. What goes out is built here, because a server's text frame i
 that we have already.
 
 - **Limits.** A message has at most ``most`` bytes and ``message_seconds`` seconds from its first frame to its last. Messages
-  wait in ``_messages``; more than ``WAITING`` of them stop the reading. Pongs are not sent to a client that does not read.
+  wait in ``_messages``; more than ``WAITING_BYTES`` of them stop the reading. Pongs are not sent to a client that does not read.
 - **Deadlines.** There is one, as an HTTP connection has it; the server looks at it a few times a second. A silent client is
   pinged and then given up. A client that takes nothing of what it is sent is given up too.
 - **Ends.** ``close`` sends a close frame and waits a moment for the client's. ``receive`` then raises ``WebSocketClosed``. When
@@ -39,8 +39,8 @@ PONG_SECONDS: Final = 20.0
 """Seconds within which a ping must be answered, by a pong or by anything else."""
 CLOSE_SECONDS: Final = 2.0
 """Seconds that a client has to answer a close frame."""
-WAITING: Final = 8
-"""Messages that may wait to be received. One more pauses the reading: the client waits, and memory does not grow."""
+WAITING_BYTES: Final = 65_536
+"""Bytes of messages that may wait to be received. More pause the reading: the client waits, and memory does not grow."""
 VERSION: Final = "13"
 _KEY_CHARS: Final = 24
 """A Sec-WebSocket-Key is 16 bytes in base64."""
@@ -86,6 +86,7 @@ class WebSocket(asyncio.Protocol):
         self._message_seconds = message_seconds
         self._frames = Connection(ConnectionType.SERVER)
         self._messages: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._partial = bytearray()
         self._partial_until = inf
         self._reading = True
@@ -108,7 +109,8 @@ class WebSocket(asyncio.Protocol):
             finally:
                 self._receiver = None
         message = self._messages.popleft()
-        if not self._reading and not self.closing:
+        self._waiting_bytes -= len(message)
+        if not self._reading and not self.closing and self._waiting_bytes <= WAITING_BYTES:
             self._reading = True
             self._transport.resume_reading()
         return message
@@ -168,9 +170,10 @@ class WebSocket(asyncio.Protocol):
             self.close(CloseReason.MESSAGE_TOO_BIG, limit)
         elif event.message_finished:
             self._messages.append(bytes(self._partial))
+            self._waiting_bytes += len(self._partial)
             self._partial = bytearray()
             self._partial_until = inf
-            if len(self._messages) > WAITING and self._reading:
+            if self._waiting_bytes > WAITING_BYTES and self._reading:
                 self._reading = False
                 self._transport.pause_reading()
             self._wake_receiver()
@@ -241,6 +244,7 @@ class WebSocket(asyncio.Protocol):
         self.closing = True
         self._partial.clear()
         self._messages.clear()
+        self._waiting_bytes = 0
         if not self._reading and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()  # for the client's close frame, and to see that it hangs up
