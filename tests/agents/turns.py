@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from streamglot.messages import MediaPart, Part, Request, ToolResultPart, ToolSpec
 
-ABORTED = ("Tool execution aborted",)
+ABORTED = "Tool execution aborted"
 """What agents answer in the place of a call that broke off: no result of a tool."""
 
 
@@ -58,7 +58,7 @@ def asked(dialect: str, request: Request, body: dict[str, Any]) -> Asked:
         request.model,
         request.stream,
         {tool.name: tool for tool in request.tools if tool.kind != "server"},
-        [part.text for part in parts if isinstance(part, ToolResultPart) and part.text not in ABORTED],
+        [part.text for part in parts if isinstance(part, ToolResultPart) and ABORTED not in part.text],
         [str(echo.data) for echo in echoes if echo is not None],
         next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), ""),
         request.output is not None and request.output.kind != "text",
