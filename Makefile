@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NODE_READY := tests/clients/node_modules/.package-lock.json
 WEB_READY := tests/web/node_modules/.package-lock.json
+AGENTS := tests/agents/node_modules
+AGENTS_READY := $(AGENTS)/.package-lock.json
+ALL_AGENTS_READY := $(AGENTS)/.all
 CORPUS ?= ../shared/corpus
 FUZZ_SECONDS ?= 60
 FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
 SOAK_STREAMS ?= 2000
 
-.PHONY: help run test browser screenshots bench-page check coverage conformance matrix bench bench-store bench-batch soak fuzz docs lock clean
+.PHONY: help run test browser screenshots bench-page check coverage conformance matrix agents bench bench-store bench-batch soak fuzz docs lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,7 +44,15 @@ browser: ## install Chromium for the tests of the page, where it is missing and 
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends chromium; \
 	else echo "Chromium is not installed: the page is NOT TESTED in a browser"; fi
 
-test: $(READY) $(NODE_READY) $(WEB_READY) browser ## run the tests
+$(AGENTS_READY): tests/agents/package-lock.json tests/agents/package.json
+	@if command -v npm >/dev/null; then npm ci --prefix tests/agents --omit=dev --silent --no-audit --no-fund; \
+	else echo "npm is not installed: nothing is checked with the real coding agents"; fi
+
+$(ALL_AGENTS_READY): tests/agents/package-lock.json tests/agents/package.json
+	npm ci --prefix tests/agents --silent --no-audit --no-fund
+	touch $(AGENTS_READY) $(ALL_AGENTS_READY)
+
+test: $(READY) $(NODE_READY) $(WEB_READY) $(AGENTS_READY) browser ## run the tests
 	$(BIN)/python -m pytest -n 2
 
 check: $(READY) ## ruff, mypy --strict, import contracts
@@ -63,6 +74,9 @@ conformance: $(READY) ## readers and parsers against the corpus in CORPUS=
 
 matrix: $(READY) $(NODE_READY) ## every reader, writer and client over the corpus in CORPUS=; writes docs/conformance.md
 	$(BIN)/python -m conformance.matrix $(CORPUS) --node --page docs/conformance.md
+
+agents: $(READY) $(ALL_AGENTS_READY) ## real coding agents on every dialect (half an hour); writes docs/agents.md
+	cd tests && ../$(BIN)/python -m agents.run --page ../docs/agents.md
 
 bench: $(READY) ## time per chunk, growth, ratios to the official clients and to nginx (BENCH_PEERS=1: to other gateways)
 	$(BIN)/python -m bench.core

@@ -23,7 +23,10 @@ FILE_BYTES = 4 * 2**20
 """The largest configuration file: a device without an end does not fill the memory."""
 PREFIX = "STREAMGLOT_"
 NOTHING = "none"
-"""The ``store.url`` of who wants nothing kept."""
+"""The ``store.url`` that stores nothing, and the ``server.fallback_model`` that refuses unknown models."""
+AUTO = "auto"
+PARENT = f"{PREFIX}PARENT"
+"""The variable that names the process whose end is the gateway's too."""
 
 
 class KeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -50,6 +53,8 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     elsewhere. ``log_content``: write requests and answers into the log, without what ``redact`` finds: patterns in RE2's
     syntax, for which the extra ``policies`` must be installed.
     ``batch_items``: requests of one call of ``/v1/batch``, and ``batch_concurrent``: how many of them run at once.
+    ``default_model``: for requests that name no model. ``fallback_model``: for names that no upstream serves, as the side
+    requests of coding agents have them; ``auto`` takes the only model where just one is served, ``none`` refuses them.
     ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole.
     ``authentication``: ``auto`` asks for keys where others than this machine reach the gateway, and from the first key on that
     is made; ``required`` always asks, ``none`` never does."""
@@ -66,6 +71,7 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     shutdown_seconds: float = 30.0
     authentication: Literal["auto", "required", "none"] = "auto"
     default_model: str = ""
+    fallback_model: str = AUTO
     discover: bool = True
     max_connections: int = 0
     origins: list[str] = field(default_factory=list)

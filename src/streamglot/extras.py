@@ -18,6 +18,7 @@ EXTRAS: Final = {
     "prometheus_client": "server",
     "starlette": "server",
     "uvloop": "server",
+    "wsproto": "server",
     "xllamacpp": "local",
     "asyncpg": "postgres",
     "valkey": "valkey",

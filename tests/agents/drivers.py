@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,6 +21,10 @@ KEY = "sk-scripted"
 MODEL = "scripted-1"
 RUN_SECONDS = 120
 """A run takes some seconds; agents that go on without end are stopped."""
+
+
+INTERRUPT_SECONDS = 5
+"""Between two signals: some agents want a second one."""
 
 
 class Place(Struct):
@@ -40,7 +48,7 @@ class Driver(Struct, frozen=True):
     prepare: Callable[[Place], None] = lambda place: None
 
 
-def _codex_settings(place: Place) -> None:
+def _codex_settings(place: Place, more: str = "") -> None:
     (place.home / "config.toml").write_text(
         f'model = "{place.model}"\n'
         'model_provider = "scripted"\n'
@@ -48,8 +56,12 @@ def _codex_settings(place: Place) -> None:
         'name = "scripted"\n'
         f'base_url = "{place.url}"\n'
         'env_key = "SCRIPTED_KEY"\n'
-        'wire_api = "responses"\n'
+        f'wire_api = "responses"\n{more}'
     )
+
+
+def _codex_websocket_settings(place: Place) -> None:
+    _codex_settings(place, "supports_websockets = true\n")
 
 
 def _gemini_settings(place: Place) -> None:
@@ -60,11 +72,19 @@ def _gemini_settings(place: Place) -> None:
     )
 
 
+_OPENCODE_MODEL = {
+    "tool_call": True,
+    "attachment": True,
+    "modalities": {"input": ["text", "image"], "output": ["text"]},
+    "limit": {"context": 128_000, "output": 16_000},
+}
+
+
 def _opencode_config(place: Place) -> str:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": place.url, "apiKey": KEY},
-        "models": {place.model: {"name": place.model, "tool_call": True, "limit": {"context": 128_000, "output": 16_000}}},
+        "models": {place.model: {"name": place.model, **_OPENCODE_MODEL}},
     }
     return json.dumps(
         {
@@ -88,6 +108,15 @@ DRIVERS = {
             lambda place: ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", PROMPT],
             lambda place: {"CODEX_HOME": str(place.home), "SCRIPTED_KEY": KEY},
             _codex_settings,
+        ),
+        Driver(
+            "codex-ws",
+            "@openai/codex",
+            "openai_responses",
+            "/v1",
+            lambda place: ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", PROMPT],
+            lambda place: {"CODEX_HOME": str(place.home), "SCRIPTED_KEY": KEY},
+            _codex_websocket_settings,
         ),
         Driver(
             "claude-code",
@@ -141,12 +170,22 @@ class Ran(Struct):
     errors: str
 
 
+def _interrupt(process: subprocess.Popen[bytes], wanted: Callable[[], bool]) -> None:
+    while process.poll() is None and not wanted():
+        time.sleep(0.05)
+    while process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        time.sleep(INTERRUPT_SECONDS)
+
+
 def installed(modules: Path) -> bool:
     return (modules / ".bin").is_dir()
 
 
-def run(driver: Driver, place: Place, modules: Path) -> Ran:
-    """Runs the agent to its end. ``modules`` is the folder ``node_modules`` that it was installed into."""
+def run(driver: Driver, place: Place, modules: Path, interrupt: Callable[[], bool] = lambda: False) -> Ran:
+    """Runs the agent to its end. ``modules`` is the folder ``node_modules`` that it was installed into. As soon as ``interrupt``
+    is true, it gets the signal of Ctrl-C."""
     place.home.mkdir(parents=True, exist_ok=True)
     place.work.mkdir(parents=True, exist_ok=True)
     driver.prepare(place)
@@ -163,21 +202,23 @@ def run(driver: Driver, place: Place, modules: Path) -> Ran:
         "CI": "1",
         **driver.environment(place),
     }
-    process = subprocess.Popen(
-        driver.command(place),
-        cwd=place.work,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    output, errors = place.home / "printed", place.home / "errors"
+    with output.open("wb") as out, errors.open("wb") as err:  # some agents end before a pipe has taken all of their output
+        process = subprocess.Popen(
+            driver.command(place),
+            cwd=place.work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    threading.Thread(target=_interrupt, args=[process, interrupt], daemon=True).start()
+    code: int | None
     try:
-        output, errors = process.communicate(timeout=RUN_SECONDS)
+        code = process.wait(RUN_SECONDS)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        output, errors = process.communicate()
-        return Ran(None, output, errors)
-    return Ran(process.returncode, output, errors)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        code = None
+    return Ran(code, output.read_text(errors="replace"), errors.read_text(errors="replace"))

@@ -14,12 +14,14 @@ from waiting import until
 
 _LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
 _COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
+# With a store, as a gateway has it that nobody configured: it returns the state of a provider that an agent drops.
 _CONFIG = """\
 [server]
 discover = false
 shutdown_seconds = 0.5
+keep_alive_seconds = 600
 [store]
-url = "none"
+url = "sqlite:///{folder}/store.db"
 [upstreams.up]
 dialect = "{dialect}"
 base_url = "{url}{path}"
@@ -33,7 +35,7 @@ def gateway(folder: Path, dialect: str, upstream: str) -> Iterator[str]:
     """The address of a gateway whose one upstream serves every model."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "streamglot.toml"
-    config.write_text(_CONFIG.format(dialect=dialect, url=upstream, path=PATHS[dialect]))
+    config.write_text(_CONFIG.format(dialect=dialect, url=upstream, path=PATHS[dialect], folder=folder))
     log = folder / "gateway.log"
     with log.open("wb") as sink:
         process = subprocess.Popen([*_COMMAND, "--config", str(config), "--port", "0"], stderr=sink, stdout=sink)

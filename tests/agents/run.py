@@ -1,9 +1,13 @@
 """Drives the real agents against the scripted upstream, through the gateway and directly.
 
     cd tests && python -m agents.run [--agents codex,…] [--upstreams anthropic,…] [--scenarios file,…] [--modules DIR]
+                                     [--results FILE] [--page FILE]
 
 Every cell is a run of its own: an agent with an empty home, a gateway process, a scripted upstream. ``direct`` among the
-upstreams is the control: the agent asks the scripted upstream itself, in the dialect that it speaks.
+upstreams is the control: the agent asks the scripted upstream itself, in the dialect that it speaks. A cell that goes wrong is
+run a second time, because a busy machine can make an agent give up; the page says so. What goes wrong in the control is not run
+again. ``--results`` keeps what was found, and
+cells that went well there are not run again.
 """
 
 from __future__ import annotations
@@ -12,36 +16,24 @@ import argparse
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from agents import wires
 from agents.drivers import DRIVERS, HERE, MODEL, Place, Ran, installed, run
 from agents.gateway_process import gateway
+from agents.matrix import DIRECT, MODELS, Cell, Found, cells
+from agents.page import page
 from agents.scenarios import SCENARIOS
 from agents.scripted import scripted
-
-DIRECT = "direct"
-ONLY_FOR = {"patch": ("codex",)}
-"""Scenarios that need a tool which only these agents have."""
-MODELS = {("codex", "patch"): "gpt-5.5"}
-"""Agents choose their tools by the name of the model."""
-AT_ONCE = 2
-
-
-class Cell(Struct, frozen=True):
-    agent: str
-    upstream: str
-    scenario: str
+from waiting import PATIENCE
 
 
 class Outcome(Struct):
-    cell: Cell
-    faults: list[str]
-    seconds: float
+    found: Found
     ran: Ran
     seen: list[str]
 
@@ -58,30 +50,32 @@ def drive(cell: Cell, modules: Path, folder: Path) -> Outcome:
         if cell.upstream != DIRECT:
             url = stack.enter_context(gateway(folder / "gateway", cell.upstream, upstream.url))
         model = MODELS.get((cell.agent, cell.scenario), MODEL)
-        ran = run(driver, Place(folder / "home", work, url + driver.base_path, model), modules)
+        ran = run(driver, Place(folder / "home", work, url + driver.base_path, model), modules, script.hangs.is_set)
+        if script.interrupts and script.hangs.is_set():
+            script.hung_up.wait(PATIENCE)
     faults = script.verify(ran.output)
     if ran.code is None:
         faults.append("it did not end")
-    elif ran.code:
+    elif ran.code and not script.interrupts:
         faults.append(f"it ended with {ran.code}")
-    return Outcome(cell, faults, time.monotonic() - began, ran, upstream.seen)
+    return Outcome(Found(cell, faults, round(time.monotonic() - began, 1)), ran, upstream.seen)
 
 
-def cells(agents: list[str], upstreams: list[str], scenarios: list[str]) -> list[Cell]:
-    return [
-        Cell(agent, upstream, scenario)
-        for scenario in scenarios
-        for agent in agents
-        for upstream in upstreams
-        if agent in ONLY_FOR.get(scenario, (agent,))
-    ]
+def drive_twice(cell: Cell, modules: Path, folder: Path) -> Outcome:
+    first = drive(cell, modules, folder / "first")
+    if not first.found.faults:
+        return first
+    second = drive(cell, modules, folder / "second")
+    second.found.again = True
+    return second
 
 
 def _tell(outcome: Outcome, verbose: bool) -> None:
-    cell = outcome.cell
-    state = "ok" if not outcome.faults else "; ".join(outcome.faults)
-    print(f"{cell.scenario:10} {cell.agent:12} {cell.upstream:17} {outcome.seconds:5.1f} s  {state}", flush=True)
-    if verbose and outcome.faults:
+    found = outcome.found
+    cell = found.cell
+    state = ("ok" if not found.faults else "; ".join(found.faults)) + (" (second run)" if found.again else "")
+    print(f"{cell.scenario:13} {cell.agent:12} {cell.upstream:17} {found.seconds:5.1f} s  {state}", flush=True)
+    if verbose and found.faults:
         for line in outcome.seen:
             print(f"      {line}")
         print("      --- printed\n" + outcome.ran.output[-1500:])
@@ -92,22 +86,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="agents.run")
     parser.add_argument("--agents", default=",".join(DRIVERS))
     parser.add_argument("--upstreams", default=",".join((DIRECT, *wires.DIALECTS)))
-    parser.add_argument("--scenarios", default="file")
+    parser.add_argument("--scenarios", default=",".join(SCENARIOS))
     parser.add_argument("--modules", type=Path, default=HERE / "node_modules")
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--page", type=Path)
     parser.add_argument("--verbose", action="store_true")
     given = parser.parse_args()
     if not installed(given.modules):
         sys.exit(f"the agents are not installed in {given.modules}: run `npm ci` in {HERE}")
     wanted = cells(given.agents.split(","), given.upstreams.split(","), given.scenarios.split(","))
-    with tempfile.TemporaryDirectory(prefix="streamglot-agents-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
-        runs = [pool.submit(drive, cell, given.modules, Path(folder) / str(number)) for number, cell in enumerate(wanted)]
-        outcomes = []
-        for one in runs:
-            outcomes.append(one.result())
-            _tell(outcomes[-1], given.verbose)
-    failed = [outcome for outcome in outcomes if outcome.faults]
-    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs were right")
-    sys.exit(bool(failed))
+    results: dict[Cell, Found] = {}
+    if given.results is not None and given.results.exists():
+        results = {found.cell: found for found in msgspec.json.decode(given.results.read_bytes(), type=list[Found])}
+    with tempfile.TemporaryDirectory(prefix="streamglot-agents-") as folder:
+        for number, cell in enumerate(wanted):
+            if cell in results and not results[cell].faults:
+                continue
+            control = results.get(Cell(cell.agent, DIRECT, cell.scenario))
+            drive_cell = (
+                drive if control is not None and control.faults else drive_twice
+            )  # what the control explains is enough once
+            outcome = drive_cell(cell, given.modules, Path(folder) / str(number))
+            results[cell] = outcome.found
+            _tell(outcome, given.verbose)
+            if given.results is not None:
+                given.results.write_bytes(msgspec.json.encode(list(results.values())))
+    found = [results[cell] for cell in wanted]
+    if given.page is not None:
+        given.page.write_text(page(found, given.modules))
+    unexplained = [one for one in found if one.faults and one.cell.upstream != DIRECT and not one.explained_by(results)]
+    print(f"{sum(not one.faults for one in found)} of {len(found)} runs were right, {len(unexplained)} faults are not explained")
+    sys.exit(bool(unexplained))
 
 
 if __name__ == "__main__":

@@ -18,14 +18,21 @@ from streamglot.messages import ToolSpec
 
 MARK = "tides-at-seven"
 """What the agent writes and reads back; it is in nothing that the agent itself says."""
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAVUlEQVR42m3MMRGAABADwZeABMorkYAEJCABCUhAAhKQQHklEpCA"
+    "BCLgZ9Jl56pwxBlX3PHEG1+sASdccMMDL3zwy9HzrOXJVMuTqZYnUy1PplqezA/lxloB79T+VgAAAABJRU5ErkJggg=="
+)
+"""An image of 8 by 8 points."""
 PROMPT = "Write the file, read it back and tell me what it says."
 
 
 class Reply(Struct):
-    """``cut_after`` pieces of the stream the upstream hangs up; with a ``status`` it refuses."""
+    """``cut_after`` pieces of the stream the upstream hangs up, or ``hangs``: it says no more until the other side hangs up. With
+    a ``status`` it refuses."""
 
     turn: Turn
     cut_after: int | None = None
+    hangs: bool = False
     status: int = 200
     retry_after: int | None = None
 
@@ -59,15 +66,27 @@ def read_call(tools: dict[str, ToolSpec], path: Path) -> tuple[str, dict[str, An
     return next(((name, given) for name, given in known.items() if name in tools), None)
 
 
+def image_call(tools: dict[str, ToolSpec], path: Path) -> tuple[str, dict[str, Any]] | None:
+    """The call that shows an image to the model."""
+    if "view_image" in tools:
+        return "view_image", {"path": str(path)}
+    known = read_call(tools, path)
+    return known if known is not None and known[0] in ("Read", "read_file", "read") else None
+
+
 def _path_name(tool: ToolSpec | None) -> str:
     properties = (tool.parameters or {}).get("properties", {}) if tool is not None else {}
     return "absolute_path" if "absolute_path" in properties else "file_path"
 
 
 class Script:
-    """One run. ``faults`` says what happened that must not; an agent's side requests get a short answer."""
+    """One run. ``faults`` says what happened that must not; an agent's side requests get a short answer. ``interrupts``: the agent
+    is interrupted when the upstream ``hangs``, and the upstream must notice it (``hung_up``)."""
+
+    interrupts = False
 
     def __init__(self, folder: Path) -> None:
+        self.hangs, self.hung_up = threading.Event(), threading.Event()
         self.folder = folder
         self.faults: list[str] = []
         self.main_requests = 0
@@ -171,10 +190,11 @@ class LongAnswer(WriteAndRead):
 
 
 class Broken(WriteAndRead):
-    """Hangs up once in the middle of the first turn."""
+    """Hangs up once in the middle of the first turn. An agent may have run a call that was whole by then, and run it again: what it
+    does next goes by the last result, not by how many there are."""
 
     def step(self, number: int, asked: Asked) -> Reply:
-        reply = super().step(number, asked)
+        reply = super().step(2 if number and MARK in asked.results[-1] else min(number, 1), asked)
         if self.main_requests == 1:
             reply.cut_after = self.place(streamed(asked.dialect, reply.turn, asked.model), reply.turn)
         return reply
@@ -225,6 +245,38 @@ class Busy(WriteAndRead):
         return super().step(number, asked)
 
 
+class Interrupted(WriteAndRead):
+    """Stops in the middle of a text. A person presses Ctrl-C, and the upstream must be told."""
+
+    interrupts = True
+
+    def step(self, number: int, asked: Asked) -> Reply:
+        reply = super().step(number, asked)
+        reply.cut_after = _behind(streamed(asked.dialect, reply.turn, asked.model), cut(reply.turn.text)[1])
+        reply.hangs = True
+        return reply
+
+    def verify(self, output: str) -> list[str]:
+        if not self.hangs.is_set():
+            return [*self.faults, "the upstream was never asked"]
+        return self.faults + ([] if self.hung_up.is_set() else ["the upstream was not told"])
+
+
+class ShowsImage(Script):
+    """Has the agent look at an image; the upstream must get it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (folder / "chart.png").write_bytes(PNG)
+
+    def step(self, number: int, asked: Asked) -> Reply:
+        if number == 0:
+            return Reply(Turn("I look at it.", calls=[self.call(image_call(asked.tools, self.folder / "chart.png"))]))
+        if not asked.images:
+            self.fail("the image did not come")
+        return Reply(Turn(f"It says {MARK}."))
+
+
 class Patches(Script):
     """Calls the custom tool that takes a patch as free text. Only some agents have one."""
 
@@ -255,5 +307,7 @@ SCENARIOS: dict[str, Callable[[Path], Script]] = {
     "cut-reasoning": BrokenReasoning,
     "cut-call": BrokenCall,
     "429": Busy,
+    "image": ShowsImage,
+    "interrupt": Interrupted,
     "long": LongAnswer,
 }

@@ -9,7 +9,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -38,6 +38,10 @@ PATHS = {
     "bedrock_converse": "",
 }
 """What stands behind the address of this server in the ``base_url`` of an upstream."""
+
+
+HANG_SECONDS = 600
+"""Longer than any run: a run that is not interrupted ends by its own limit."""
 
 
 class ScriptedUpstream(ThreadingHTTPServer):
@@ -150,8 +154,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
         if reply.cut_after is None:
             self.wfile.write(b"0\r\n\r\n")
+        elif reply.hangs:
+            self._wait_for_the_end()
         else:
             self.close_connection = True
+
+    def _wait_for_the_end(self) -> None:
+        script = self.server.script
+        script.hangs.set()
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.settimeout(HANG_SECONDS)
+            if self.connection.recv(1):
+                return  # it sends more: it did not hang up
+        script.hung_up.set()
 
     def _reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

@@ -6,7 +6,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from streamglot.messages import Request, ToolResultPart, ToolSpec
+from streamglot.messages import MediaPart, Part, Request, ToolResultPart, ToolSpec
+
+ABORTED = "Tool execution aborted"
+"""What agents answer in the place of a call that broke off: no result of a tool."""
 
 
 class Call(Struct):
@@ -44,6 +47,7 @@ class Asked(Struct):
     last_text: str
     wants_json: bool
     body: dict[str, Any]
+    images: int = 0
 
 
 def asked(dialect: str, request: Request, body: dict[str, Any]) -> Asked:
@@ -54,9 +58,15 @@ def asked(dialect: str, request: Request, body: dict[str, Any]) -> Asked:
         request.model,
         request.stream,
         {tool.name: tool for tool in request.tools if tool.kind != "server"},
-        [part.text for part in parts if isinstance(part, ToolResultPart)],
+        [part.text for part in parts if isinstance(part, ToolResultPart) and ABORTED not in part.text],
         [str(echo.data) for echo in echoes if echo is not None],
         next((message.text for message in reversed(request.messages) if message.role == "user" and message.text), ""),
         request.output is not None and request.output.kind != "text",
         body,
+        sum(isinstance(part, MediaPart) and part.mime.startswith("image/") for part in _everywhere(parts)),
     )
+
+
+def _everywhere(parts: list[Part]) -> list[Any]:
+    """The parts, and those inside of results."""
+    return [inner for part in parts for inner in (part, *(part.content if isinstance(part, ToolResultPart) else ()))]

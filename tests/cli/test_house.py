@@ -100,6 +100,13 @@ CLIENTS = (
     "vercel",
     "langchain",
     "curl",
+    "gemini-cli",
+    "qwen-code",
+    "crush",
+    "goose",
+    "zed",
+    "copilot",
+    "cline",
 )
 
 

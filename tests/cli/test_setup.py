@@ -81,6 +81,16 @@ rules:
   - Be short.
 """
 ENV = f"# the project\nexport OPENAI_API_KEY='{OLD_KEY}'\nANTHROPIC_API_KEY={OLD_KEY}\nDATABASE_URL=\"postgres://x y\"  # kept\n"
+CRUSH = '{"providers": {"other": {"type": "openai"}}, "models": {"small": {"provider": "other", "model": "x"}}, "lsp": {}}'
+GOOSE = """\
+# mine
+GOOSE_PROVIDER: anthropic
+GOOSE_MODE: auto
+extensions:
+  developer:
+    enabled: true
+"""
+ZED = '{"theme": "One", "language_models": {"ollama": {"api_url": "http://x"}}, "agent": {"button": true}}'
 
 
 def _env(text: str) -> dict[str, str]:
@@ -97,8 +107,13 @@ FILES: dict[str, tuple[str, str, Any]] = {
     "aider": (".aider.conf.yml", AIDER, yaml.safe_load),
     "continue": (".continue/config.yaml", CONTINUE, yaml.safe_load),
     "open-webui": (".env", ENV, _env),
+    "gemini-cli": (".gemini/.env", ENV, _env),
+    "qwen-code": (".qwen/.env", ENV, _env),
+    "crush": (".config/crush/crush.json", CRUSH, json.loads),
+    "goose": (".config/goose/config.yaml", GOOSE, yaml.safe_load),
+    "zed": (".config/zed/settings.json", ZED, json.loads),
 }
-PASTED = ("vercel", "langchain", "curl")
+PASTED = ("vercel", "langchain", "curl", "copilot", "cline")
 
 
 def merged_tree(there: Any, ours: Any) -> Any:
@@ -133,7 +148,7 @@ def test_a_file_that_is_not_there_is_written(shell: Shell, client: str) -> None:
 def test_the_rest_of_a_file_stays(shell: Shell, client: str) -> None:
     name, before, read = FILES[client]
     path = shell.home / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(before)
     path.chmod(0o640)
     status, words = write(shell, client)
@@ -159,7 +174,7 @@ def test_the_rest_of_a_file_stays(shell: Shell, client: str) -> None:
 def test_a_second_time_changes_nothing(shell: Shell, client: str) -> None:
     name, before, _ = FILES[client]
     path = shell.home / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(before)
     assert write(shell, client)[0] == 0
     after = path.read_text()
@@ -247,6 +262,36 @@ def test_what_a_terminal_shows_is_harmless(shell: Shell) -> None:
 @pytest.mark.parametrize("value", ["a;reboot", "a b", 'a"b', "a$b", "a|b", "a\nb"])
 def test_a_value_that_would_be_more_than_a_value(shell: Shell, value: str) -> None:
     assert shell.run("setup", "openai", "--key", value).returncode == 2
+
+
+@pytest.mark.parametrize("client", ["codex", "goose", "zed", "qwen-code", "gemini-cli"])
+def test_what_is_left_to_do_is_told_without_the_key(shell: Shell, client: str) -> None:
+    for _ in range(2):
+        status, words = write(shell, client)
+        assert status == 0
+        assert f"then: {RECIPES[client].then}" in words
+    assert KEY not in words
+
+
+def test_the_name_of_a_variable_is_no_secret(shell: Shell) -> None:
+    assert "model_providers.streamglot.env_key: STREAMGLOT_KEY" in write(shell, "codex")[1]
+
+
+@pytest.mark.parametrize(
+    ("client", "model", "context", "warned"),
+    [
+        ("claude-code", "local", "", "STREAMGLOT_LOCAL_CONTEXT=65536"),
+        ("qwen-code", "local", "", "16,000 tokens, and the model 'local' has a context of 8,192"),
+        ("claude-code", "local", "32768", ""),
+        ("claude-code", "gpt-5.5", "", ""),
+        ("aider", "local", "", ""),
+    ],
+)
+def test_a_context_that_is_too_small_is_warned_of(shell: Shell, client: str, model: str, context: str, warned: str) -> None:
+    environment = {"STREAMGLOT_LOCAL_CONTEXT": context}
+    errors = shell.run("setup", client, "-m", model, environment=environment).stderr.decode()
+    assert ("warning:" in errors) == bool(warned)
+    assert warned in errors
 
 
 # --- single forms

@@ -199,6 +199,8 @@ def test_errors() -> None:
     flat = {"code": "overloaded_error", "message": "sorry", "param": None}
     assert bare == [{"type": "error", **flat, "error": {"type": "server_error", **flat}, "sequence_number": 0}]
     assert payloads(write(StreamError("x", "sorry", status=404)))[0]["error"]["type"] == "invalid_request_error"
+    continued = json.loads(ResponsesWriter(id="resp_1", sequence=7).feed([error]).partition(b"data: ")[2])
+    assert (continued["type"], continued["sequence_number"], continued["response"]["id"]) == ("response.failed", 7, "resp_1")
     assert payloads(write(StreamError("x", "sorry", status=401)))[0]["error"]["type"] == "authentication_error"
     assert payloads(write(START))[-1]["type"] == "response.failed"
 

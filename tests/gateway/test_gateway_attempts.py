@@ -165,7 +165,7 @@ def test_refusals_of_clients_do_not_make_it_rest(upstream: HostileUpstream) -> N
 def test_names_are_changed_on_the_way(upstream: HostileUpstream) -> None:
     upstream.scripts["theirs"] = streamed(TEXT_AND_CALL)
     chat = {**upstreams_at(upstream.url)["openai_chat"], "models": {"ours": "theirs"}}
-    with running({"upstreams": {"mine": chat}}) as gateway:
+    with running({"server": {"fallback_model": "none"}, "upstreams": {"mine": chat}}) as gateway:
         assert asked(gateway, "openai_chat", "ours").text == "Let me look."
         assert asked(gateway, "openai_chat", "mine/ours").text == "Let me look."
         assert asked(gateway, "openai_chat", "nothing").status == 404

@@ -183,7 +183,7 @@ def test_the_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def written(path: Path, upstream: HostileUpstream, models: str, more: str = "") -> None:
     limits = "timeouts = { idle = 120.0 }"
     path.write_text(
-        f'[server]\ndiscover = false\n{more}\n[upstreams.mine]\nbase_url = "{upstream.url}/v1"\nmodels = {models}\n{limits}\n'
+        f'[server]\ndiscover = false\nfallback_model = "none"\n{more}\n[upstreams.mine]\nbase_url = "{upstream.url}/v1"\nmodels = {models}\n{limits}\n'
     )
 
 

@@ -9,7 +9,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import openai
 import pytest
 
 from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, path_of, understood
@@ -358,3 +360,17 @@ def test_a_proxy(upstream: HostileUpstream) -> None:
     with running({"upstreams": {"mine": mine}}) as gateway:
         assert asked(gateway, "openai_chat", "mine/proxied").text == "Hello world"
     assert upstream.requests("proxied")[0].path == "http://somewhere.invalid/v1/chat/completions"
+
+
+def test_a_conversation_is_compacted_by_any_upstream(upstream: HostileUpstream) -> None:
+    upstream.scripts["compact"] = whole(answer(content="They said hello."))
+    with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
+        client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="k")
+        done = client.responses.compact(model="openai_chat/compact", input=[{"role": "user", "content": "hi"}])
+        assert [item.type for item in done.output] == ["message", "compaction"]
+        assert done.usage.total_tokens is not None
+        kept: Any = [item.model_dump(exclude_none=True) for item in done.output]
+        client.responses.create(model="openai_chat/compact", input=[*kept, {"role": "user", "content": "go on"}])
+    sent = [message["content"] for message in upstream.requests("compact")[-1].body["messages"]]
+    assert "They said hello." in str(sent[1])
+    assert len(sent) == 3

@@ -281,3 +281,17 @@ def test_many_at_once(gateway: Running, upstream: HostileUpstream) -> None:
     for thread in threads:
         thread.join()
     assert [answer.status for answer in answers] == [200] * 40
+
+
+@pytest.mark.parametrize("size", [1_000, 70_000, 200_000, 3_000_000])
+def test_a_client_that_hangs_up_is_noticed_however_large_its_body_was(upstream: HostileUpstream, size: int) -> None:
+    """Not by a failed sign of life: there is none here."""
+    model = f"gone-after-{size}"
+    upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+    body = {**body_of("openai_chat", f"openai_chat/{model}"), "messages": [{"role": "user", "content": "x" * size}]}
+    config = {"server": {"keep_alive_seconds": 3600}, "upstreams": upstreams_at(upstream.url)}
+    with running(config) as gateway, raw(gateway.port) as client:
+        client.post(CHAT, body)
+        assert b"Hello" in client.read_until(b"Hello")
+        client.hang_up()
+        upstream.wait_for(model, lambda seen: seen.closed > 0)

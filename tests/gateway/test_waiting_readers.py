@@ -172,5 +172,5 @@ def test_a_stop_of_a_stream_that_is_not_kept_whole(upstream: HostileUpstream, ur
 
 def test_a_stream_of_which_nothing_came_ends_in_words() -> None:
     error = StreamError("stream_lost", "it is lost", "gateway", True, 502)
-    (told,) = json.loads(last_words("gemini", "application/json", 0, error))
+    (told,) = json.loads(last_words("gemini", "application/json", "", 0, error))
     assert "it is lost" in told["error"]["message"]

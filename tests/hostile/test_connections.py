@@ -282,6 +282,9 @@ class Endpoint:
         work: Coroutine[Any, Any, None] = self._work(call)
         return work
 
+    def converse(self, call: HTTPCall) -> Coroutine[Any, Any, None] | None:
+        return None
+
     def stop(self, seconds: float) -> None: ...
     def reload(self) -> None: ...
 

@@ -132,6 +132,10 @@ def test_session_names_are_read_from_a_request() -> None:
     inside = "user_0a_account_1b_session_6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"
     found = wanted("me", ask(user("x"), metadata={"user_id": inside}), {}, {})
     assert found.name == "session:6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"
+    in_json = '{"device_id":"0a","account_uuid":"","session_id":"6b4b2d5e-1f0a-4c3e-9f38-0123456789ab"}'
+    assert wanted("me", ask(user("x"), metadata={"user_id": in_json}), {}, {}).name == found.name
+    assert wanted("me", request, {}, {"x-some-agent-session-id": "abc"}).name == "abc"
+    assert wanted("me", request, {}, {"x-some-agent-session-id": "abc", "x-session-affinity": "other"}).name == "other"
     continued = wanted("me", ask(user("x"), previous_response_id="resp_1"), {}, {})
     assert (continued.name, continued.response_id) == ("", "resp_1")
     assert wanted("me", request, {"conversation": 3, "threadId": None}, {}).name == ""

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from store.turns import answer, ask, assistant, asynchronous, begin, call, result, start, take, thought, user
 from streamglot.errors import ConfigError
 from streamglot.events import Echo, StreamError
-from streamglot.messages import Message, Request, TextPart
+from streamglot.messages import Message, Request, TextPart, ToolSpec
 from streamglot.store import Filter, Finished, Store, StoreSettings, Wanted, schema
 from streamglot.store.paths import data_directory, default_url, engine_url
 
@@ -218,6 +218,10 @@ async def test_probes_leave_title_and_state_alone(url: str) -> None:
     assert is_probe(probe)
     assert is_probe(titled)
     assert not is_probe(ask(user("quota")))
+    summary = Message("system", [TextPart("You are tasked with summarizing conversations.")])
+    assert is_probe(ask(summary, user("Fix it"), Message("assistant", [TextPart("Done")]), user("Summarize.")))
+    assert not is_probe(ask(summary, user("Fix it"), tools=[ToolSpec("shell")]))
+    assert not is_probe(ask(Message("system", [TextPart("You give books a title.")]), user("Mine")))
     turn = await begin(store, probe, name="s", probe=True)
     turn.learn("web", Extra("web", {"chat_id": "wrong"}))
     turn.finish(Finished(ending="length"))
@@ -225,6 +229,7 @@ async def test_probes_leave_title_and_state_alone(url: str) -> None:
     await store.writer.flush()
     (session,) = await store.queries.sessions()
     assert (session.title, session.turns) == ("Fix the bug", 1)
+    assert [turn.probe for turn in await store.queries.turns()] == [False, True]
     assert (await store.find_session(Wanted(name="s"), probe)).state == {}
     await store.close()
 

@@ -139,6 +139,11 @@ class Dialect(Struct, frozen=True, dict=True):
         return self._module("counting", True)
 
     @property
+    def compaction(self) -> ModuleType:
+        """For a dialect whose clients have a conversation summarized: ``summary_request`` and ``build_compaction``."""
+        return self._module("compaction", True)
+
+    @property
     def catalog(self) -> ModuleType:
         """For a dialect whose clients ask a server for its models in ways of their own."""
         return self._module("catalog", True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..config import Config, LoadedConfig, load
+from ..config import AUTO, NOTHING, Config, LoadedConfig, load
 from ..errors import ConfigError, StreamglotError, UpstreamError
 from ..messages import Request
 from ..stages.stage import ExchangeContext, StageFactory
@@ -138,7 +138,8 @@ class UpstreamPool:
             upstreams.append(self._local.upstream())
         if REPLAY not in known:
             upstreams.append(Upstream(name=REPLAY, models=[REPLAY], stream="always"))
-        routes = Routes(upstreams, config.routes, config.server.default_model or self._default_model(upstreams))
+        default = config.server.default_model or self._default_model(upstreams)
+        routes = Routes(upstreams, config.routes, default, self._fallback_model(config, upstreams))
         tools = self._tools_of(config)
         stages, observers = build_stages(config, self._policies, tools), build_observers(config)
         self.loaded, self.routes, self.stages, self.observers, self.tools = loaded, routes, stages, observers, tools
@@ -161,6 +162,18 @@ class UpstreamPool:
             return NAME if NAME in names else REPLAY if self._serving else ""
         named = [model for upstream in upstreams for model in upstream.listed if upstream.name not in (REPLAY, NAME)]
         return named[0] if len(named) == 1 and not self._serving else ""
+
+    def _fallback_model(self, config: Config, upstreams: list[Upstream]) -> str:
+        """The model for names that no upstream serves. Only a server has one by itself: a person who mistypes a name is told."""
+        chosen = config.server.fallback_model
+        if chosen == NOTHING:
+            return ""
+        if chosen != AUTO:
+            return chosen
+        if not self._serving or config.routes:
+            return ""
+        names = {upstream.name for upstream in upstreams}
+        return Routes(upstreams, []).only_model({REPLAY} if names <= {REPLAY, NAME} else {REPLAY, NAME})
 
     # --- requests
 

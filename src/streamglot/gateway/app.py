@@ -29,7 +29,7 @@ from .auth.slot import Slot
 from .auth.stored_keys import StoredCallers
 from .endpoints import Endpoint, endpoint_for
 from .handler import RequestHandler
-from .http.asgi import Application, ASGICall, Receive, Scope, Send, run_asgi
+from .http.asgi import Application, ASGICall, Receive, Scope, Send, refuse_websocket, run_asgi, run_lifespan
 from .http.call import Call
 from .http.cors import CORS
 from .http.hosts import AllowedHosts
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from ..store import Store
     from .recording import TurnRecorders
 
+RESPONSES = "/v1/responses"
+"""The address that is served over WebSockets too."""
 TICK_SECONDS = 0.25
 """How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
 LIVE_SECONDS = 0.5
@@ -237,7 +239,10 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
+            await run_lifespan(self.running(), receive, send)
+            return
+        if scope["type"] == "websocket":
+            await refuse_websocket(scope, send)
             return
         if scope["type"] != "http":
             raise ConfigError(f"the gateway speaks HTTP, not {scope['type']}")
@@ -275,6 +280,17 @@ class Gateway:
             return self.exchange(found[0], call, found[1])
         return run_asgi(self._pages(), call)
 
+    def converse(self, call: HTTPCall) -> Coroutine[Any, Any, None] | None:
+        """Serves a WebSocket where there is one."""
+        if call.path != RESPONSES:
+            return None
+        refusal = self._screen(call)
+        if refusal is not None:
+            return _send(call, refusal)
+        from .responses_websocket import serve
+
+        return serve(self, call)
+
     # --- before anything else of a call is looked at
 
     def _screen(self, call: Call) -> Reply | None:
@@ -310,17 +326,6 @@ class Gateway:
         finally:
             self._live.discard(handler)
             self._last_live = self.clock()
-
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()  # lifespan.startup
-        try:
-            async with self.running():
-                await send({"type": "lifespan.startup.complete"})
-                await receive()
-        except ConfigError as error:
-            await send({"type": "lifespan.startup.failed", "message": error.message})
-        else:
-            await send({"type": "lifespan.shutdown.complete"})
 
     # --- what exchanges use
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from ..dialects import dialect
-from ..messages import Request
+from ..messages import Request, Response
 
 Body = dict[str, Any]
 Options = dict[str, Any]
@@ -34,6 +34,10 @@ class Endpoint(Struct, frozen=True):
     passed: tuple[str, ...] = ()
     numbered: bool = False
     chat: str = ""
+    build: Callable[[Response, Body], Body] | None = None
+    """Builds the whole answer where it is not that of the dialect."""
+    unknown_model_status: int = 404
+    """The HTTP status for a model that no upstream serves."""
 
     @property
     def media_type(self) -> str:
@@ -64,6 +68,17 @@ def _streams_unless_told(name: str, **options: Any) -> Callable[[Body, str], Req
         return request
 
     return parse
+
+
+def _compacting(body: Body, _model: str) -> Request:
+    spoken = dialect(RETRIEVABLE)
+    request: Request = spoken.compaction.summary_request(spoken.parse_request(body))
+    return request
+
+
+def _compacted(response: Response, body: Body) -> Body:
+    built: Body = dialect(RETRIEVABLE).compaction.build_compaction(response, body)
+    return built
 
 
 def _gemini(stream: bool) -> Callable[[Body, str], Request]:
@@ -124,6 +139,7 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
         _mirror,
         passed=_BETA,
     ),
+    "/v1/responses/compact": Endpoint("openai_responses", _compacting, "resp_", build=_compacted, passed=_BETA),
     "/v1/messages": Endpoint("anthropic", _plain("anthropic"), "msg_", passed=("anthropic-beta",)),
     "/api/chat": Endpoint("ollama", _streams_unless_told("ollama")),
     "/api/generate": Endpoint(
@@ -153,10 +169,16 @@ COUNTED_BY: Final = "anthropic"
 """The dialect whose upstreams count tokens when they are asked to."""
 
 _GEMINI: Final = re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>.+):(?P<verb>generateContent|streamGenerateContent)")
-_GEMINI_STREAM: Final = Endpoint("gemini", _gemini(True))
-_GEMINI_WHOLE: Final = Endpoint("gemini", _gemini(False))
+_GEMINI_UNKNOWN: Final = 400
+"""gemini-cli repeats its side requests without a pause when their model is answered with 404; it gives up on 400."""
+_GEMINI_STREAM: Final = Endpoint("gemini", _gemini(True), unknown_model_status=_GEMINI_UNKNOWN)
+_GEMINI_WHOLE: Final = Endpoint("gemini", _gemini(False), unknown_model_status=_GEMINI_UNKNOWN)
 _GEMINI_ARRAY: Final = Endpoint(
-    "gemini", _gemini(True), writer=lambda request, body: {"array": True}, headers={"content-type": "application/json"}
+    "gemini",
+    _gemini(True),
+    writer=lambda request, body: {"array": True},
+    headers={"content-type": "application/json"},
+    unknown_model_status=_GEMINI_UNKNOWN,
 )
 
 

@@ -24,11 +24,12 @@ from ..engine.resumed import ResumedPool
 from ..engine.tokens import estimate
 from ..engine.upstream_request import retry_after_of
 from ..engine.upstream_stream import ENDS
-from ..errors import StreamglotError
+from ..errors import RequestError, StreamglotError
 from ..events import Event, StreamEnd, StreamError, StreamStart
 from ..messages import Request, Response
 from ..stages.stage import ExchangeContext, StageFactory
 from ..tools.activity import EXTENSIONS
+from ..upstream.routes import MODEL_NOT_FOUND, Candidate
 from ..upstream.secrets import hide
 from .auth.authenticator import Caller, presented
 from .auth.budget_stage import budget_stage
@@ -170,10 +171,12 @@ class RequestHandler:
         request = self._endpoint.parse(asked, self._model_in_path)
         model = self.record.model = gateway.pool.routes.named(request.model)
         self.record.stream = request.stream
+        if model != request.model:
+            response.model = model
         if caller is not None:
             self.record.key = caller.name
             caller.check(model, gateway.clock())
-        candidates = gateway.pool.routes.find(model, random.random)  # an unknown model is refused before anything is recorded
+        candidates = self._candidates(model)  # an unknown model is refused before anything is recorded
         if caller is not None and caller.metered:
             self._reservation = caller.reserve(estimate(request), request.max_tokens, price_of(candidates[0]), gateway.clock())
         of_key = caller.tools if caller is not None else None
@@ -197,6 +200,14 @@ class RequestHandler:
             await (self._stream(exchange, response_id) if request.stream else self._whole(exchange, response_id))
             self._finish()
             await exchange.drain()
+
+    def _candidates(self, model: str) -> list[Candidate]:
+        try:
+            return self._gateway.pool.routes.find(model, random.random)
+        except RequestError as error:
+            if error.code == MODEL_NOT_FOUND:
+                error.status = self._endpoint.unknown_model_status
+            raise
 
     async def _record_turn(self, request: Request, body: dict[str, Any], response_id: str) -> None:
         """Begins to record the turn, where turns are recorded."""
@@ -242,10 +253,16 @@ class RequestHandler:
             return stages
         return [budget_stage(reservation, caller, whole=not request.stream), *stages]
 
+    @property
+    def _gives_id(self) -> bool:
+        """The client can ask for the response by its id, so the id must be one of ours."""
+        response = self._response
+        return self._endpoint.retrievable and (response.recorder is not None or response.call.remembers)
+
     async def _stream(self, exchange: Exchange, response_id: str) -> None:
         response, writer = self._response, self._response.writer
         events = await exchange.read()
-        if events is not None and response.recorder is not None and self._endpoint.retrievable:
+        if events is not None and self._gives_id:
             events = [msgspec.structs.replace(event, id=response_id) if type(event) is StreamStart else event for event in events]
         while events is not None:
             data = writer.feed(events)
@@ -265,12 +282,17 @@ class RequestHandler:
             return
         collected = msgspec.structs.replace(
             collected,
-            id=response_id if self._response.recorder is not None and self._endpoint.retrievable else collected.id or response_id,
+            id=response_id if self._gives_id else collected.id or response_id,
             model=collected.model or exchange.request.model,
             created=collected.created or int(self._gateway.time()),
         )
-        build = dialect(self._endpoint.dialect).build_response
-        answer = msgspec.json.encode(build(collected, **self._endpoint.response(exchange.request, self._body)))
+        endpoint = self._endpoint
+        if endpoint.build is not None:
+            built = endpoint.build(collected, self._body)
+        else:
+            options = endpoint.response(exchange.request, self._body)
+            built = dialect(endpoint.dialect).build_response(collected, **options)
+        answer = msgspec.json.encode(built)
         await self._response.reply(200, answer)
 
     # --- ends

@@ -20,7 +20,7 @@ from ..stages.stage import ExchangeContext
 from .endpoints import Endpoint
 from .http.call import Call, ClientGone, DetachedCall
 from .http.reply import retry_after as retry_after_value
-from .stream_recorder import SPOKEN, StreamRecorder
+from .stream_recorder import RESPONSE_ID, SPOKEN, StreamRecorder
 
 if TYPE_CHECKING:
     from .app import Gateway
@@ -41,6 +41,8 @@ class ResponseWriter:
         self.recorder: ServedTurnRecorder | None = None
         self._stream: StreamRecorder | None = None
         self.context: ExchangeContext | None = None
+        self.model = ""
+        """The model that is asked, where the client named another one or none."""
         self.busy = 0
         self.left = False
         self.last_write = self._last_keep_alive = record.began
@@ -91,7 +93,8 @@ class ResponseWriter:
 
     def _open(self, headers: dict[str, str]) -> None:
         if self.recorder is not None:
-            self._stream = self.recorder.open(self._stop, {**headers, SPOKEN: self._endpoint.dialect})
+            told = {SPOKEN: self._endpoint.dialect, RESPONSE_ID: self.writer.id}
+            self._stream = self.recorder.open(self._stop, {**headers, **told})
 
     def tick(self) -> None:
         """Called by the gateway's clock."""
@@ -191,6 +194,8 @@ class ResponseWriter:
         headers = {"x-request-id": record.request_id}
         if record.upstream:
             headers["x-streamglot-upstream"] = record.upstream
+        if self.model:
+            headers["x-streamglot-model"] = self.model
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
         if self.context is not None and self.context.annotations.get("policies"):

@@ -12,7 +12,7 @@ import traceback
 from contextlib import suppress
 from typing import Final
 
-from ..config import LoadedConfig, load
+from ..config import PARENT, LoadedConfig, load
 from ..errors import ConfigError, StreamglotError
 from .app import Gateway, check_start
 from .auth import ratelimit as ledger
@@ -45,7 +45,7 @@ def serve(loaded: LoadedConfig, listener: socket.socket | None = None) -> int:
     raise_file_limit()
     if server.workers <= 1:
         block_signals()
-        worker(Gateway(loaded)).run(listener)
+        worker(Gateway(loaded), int(os.environ.get(PARENT, "0"))).run(listener)
         return 0
     with tempfile.TemporaryDirectory(prefix="streamglot-") as folder:
         metrics.share(folder)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SPOKEN: Final = "dialect"
 """Beside the headers that a stream is opened with: the dialect that it is in."""
+RESPONSE_ID: Final = "response_id"
+"""The id of the response in the stream, for a writer that must end it in the place of the first one."""
 PIECES: Final = 250
 """So many writes come together."""
 LARGE_BYTES: Final = 4096

@@ -55,6 +55,8 @@ class TurnSummary(Struct, kw_only=True):
     started: float
     duration: float | None
     title: str
+    probe: bool = False
+    """An agent's request beside the conversation: for a title, a summary, or to try the key."""
 
 
 class TurnDetail(TurnSummary, kw_only=True):
@@ -380,7 +382,7 @@ def has_response_id(response_id: str) -> ColumnElement[bool]:
 
 def _turn_columns(*more: Any) -> Select[Any]:
     turns, endings = schema.turns, schema.endings
-    plain = ("id", "session_id", "caller", "request_id", "started", "dialect", "model", "stream", "title")
+    plain = ("id", "session_id", "caller", "request_id", "started", "dialect", "model", "stream", "title", "probe")
     columns = [*(turns.c[name] for name in plain), turns.c.response_id.label("given_id")]
     ended = ("ended", "ending", "error", "response_id", "upstream", "upstream_dialect", "upstream_model", "usage", "cost")
     if all(item is not endings for item in more):
@@ -407,6 +409,7 @@ def _summary(row: Row[Any]) -> dict[str, Any]:
         "started": row.started,
         "duration": None if row.ended is None else max(0.0, row.ended - row.started),
         "title": row.title,
+        "probe": row.probe,
     }
 
 

@@ -31,7 +31,17 @@ from .rows import ID_CHARS, clean
 from .turn import Session, messages_weight, mint_id
 
 PREFIX: Final = "ses_"
-HEADERS: Final = ("x-streamglot-session", "x-session-id", "session-id", "session_id")
+HEADERS: Final = (
+    "x-streamglot-session",
+    "x-session-id",
+    "session-id",
+    "session_id",
+    "x-session-affinity",
+    "thread-id",
+)
+"""Headers that name a session, ours first; the others are those of coding agents."""
+AGENTS_HEADER: Final = "-session-id"
+"""How a header ends that an agent names after itself."""
 CHAT: Final = "chat"
 """The kind of the session names of the web page's chats."""
 FIND_SECONDS: Final = 1.0
@@ -41,7 +51,7 @@ THREAD_HASH_BYTES: Final = 2**18
 MAX_ANSWERS: Final = 500
 """Answers of a session that are searched for state to restore. Providers need that of the last turns only."""
 CANDIDATES: Final = 20
-_IN_USER: Final = re.compile(r"session[_\":\s]+([0-9a-f]{8}-[0-9a-f-]{27})")
+_IN_USER: Final = re.compile(r"session(?:_id)?[_\":\s]+([0-9a-f]{8}-[0-9a-f-]{27})")
 _decoder = msgspec.json.Decoder(Message)
 
 
@@ -57,6 +67,7 @@ class Wanted(Struct, kw_only=True):
 def wanted(caller: str, request: Request, body: Mapping[str, Any], headers: Mapping[str, str], chat_field: str = "") -> Wanted:
     """Reads the session name from a request, in every form that clients use."""
     found = next((headers[name] for name in HEADERS if headers.get(name)), "")
+    found = found or next((value for name, value in headers.items() if name.endswith(AGENTS_HEADER)), "")
     if not found:
         held = body.get("conversation")
         held = held.get("id") if isinstance(held, dict) else held

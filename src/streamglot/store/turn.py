@@ -12,9 +12,14 @@ from msgspec.structs import replace
 from ..events import Extra
 from ..messages import Message, Part, Request, Response, TextPart
 from .conversation import Conversation
+from .scaffolding import without_scaffolding
 from .shorten import encoded_size
 
 TITLE_CHARS: Final = 120
+TITLE_ASKS: Final = 3
+"""User messages of a request for a title: the question, with what an agent writes before and behind it."""
+INSTRUCTION_CHARS: Final = 4000
+"""Characters of a system prompt that are looked through for what it asks."""
 BARE_BYTES: Final = 1024
 """Approximate bytes of the start or the end of a turn without contents."""
 STATE_TURN: Final = "streamglot.turn"
@@ -166,20 +171,25 @@ def minted_at(id: str) -> float:
 
 
 def is_probe(request: Request) -> bool:
-    """Whether the client's software sends this request beside the conversation: one token to check the key, or a title."""
+    """Whether the client's software sends this request beside the conversation: one token to check the key, a title for the
+    session, or a summary of it. Only such requests have no tools."""
     if request.max_tokens == 1:
         return True
-    asks = [message for message in request.messages if message.role == "user"]
-    if len(asks) != 1 or request.tools or any(message.role == "assistant" for message in request.messages):
+    if request.tools:
         return False
-    told = " ".join(message.text for message in request.messages if message.role in ("system", "developer")).lower()
-    return "title" in told and ("conversation" in told or "session" in told or "topic" in told)
+    told = " ".join(message.text for message in request.messages if message.role in ("system", "developer"))
+    told = told[:INSTRUCTION_CHARS].lower()
+    if not any(word in told for word in ("conversation", "session", "topic", "chat")):
+        return False
+    asks = [message for message in request.messages if message.role == "user"]
+    begins = len(asks) <= TITLE_ASKS and not any(message.role == "assistant" for message in request.messages)
+    return ("title" in told and begins) or "summariz" in told or "summary of" in told
 
 
 def title_of(request: Request) -> str:
-    """The first words of the last user message."""
-    asked = (message.text for message in reversed(request.messages) if message.role == "user")
-    said = next((text for text in asked if text.strip()), "")
+    """The first words of the last user message, without what an agent wrote around them."""
+    asked = (without_scaffolding(message.text) for message in reversed(request.messages) if message.role == "user")
+    said = next((text for text in asked if text), "")
     return " ".join(said[: 4 * TITLE_CHARS].split())[:TITLE_CHARS]
 
 

@@ -124,7 +124,7 @@ class LocalServer:
             str(self.weights),
             self.key,
             threads(self._environment),
-            _number(self._environment, CONTEXT, CONTEXT_TOKENS),
+            context_tokens(self._environment),
             TEMPLATE.read_text() if self._is_default else "",
             self._port,
             self._lazy,
@@ -150,6 +150,11 @@ def threads(environment: Mapping[str, str] = os.environ) -> int:
     """The number of threads: one processor is left for the gateway and its clients."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _number(environment, THREADS, max(1, there - 1))
+
+
+def context_tokens(environment: Mapping[str, str]) -> int:
+    """The context of the local model."""
+    return _number(environment, CONTEXT, CONTEXT_TOKENS)
 
 
 def _number(environment: Mapping[str, str], name: str, usual: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
@@ -17,6 +17,8 @@ MODELS: Final = 1024
 """Models whose route is cached: finding it compares the name with every pattern."""
 MODEL_CHARS: Final = 2048
 """The longest model name in characters: that of a cloud resource. Names are cached, so their length must be limited."""
+
+MODEL_NOT_FOUND: Final = "model_not_found"
 
 
 class Target(Struct, forbid_unknown_fields=True):
@@ -47,10 +49,14 @@ class Candidate(Struct):
 
 
 class Routes:
-    def __init__(self, upstreams: list[Upstream], routes: list[Route], default_model: str = "") -> None:
+    """``default_model`` is for requests that name no model, ``fallback_model`` for names that no upstream serves; without one
+    they are refused."""
+
+    def __init__(self, upstreams: list[Upstream], routes: list[Route], default_model: str = "", fallback_model: str = "") -> None:
         self.upstreams = {upstream.name: upstream for upstream in upstreams}
         self._routes = routes
         self._default = default_model
+        self._fallback = ""
         for route in routes:
             if (
                 not route.to
@@ -68,6 +74,8 @@ class Routes:
                     )
         self._candidates = lru_cache(MODELS)(self._find_candidates)
         self._names = lru_cache(MODELS)(self._name)
+        if fallback_model:
+            self._fallback = self._known_fallback(fallback_model)
 
     def find(self, model: str, chance: Callable[[], float]) -> list[Candidate]:
         """The candidates for this model, best first. ``chance`` returns a random number from 0 to 1 for weighted targets."""
@@ -88,8 +96,8 @@ class Routes:
         if not found:
             raise RequestError(
                 f"no upstream serves the model {model!r}; upstreams: {', '.join(self.upstreams) or 'none'}. "
-                "Name one as upstream/model, or add a pattern to the models of an upstream",
-                code="model_not_found",
+                "Name one as upstream/model, add a pattern to the models of an upstream, or set server.fallback_model",
+                code=MODEL_NOT_FOUND,
                 status=404,
             )
         return [], sorted(found, key=lambda candidate: _vagueness(candidate.upstream, model))
@@ -123,7 +131,7 @@ class Routes:
         try:
             weighted, rest = self._candidates(model)
         except RequestError:
-            return model
+            return self._fallback or model
         first, slash, _ = model.partition("/")
         prefix = f"{first}/" if slash and first in self.upstreams else ""
         own = model.removeprefix(prefix)
@@ -132,6 +140,22 @@ class Routes:
             if theirs != own:
                 return prefix + theirs
         return model
+
+    def _known_fallback(self, model: str) -> str:
+        try:
+            self._candidates(model)
+        except RequestError as error:
+            raise ConfigError(f"server.fallback_model is {model!r}: {error.message}") from None
+        return self._name(model)
+
+    def only_model(self, ignored: Collection[str]) -> str:
+        """The one model that can be asked for; nothing where there are several, or where a pattern serves
+        names that nobody listed. Upstreams whose names are ``ignored`` do not count."""
+        counted = [upstream for upstream in self.upstreams.values() if upstream.name not in ignored]
+        served = {(upstream.name, upstream.model_for(model)) for upstream in counted for model in upstream.listed}
+        if len(served) != 1 or any(len(upstream.listed) < len(upstream.models) for upstream in counted):
+            return ""
+        return next(upstream.listed[0] for upstream in counted if upstream.listed)
 
     def models(self) -> list[tuple[str, str]]:
         """The models that have a name rather than a pattern, each with its upstream."""

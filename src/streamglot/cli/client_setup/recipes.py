@@ -6,6 +6,7 @@ from string import Template
 from typing import Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...errors import ConfigError
 
@@ -16,12 +17,15 @@ ACTIVE: Final = "\"'`$\\ ;&|<>()#"
 
 class Recipe(Struct, frozen=True):
     """``file``: where the client reads its settings, in this ``form``; ``text`` belongs there, or is pasted where ``how``
-    says."""
+    says. ``then`` is what is left to do when the settings are in their place. ``first_tokens``: about how many tokens the first
+    request of a coding agent has, most of them its tools."""
 
     how: str
     text: str
     file: str = ""
     form: Form = "json"
+    then: str = ""
+    first_tokens: int = 0
 
 
 RECIPES: Final[dict[str, Recipe]] = {
@@ -36,9 +40,12 @@ name = "streamglot"
 base_url = "$address/v1"
 env_key = "STREAMGLOT_KEY"
 wire_api = "responses"
+supports_websockets = true
 """,
         "~/.codex/config.toml",
         "toml",
+        then="set STREAMGLOT_KEY to the key of the gateway, any word if it asks for none, and run: codex",
+        first_tokens=10_000,
     ),
     "claude-code": Recipe(
         "in ~/.claude/settings.json",
@@ -48,11 +55,39 @@ wire_api = "responses"
     "ANTHROPIC_BASE_URL": "$address",
     "ANTHROPIC_AUTH_TOKEN": "$key",
     "ANTHROPIC_MODEL": "$model",
-    "ANTHROPIC_SMALL_FAST_MODEL": "$model"
+    "ANTHROPIC_DEFAULT_OPUS_MODEL": "$model",
+    "ANTHROPIC_DEFAULT_SONNET_MODEL": "$model",
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL": "$model",
+    "CLAUDE_CODE_SUBAGENT_MODEL": "$model"
   }
 }
 """,
         "~/.claude/settings.json",
+        first_tokens=23_000,
+    ),
+    "gemini-cli": Recipe(
+        "in ~/.gemini/.env; choose the API key when gemini asks how to sign in",
+        """\
+GEMINI_API_KEY=$key
+GOOGLE_GEMINI_BASE_URL=$address
+GEMINI_MODEL=$model
+""",
+        "~/.gemini/.env",
+        "env",
+        then="run gemini, and choose the API key if it asks how to sign in",
+        first_tokens=13_000,
+    ),
+    "qwen-code": Recipe(
+        "in ~/.qwen/.env; then: qwen --auth-type openai",
+        """\
+OPENAI_API_KEY=$key
+OPENAI_BASE_URL=$address/v1
+OPENAI_MODEL=$model
+""",
+        "~/.qwen/.env",
+        "env",
+        then="run: qwen --auth-type openai",
+        first_tokens=16_000,
     ),
     "openai": Recipe(
         "in the shell, for the Python and JavaScript packages and everything that is built on them; or in .env",
@@ -89,6 +124,76 @@ export ANTHROPIC_API_KEY=$key
 }
 """,
         "opencode.json",
+        first_tokens=8_000,
+    ),
+    "crush": Recipe(
+        "in ~/.config/crush/crush.json, or in crush.json in the folder of your project",
+        """\
+{
+  "$$schema": "https://charm.land/crush.json",
+  "providers": {
+    "streamglot": {
+      "type": "openai-compat",
+      "name": "streamglot",
+      "base_url": "$address/v1",
+      "api_key": "$key",
+      "models": [{ "id": "$model", "name": "$model", "context_window": 128000, "default_max_tokens": 16000 }]
+    }
+  },
+  "models": {
+    "large": { "provider": "streamglot", "model": "$model" },
+    "small": { "provider": "streamglot", "model": "$model" }
+  }
+}
+""",
+        "~/.config/crush/crush.json",
+    ),
+    "goose": Recipe(
+        "in ~/.config/goose/config.yaml; then: OPENAI_API_KEY=$key goose",
+        """\
+GOOSE_PROVIDER: openai
+GOOSE_MODEL: "$model"
+OPENAI_HOST: "$address"
+OPENAI_BASE_PATH: "v1/chat/completions"
+""",
+        "~/.config/goose/config.yaml",
+        "yaml",
+        then="set OPENAI_API_KEY to the key of the gateway, any word if it asks for none, and run: goose",
+    ),
+    "zed": Recipe(
+        "in ~/.config/zed/settings.json; then: STREAMGLOT_API_KEY=$key zed",
+        """\
+{
+  "language_models": {
+    "openai_compatible": {
+      "streamglot": {
+        "api_url": "$address/v1",
+        "available_models": [{ "name": "$model", "display_name": "$model", "max_tokens": 128000 }]
+      }
+    }
+  },
+  "agent": { "default_model": { "provider": "streamglot", "model": "$model" } }
+}
+""",
+        "~/.config/zed/settings.json",
+        then="set STREAMGLOT_API_KEY to the key of the gateway, any word if it asks for none, and start zed from that shell",
+    ),
+    "copilot": Recipe(
+        "in the shell from which copilot is started",
+        """\
+export COPILOT_PROVIDER_TYPE=openai
+export COPILOT_PROVIDER_BASE_URL=$address/v1
+export COPILOT_PROVIDER_API_KEY=$key
+export COPILOT_MODEL=$model
+""",
+    ),
+    "cline": Recipe(
+        "in the settings of the Cline panel: provider OpenAI Compatible",
+        """\
+Base URL: $address/v1
+API Key: $key
+Model ID: $model
+""",
     ),
     "aider": Recipe(
         "in .aider.conf.yml, in the folder of your project or at home",
@@ -186,4 +291,4 @@ def recipe(client: str, address: str, model: str, key: str) -> Recipe:
             raise ConfigError(f"{name} {value!r} has a character in it that settings files cannot hold as it is")
     values = {"address": address.rstrip("/"), "model": model, "key": key}
     how, text = Template(found.how).substitute(values), Template(found.text).substitute(values)
-    return Recipe(how, text, found.file, found.form)
+    return replace(found, how=how, text=text)

@@ -6,9 +6,11 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import ConfigError
+from ...upstream.local import ALIAS, CONTEXT, NAME, context_tokens
 from ...upstream.settings import is_secret
 from ..files import SETTINGS_BYTES, read_file
 from ..output.terminal import neutral
@@ -23,6 +25,9 @@ def run(client: str | None, address: str, model: str, key: str, write: bool) -> 
             print(f"{name:12} {known.file}".rstrip())
         return 0
     made = recipe(client, address, model, key)
+    warning = context_warning(client, model, os.environ)
+    if warning:
+        print(f"warning: {warning}", file=sys.stderr)
     if write:
         return _write(client, made)
     print(f"# {made.how}", file=sys.stderr)
@@ -42,6 +47,7 @@ def _write(client: str, made: Recipe) -> int:
         text, changes = merged(made.form, old.replace("\r\n", "\n"), made.text)
         if not changes:
             print(f"nothing to change: {path}")
+            _tell_what_is_left(made)
             return 0
         backup = _replaced(path, text.replace("\n", lines_end))
     except (UnicodeDecodeError, NotMerged) as error:
@@ -56,7 +62,26 @@ def _write(client: str, made: Recipe) -> int:
         print(f"  {_shown(change)}")
     if backup is not None:
         print(f"as it was: {backup}")
+    _tell_what_is_left(made)
     return 0
+
+
+def _tell_what_is_left(made: Recipe) -> None:
+    if made.then:
+        print(f"then: {made.then}")
+
+
+def context_warning(client: str, model: str, environment: Mapping[str, str]) -> str:
+    """What is wrong with a model whose context is smaller than the agent's first request; nothing where it fits or is not known."""
+    needed = RECIPES[client].first_tokens if client in RECIPES else 0
+    known = context_tokens(environment) if model in (NAME, ALIAS) else 0
+    if not known or known >= needed:
+        return ""
+    enough = 2 ** (2 * needed - 1).bit_length()
+    return (
+        f"the first request of {client} has about {needed:,} tokens, and the model {model!r} has a context of {known:,}; "
+        f"set {CONTEXT}={enough} where the gateway starts, or choose another model"
+    )
 
 
 def _replaced(path: Path, text: str) -> Path | None:

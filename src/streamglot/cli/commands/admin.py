@@ -28,7 +28,7 @@ JSON = click.option("--json", is_flag=True, help="Print JSON.")
 @click.option("--workers", type=click.IntRange(min=1), help="The number of processes that share the socket.")
 def serve(config: Path | None, host: str | None, port: int | None, workers: int | None) -> int:
     """Run the gateway: any client, any upstream."""
-    require("starlette", "prometheus_client")
+    require("starlette", "prometheus_client", "wsproto")
     from .serve import run
 
     return run(config, host, port, workers)
@@ -90,6 +90,32 @@ def setup(client: str | None, address: str, model: str, key: str, write: bool) -
     from ..client_setup.setup import run
 
     return run(client, address, model, key, write)
+
+
+@click.command(
+    cls=Command,
+    context_settings={"ignore_unknown_options": True},
+    examples=(
+        "streamglot launch codex",
+        "streamglot launch claude -m local",
+        'streamglot launch gemini -m openai/gpt-5.5 -- -p "Explain this"',
+    ),
+)
+@click.argument("agent", type=text)
+@click.option("-m", "--model", type=text, default="", help="The model to use; needed where several are served.")
+@click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it asks for one.")
+@CONFIG_FILE
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def launch(agent: str, model: str, key: str, config: Path | None, arguments: tuple[str, ...]) -> int:
+    """Run a coding agent on any model.
+
+    AGENT is codex, claude, gemini, opencode or qwen. A gateway is started if none runs, and ends with the agent. The agent gets its settings as variables and options; its files stay as
+    they are. ARGUMENTS go to the agent.
+    """
+    require("starlette", "prometheus_client", "wsproto")
+    from .launch import run
+
+    return run(agent, model, key, config, list(arguments))
 
 
 config = group("Show the configuration with the origin of each value, or edit its file.")
@@ -159,5 +185,5 @@ def local_remove(name: str) -> int:
     return 0
 
 
-COMMANDS = (serve, models, formats, doctor, setup)
+COMMANDS = (serve, launch, models, formats, doctor, setup)
 GROUPS = {"config": config, "local": local}

@@ -23,6 +23,7 @@ from ..echo import unpack
 from ..fields import Fields
 from ..media import media_from_url
 from ..own_tools import OWN_SERVER
+from .compaction import summary_message
 from .server_items import arguments_of, name_of
 from .tools import SEARCH, flat_name, found_tools, is_client_search, origins
 from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, SERVER_ITEMS, is_minted, json_text, texts, word
@@ -86,6 +87,8 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
             result = ToolResultPart(fields.need("call_id", str), content)
             result.kind = "custom" if kind == "custom_tool_call_output" else "function"
             _add(messages, "tool", result)
+        case "compaction" if (summary := summary_message(item)) is not None:
+            messages.append(summary)
         case "compaction":
             _add(messages, "assistant", ReasoningPart("", redacted=True, echo=Echo(DIALECT, item)))
         case "mcp_approval_request" if item.get("server_label") == OWN_SERVER:

@@ -63,7 +63,8 @@ _DEFAULTS: Final[dict[str, Any]] = {
 
 class ResponsesWriter(Writer):
     """``mirror``: fields of the client's request that a response repeats (tools, instructions, metadata …). ``tools``: those
-    of the request, to name calls as the client declared them. ``sequence``: the number of the first event."""
+    of the request, to name calls as the client declared them. ``sequence``: the number of the first event; above 0, the stream
+    was begun by another writer, and its first events are not written again."""
 
     dialect = DIALECT
     folded = {
@@ -92,7 +93,7 @@ class ResponsesWriter(Writer):
             self._asked["conversation"] = {"id": self._asked["conversation"]}  # a request may name it, a response shows it
         self._fields = {**_DEFAULTS, **self._asked}
         self.output = Output(self.pieces, sequence)
-        self._announced = False
+        self._announced = sequence > 0
         self._text = "output_text"
         self._hints: dict[str, deque[dict[str, Any]]] = {}
         self._logprobs: list[Any] = []
@@ -184,7 +185,8 @@ class ResponsesWriter(Writer):
             self._lifecycle("completed", "completed")
 
     def write_error(self, event: StreamError) -> None:
-        if self.started:
+        """A failed response. Only where no response began, clients take an event ``error``; in a response some ignore it."""
+        if self.started or self._announced:
             self.abandon_item()
             self._lifecycle("failed", "failed", error=response_error(event, self.strict))
         else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,7 +20,7 @@ from ...framing import sse
 from ..auth.authenticator import Caller, anonymous
 from ..endpoints import ENDPOINTS, RETRIEVABLE
 from ..event_ids import EVENT_IDS, FRAMES, Elements
-from ..stream_recorder import SPOKEN
+from ..stream_recorder import RESPONSE_ID, SPOKEN
 
 if TYPE_CHECKING:
     from ...store import Chunk, Store
@@ -112,7 +113,7 @@ async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int)
     """The stream after this event. What is wrong before its headers is an HTTP status, and later its last event."""
     buffer = store_of(gateway).buffer
     headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, who) or b"{}")
-    spoken = headers.pop(SPOKEN, "")
+    spoken, response_id = headers.pop(SPOKEN, ""), headers.pop(RESPONSE_ID, "")
     arrivals = Arrivals(buffer.read(stream_id, after, who))
     try:
         await arrivals.come(FIRST_SECONDS)
@@ -120,12 +121,16 @@ async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int)
         arrivals.leave()
         raise
     headers |= {"x-streamglot-stream": stream_id, "x-streamglot-after": str(after)}
-    data = _bytes(arrivals, after, headers["content-type"], spoken, gateway.server.keep_alive_seconds)
+    last_event = partial(last_words, spoken, headers["content-type"], response_id) if spoken else None
+    data = _bytes(arrivals, after, headers["content-type"], last_event, gateway.server.keep_alive_seconds)
     return Resumed(arrivals, data, headers)
 
 
-async def _bytes(arrivals: Arrivals, last: int, media_type: str, spoken: str, quiet: float) -> AsyncIterator[bytes]:
-    """While nothing comes, a sign of life that no client counts: comments, where there are any."""
+async def _bytes(
+    arrivals: Arrivals, last: int, media_type: str, last_event: Callable[[int, StreamError], bytes] | None, quiet: float
+) -> AsyncIterator[bytes]:
+    """While nothing comes, a sign of life that no client counts: comments, where there are any. ``last_event`` writes an error
+    behind the event of this number."""
     alive = sse.comment("ping") if EVENT_IDS[media_type] is FRAMES else b""
     try:
         while True:
@@ -138,16 +143,16 @@ async def _bytes(arrivals: Arrivals, last: int, media_type: str, spoken: str, qu
             yield EVENT_IDS[media_type].rest(chunk.data, last + 1 - chunk.first) if chunk.first <= last else chunk.data
             last = chunk.last
     except StreamglotError as error:
-        if not spoken:  # an older version opened it, and did not say
+        if last_event is None:  # an older version opened it, and did not say its dialect
             raise
-        yield last_words(spoken, media_type, last, error.as_event())
+        yield last_event(last, error.as_event())
 
 
-def last_words(spoken: str, media_type: str, last: int, error: StreamError) -> bytes:
+def last_words(spoken: str, media_type: str, response_id: str, last: int, error: StreamError) -> bytes:
     """The end, in its own dialect, of a stream that others wrote up to this event."""
     array = isinstance(EVENT_IDS[media_type], Elements)
     options: dict[str, Any] = {"array": True} if array else {"sequence": last} if spoken == RETRIEVABLE else {}
-    writer = dialect(spoken).writer(**options)
+    writer = dialect(spoken).writer(id=response_id, **options)
     data = writer.feed([error]) + writer.close()
     if any(face.numbered for face in ENDPOINTS.values() if face.dialect == spoken):
         data, _ = FRAMES.numbered(data, last)

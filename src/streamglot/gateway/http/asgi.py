@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 
+from ...errors import ConfigError
 from .call import ClientGone, Deadline, check_length, query_value, too_large, too_slow
 from .http_call import HTTPCall
 from .reply import Reply, header_value, sent_status
@@ -17,6 +18,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+DENIAL: Final = "websocket.http.response"
+"""The extension of ASGI by which an application answers a request for a WebSocket with HTTP."""
 CALL: Final = "streamglot.call"
 """The key of a scope under which our own server puts the call."""
 
@@ -38,6 +41,15 @@ async def read_body(receive: Receive, headers: Mapping[str, str], most: int, dea
                     return bytes(body)
     except TimeoutError:
         raise too_slow(deadline.seconds) from None
+
+
+async def refuse_websocket(scope: Scope, send: Send) -> None:
+    """WebSockets are served by our own server only. 426 lets a client go on with HTTP at once, where the server can say it."""
+    if DENIAL in scope.get("extensions", {}):
+        await send({"type": f"{DENIAL}.start", "status": 426, "headers": [(b"upgrade", b"HTTP/1.1"), (b"content-length", b"0")]})
+        await send({"type": f"{DENIAL}.body", "body": b""})
+    else:
+        await send({"type": "websocket.close", "code": 1000})
 
 
 class DisconnectWatch:
@@ -68,6 +80,8 @@ class DisconnectWatch:
 
 class ASGICall:
     """A call on any ASGI server."""
+
+    remembers = False
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
@@ -185,3 +199,16 @@ def _scope(call: HTTPCall) -> Scope:
         "state": {},
         CALL: call,
     }
+
+
+async def run_lifespan(running: AbstractAsyncContextManager[object], receive: Receive, send: Send) -> None:
+    """Starts and stops an application as the lifespan messages of an ASGI server say."""
+    await receive()  # lifespan.startup
+    try:
+        async with running:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+    except ConfigError as error:
+        await send({"type": "lifespan.startup.failed", "message": error.message})
+    else:
+        await send({"type": "lifespan.shutdown.complete"})

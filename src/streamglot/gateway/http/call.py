@@ -39,6 +39,8 @@ class Call(Protocol):
     started: bool
     ended: bool
     bytes_sent: int
+    remembers: bool
+    """The connection remembers responses by the ids that we give them, whether they are stored or not."""
 
     def query(self, name: str) -> str:
         """The first value of this parameter in the query string, or nothing."""
@@ -99,6 +101,7 @@ class DetachedCall:
         self.started = call.started and not call.ended
         self.ended = False
         self.bytes_sent = call.bytes_sent
+        self.remembers = call.remembers
 
     def query(self, name: str) -> str:
         return self._call.query(name)

@@ -15,7 +15,7 @@ from .reply import Reply, error_reply
 _THIS_MACHINE: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?")
 PREFLIGHT_SECONDS: Final = 600
 """Seconds that a browser may remember the answer to its preflight request."""
-EXPOSED: Final = "x-request-id, x-streamglot-upstream, x-streamglot-dropped, x-streamglot-cache, retry-after"
+EXPOSED: Final = "x-request-id, x-streamglot-upstream, x-streamglot-model, x-streamglot-dropped, x-streamglot-cache, retry-after"
 """Response headers that a page may read."""
 
 

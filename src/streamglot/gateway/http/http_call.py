@@ -20,9 +20,12 @@ from .reply import STATUS_LINES, Reply, error_reply, header_lines, sent_status
 
 if TYPE_CHECKING:
     from .protocol import Address, HTTPProtocol
+    from .server import Server
+    from .websocket import WebSocket
 
 READ_AHEAD_BYTES: Final = 65_536
 """Bytes of a body that may wait for an endpoint that has not asked for them."""
+SWITCHING: Final = "HTTP/1.1 101 Switching Protocols\r\n"
 _NO_BODY: Final = frozenset((204, 304))
 
 # How the end of the response's body is marked.
@@ -57,6 +60,8 @@ class HTTPCall:
         "path",
         "started",
     )
+
+    remembers = False
 
     def __init__(self, connection: HTTPProtocol, head: RequestHead) -> None:
         self.head = head
@@ -295,6 +300,17 @@ class HTTPCall:
     def cut(self) -> None:
         self.ended = True
         self._connection.abort()
+
+    @property
+    def can_switch(self) -> bool:
+        """The connection can change to another protocol: the client has sent nothing behind this request."""
+        return self.complete and not self.disconnected and self._connection.can_switch
+
+    def switch(self, headers: Mapping[str, str], make: Callable[[Server, asyncio.Transport], WebSocket]) -> WebSocket:
+        """Answers with 101: from then on the connection belongs to the protocol that ``make`` returns."""
+        self.started = self.ended = True
+        fields = header_lines({**headers, **self.extra_headers})
+        return self._connection.switch(f"{SWITCHING}{fields}\r\n".encode("latin-1", "replace"), make)
 
     def _counted(self, data: bytes) -> bytes:
         if self._framing == EMPTY:

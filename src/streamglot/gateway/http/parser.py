@@ -8,9 +8,10 @@ read, so three counts limit what a peer can make this process hold:
 - the framing of a chunked body: sizes, extensions and trailers, less what ordinary chunks need. Trailers are read and dropped;
 - empty lines between two requests count as a part of the next head.
 
-``Upgrade`` is the one case that llhttp leaves to its user: it stops behind the head and takes the rest for another protocol.
-This server speaks no other protocol, and RFC 9110 section 7.8 lets it ignore the field. The head is then read a second time
-without the field, so that the body belongs to its request and the request behind it begins where it should.
+``Upgrade`` is the one case that llhttp leaves to its user: it stops behind the head and takes the rest for another protocol. RFC
+9110 section 7.8 lets a server ignore the field, and nobody knows yet whether the endpoint will accept it. The head is therefore read
+a second time without the field, so that the body belongs to its request and the request behind it begins where it should. An
+endpoint that accepts a WebSocket takes the connection over (``websocket.py``); a client sends no frame before that.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ the one that is being answered. Usually they are the same.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ from .reply import STATUS_LINES, error_reply, header_lines
 
 if TYPE_CHECKING:
     from .server import Server
+    from .websocket import WebSocket
 
 HEAD_SECONDS: Final = 20.0
 """Seconds for a request's head to come, from the connection or from its first byte on: a slow line needs one."""
@@ -218,6 +220,22 @@ class HTTPProtocol(asyncio.Protocol):
             self._reading = True
             self._transport.resume_reading()
 
+    @property
+    def can_switch(self) -> bool:
+        """Nothing was read behind the request that is being answered."""
+        return self._receiving is None and not self._queue and self._error is None and not self._discarding
+
+    def switch(self, head: bytes, make: Callable[[Server, asyncio.Transport], WebSocket]) -> WebSocket:
+        """Sends the head of a 101 answer and hands the transport to another protocol. This one is done."""
+        self._transport.write(self._out + head)
+        protocol = make(self.server, self._transport)
+        self.server.connections ^= {self, protocol}
+        self.closing, self._call = True, None
+        self._parser.close()
+        self._transport.set_protocol(protocol)
+        protocol.data_received(b"".join(self._held))  # frames that came before the answer
+        return protocol
+
     def response_ended(self, call: HTTPCall) -> None:
         if self._call is not call:
             return
@@ -260,6 +278,7 @@ class HTTPProtocol(asyncio.Protocol):
         if call is None:
             return
         call.finish()
+        self.resume_reading()  # a large body that came at once has paused it, and hanging up must be noticed
         if not call.keep_alive:
             self._discarding = True  # nothing behind this request is read as one
         elif call.ended and self._call is None:

@@ -30,6 +30,18 @@ SPARE_FILES: Final = 64
 _STOP: Final = (signal.SIGTERM, signal.SIGINT)
 
 
+class Connection(Protocol):
+    """A connection to a client. ``deadline`` is when ``expire`` must be called; a ``reusable`` one waits for its client."""
+
+    deadline: float
+
+    @property
+    def reusable(self) -> bool: ...
+    def expire(self) -> None: ...
+    def shut_down(self) -> None: ...
+    def abort(self) -> None: ...
+
+
 class Application(Protocol):
     """What a server serves."""
 
@@ -42,6 +54,9 @@ class Application(Protocol):
 
     def respond(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
         """Answers a call. Whatever it raises, the client gets an answer."""
+
+    def converse(self, call: HTTPCall) -> Coroutine[Any, Any, None] | None:
+        """Answers a request for a WebSocket. None: there is none at this address."""
 
     def stop(self, seconds: float) -> None:
         """No new work; what still runs after this time is ended."""
@@ -58,7 +73,7 @@ class Server:
 
     def __init__(self, application: Application, shutdown_seconds: float, most: int = 0, parent: int = 0) -> None:
         self.application = application
-        self.connections: set[HTTPProtocol] = set()
+        self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
         self.started = False
         self.stopping = False
@@ -200,7 +215,7 @@ class Server:
         if call.head.upgrade != b"websocket" or call.method != "GET":
             return self.application.respond(call)
         message = f"there is no WebSocket at {call.path}; send a POST request, with stream: true for a stream"
-        return _refuse_upgrade(call, message)
+        return self.application.converse(call) or refuse_upgrade(call, message)
 
     # --- writes
 
@@ -220,7 +235,8 @@ class Server:
                 connection.abort()
 
 
-async def _refuse_upgrade(call: HTTPCall, message: str) -> None:
+async def refuse_upgrade(call: HTTPCall, message: str) -> None:
+    """426: the client should go on with HTTP."""
     await call.send(error_reply(426, "upgrade_not_supported", message, upgrade="HTTP/1.1", connection="upgrade"))
 
 

@@ -1,0 +1,282 @@
+"""WebSocket connections (RFC 6455) on our own server: text messages in, text frames out.
+
+Theory of operation. An upgrade request is a call like any other until ``accept`` answers it with 101. From then on the
+``WebSocket`` is the protocol of the transport, and the HTTP connection is done. wsproto parses what comes: masks, fragments,
+UTF-8, close codes. What goes out is built here, because a server's text frame is a header of at most ten bytes before bytes
+that we have already.
+
+- **Limits.** A message has at most ``most`` bytes and ``message_seconds`` seconds from its first frame to its last. Messages
+  wait in ``_messages``; more than ``WAITING_BYTES`` of them stop the reading. Pongs are not sent to a client that does not read.
+- **Deadlines.** There is one, as an HTTP connection has it; the server looks at it a few times a second. A silent client is
+  pinged and then given up. A client that takes nothing of what it is sent is given up too.
+- **Ends.** ``close`` sends a close frame and waits a moment for the client's. ``receive`` then raises ``WebSocketClosed``. When
+  the server stops, an idle connection is closed with 1001 at once, any other one as soon as its user calls ``settle``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import LocalProtocolError, generate_accept_token
+
+from .call import DONE
+
+if TYPE_CHECKING:
+    from .http_call import HTTPCall
+    from .server import Server
+
+PING_SECONDS: Final = 25.0
+"""Seconds of silence after which a client is pinged: proxies drop connections that are silent for a minute."""
+PONG_SECONDS: Final = 20.0
+"""Seconds within which a ping must be answered, by a pong or by anything else."""
+CLOSE_SECONDS: Final = 2.0
+"""Seconds that a client has to answer a close frame."""
+WAITING_BYTES: Final = 65_536
+"""Bytes of messages that may wait to be received. More pause the reading: the client waits, and memory does not grow."""
+VERSION: Final = "13"
+_KEY_CHARS: Final = 24
+"""A Sec-WebSocket-Key is 16 bytes in base64."""
+
+
+class WebSocketClosed(Exception):
+    """The connection is over: the client closed it, it was lost, or we closed it."""
+
+
+class HandshakeError(Exception):
+    """The upgrade request is not one that can be accepted."""
+
+
+def check_handshake(call: HTTPCall) -> None:
+    """Raises a HandshakeError unless the request asks for a WebSocket as RFC 6455 section 4.2.1 wants it."""
+    fields = call.headers
+    if call.head.version != "1.1":
+        raise HandshakeError("a WebSocket needs HTTP/1.1")
+    if fields.get("sec-websocket-version", "").strip() != VERSION:
+        raise HandshakeError(f"sec-websocket-version must be {VERSION}")
+    if len(fields.get("sec-websocket-key", "").strip()) != _KEY_CHARS:
+        raise HandshakeError("sec-websocket-key must be 16 bytes in base64")
+    if not call.can_switch:
+        raise HandshakeError("nothing may follow a request for a WebSocket, neither a body nor another request")
+
+
+class WebSocket(asyncio.Protocol):
+    """``most``: bytes of the largest message. ``gone`` is called once, as soon as nothing more can be sent to the client."""
+
+    ping_seconds = PING_SECONDS
+    pong_seconds = PONG_SECONDS
+
+    def __init__(self, server: Server, transport: asyncio.Transport, most: int, message_seconds: float) -> None:
+        self.server = server
+        self.deadline = inf
+        self.paused = False
+        self.busy = False
+        """Its user works for the client. An idle connection may be closed to make room for another one."""
+        self.closing = False
+        self.gone: Callable[[], None] | None = None
+        self._transport = transport
+        self._most = most
+        self._message_seconds = message_seconds
+        self._frames = Connection(ConnectionType.SERVER)
+        self._messages: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._partial = bytearray()
+        self._partial_until = inf
+        self._reading = True
+        self._pinged = False
+        self._going_away = False
+        self._receiver: asyncio.Future[None] | None = None
+        self._drained: list[asyncio.Future[None]] = []
+        self._heard()
+
+    # --- its user
+
+    async def receive(self) -> bytes:
+        """The next text message."""
+        while not self._messages:
+            if self.closing:
+                raise WebSocketClosed
+            self._receiver = self.server.loop.create_future()
+            try:
+                await self._receiver
+            finally:
+                self._receiver = None
+        message = self._messages.popleft()
+        self._waiting_bytes -= len(message)
+        if not self._reading and not self.closing and self._waiting_bytes <= WAITING_BYTES:
+            self._reading = True
+            self._transport.resume_reading()
+        return message
+
+    def send(self, *messages: bytes) -> Awaitable[None]:
+        """Sends each as one text message. Waiting for it is the backpressure."""
+        if not self.closing:
+            self._transport.write(b"".join([_text_frame(message) for message in messages]))
+        return self._wait_until_drained() if self.paused else DONE
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Says goodbye. Nothing is sent after it."""
+        if self.closing:
+            return
+        if self._frames.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
+            self._transport.write(bytes(self._frames.send(CloseConnection(code=code, reason=reason or None))))
+        self._stop()
+        if self._frames.state is ConnectionState.CLOSED:
+            self._transport.close()
+        self.deadline = self.server.loop.time() + CLOSE_SECONDS
+
+    def settle(self) -> None:
+        """Its user has nothing to do for the client now."""
+        self.busy = False
+        if self._going_away:
+            self.close(CloseReason.GOING_AWAY, "the gateway is shutting down; connect again")
+
+    # --- the transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._frames.state not in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
+            return
+        try:
+            self._frames.receive_data(data)
+            for event in self._frames.events():
+                if self.closing:
+                    if isinstance(event, CloseConnection):
+                        self._transport.close()
+                elif isinstance(event, TextMessage):
+                    self._add(event)
+                elif isinstance(event, Ping):
+                    if not self.paused:
+                        self._transport.write(bytes(self._frames.send(event.response())))
+                elif isinstance(event, BytesMessage):
+                    self.close(CloseReason.UNSUPPORTED_DATA, "only text messages are read here")
+                elif isinstance(event, CloseConnection):
+                    self.close(event.code, event.reason or "")
+        except LocalProtocolError:
+            self.abort()
+        if not self.closing:
+            self._heard()
+
+    def _add(self, event: TextMessage) -> None:
+        self._partial += event.data.encode()
+        if len(self._partial) > self._most:
+            limit = f"a message may have {self._most} bytes (server.max_body_bytes)"
+            self.close(CloseReason.MESSAGE_TOO_BIG, limit)
+        elif event.message_finished:
+            self._messages.append(bytes(self._partial))
+            self._waiting_bytes += len(self._partial)
+            self._partial = bytearray()
+            self._partial_until = inf
+            if self._waiting_bytes > WAITING_BYTES and self._reading:
+                self._reading = False
+                self._transport.pause_reading()
+            self._wake_receiver()
+        elif self._partial_until == inf:
+            self._partial_until = self.server.loop.time() + self._message_seconds
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.server.connections.discard(self)
+        self._stop()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.deadline = self.server.loop.time() + self.server.stall_seconds
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._wake_writers()
+        if not self.closing:
+            self._heard()
+
+    async def _wait_until_drained(self) -> None:
+        while self.paused and not self.closing:
+            waiter = self.server.loop.create_future()
+            self._drained.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._drained.remove(waiter)
+
+    # --- the server
+
+    @property
+    def reusable(self) -> bool:
+        """It may be closed to make room: its user does nothing for the client."""
+        return not self.busy and not self.closing
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        if self.closing or self.paused or self._pinged:
+            self.abort()
+        elif self._partial_until <= self.server.loop.time():
+            self.close(CloseReason.POLICY_VIOLATION, f"a message must come within {self._message_seconds:g} s")
+        else:
+            self._pinged = True
+            self._transport.write(bytes(self._frames.send(Ping())))
+            self.deadline = self.server.loop.time() + self.pong_seconds
+
+    def shut_down(self) -> None:
+        """The server stops."""
+        self._going_away = True
+        if not self.busy:
+            self.settle()
+
+    def abort(self) -> None:
+        self._stop()
+        self._transport.abort()
+
+    # --- inside
+
+    def _heard(self) -> None:
+        """The client is there: the next ping, or the end of a slow message, is what comes next."""
+        self._pinged = False
+        if not self.paused:
+            self.deadline = min(self.server.loop.time() + self.ping_seconds, self._partial_until)
+
+    def _stop(self) -> None:
+        """Nothing more is sent."""
+        self.closing = True
+        self._partial.clear()
+        self._messages.clear()
+        self._waiting_bytes = 0
+        if not self._reading and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()  # for the client's close frame, and to see that it hangs up
+        self._wake_receiver()
+        self._wake_writers()
+        if self.gone is not None:
+            gone, self.gone = self.gone, None
+            gone()
+
+    def _wake_receiver(self) -> None:
+        if self._receiver is not None and not self._receiver.done():
+            self._receiver.set_result(None)
+
+    def _wake_writers(self) -> None:
+        for waiter in self._drained:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+def _text_frame(data: bytes) -> bytes:
+    """A whole text message as one frame (RFC 6455 section 5.2). Servers do not mask."""
+    size = len(data)
+    if size < 126:
+        return b"\x81%c%b" % (size, data)
+    if size < 65_536:
+        return b"\x81\x7e%b%b" % (struct.pack("!H", size), data)
+    return b"\x81\x7f%b%b" % (struct.pack("!Q", size), data)
+
+
+def accept(call: HTTPCall, most: int, message_seconds: float, headers: Mapping[str, str]) -> WebSocket:
+    """Answers an upgrade request with 101; the connection is a WebSocket from then on. ``headers`` go with the answer."""
+    check_handshake(call)
+    token = generate_accept_token(call.headers["sec-websocket-key"].strip().encode("latin-1")).decode("ascii")
+    fields = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": token, **headers}
+    return call.switch(fields, lambda server, transport: WebSocket(server, transport, most, message_seconds))

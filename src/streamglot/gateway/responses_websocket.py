@@ -1,0 +1,295 @@
+"""The WebSocket mode of the Responses API: many responses over one connection.
+
+Every ``response.create`` is a call of the endpoint at this address. Those of one lane (``stream_id``) are answered one after the
+other, lanes at the same time. The latest response of each lane can be continued by ``previous_response_id``, whether it is
+stored or not: its input and output are kept here as long as the connection lives. There is no message that cancels; a client
+closes the connection, and every upstream is told to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from ..dialects import dialect
+from ..errors import RequestError, StreamglotError, excerpt
+from ..events import StreamEnd, StreamStart
+from .endpoints import ENDPOINTS
+from .http.call import json_object
+from .http.http_call import HTTPCall
+from .http.server import refuse_upgrade
+from .http.websocket import HandshakeError, WebSocket, WebSocketClosed, accept
+from .websocket_call import WebSocketCall, error_event
+
+if TYPE_CHECKING:
+    from .app import Gateway
+
+PATH: Final = "/v1/responses"
+"""The endpoint that answers."""
+LANES: Final = 16
+"""Lanes of one connection that are remembered. Known clients use one; a sub-agent may have one of its own."""
+WAITING: Final = 16
+"""Requests that may wait in a lane."""
+STREAM_ID_CHARS: Final = 128
+_NOT_FOUND: Final = "previous_response_not_found"
+_OURS: Final = ("type", "generate", "stream_id", "client_metadata", "background")
+"""Fields of a message that are no part of the request; nothing here runs in the background."""
+_TRACE: Final = {"ws_request_header_traceparent": "traceparent", "ws_request_header_tracestate": "tracestate"}
+"""Headers of a single request, which a message can only carry as metadata."""
+_OF_CONNECTION: Final = frozenset(("upgrade", "connection", "x-request-id", "content-type"))
+"""Headers of the upgrade that are not those of its messages."""
+
+Fields = dict[str, Raw]
+_decode_fields = msgspec.json.Decoder(Fields).decode
+
+
+class Lane:
+    """``name`` is the JSON of its ``stream_id``. ``latest`` is the id of the response that can be continued."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.waiting: deque[tuple[Fields, int]] = deque()
+        self.call: WebSocketCall | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.latest = ""
+
+
+class ResponsesWebSocket:
+    """One connection."""
+
+    def __init__(self, gateway: Gateway, upgrade: HTTPCall, socket: WebSocket) -> None:
+        self._gateway = gateway
+        self._upgrade = upgrade
+        self._socket = socket
+        self._lanes: dict[bytes, Lane] = {}
+        self._past: dict[str, bytes] = {}
+        """By response id: its input and output items in JSON, without brackets. All together have ``max_body_bytes`` at most."""
+        self._waiting_bytes = 0
+        self._headers = {
+            name: value
+            for name, value in upgrade.headers.items()
+            if name not in _OF_CONNECTION and not name.startswith("sec-websocket-")
+        }
+
+    async def run(self) -> None:
+        """Serves until the connection ends."""
+        self._socket.gone = self._lose
+        try:
+            while True:
+                await self._take(await self._socket.receive())
+        except WebSocketClosed:
+            pass
+        except asyncio.CancelledError:
+            for task in self._tasks():
+                task.cancel()
+            raise
+        finally:
+            await asyncio.gather(*self._tasks(), return_exceptions=True)
+            self._socket.close(1001)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [lane.task for lane in self._lanes.values() if lane.task is not None]
+
+    def _lose(self) -> None:
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+            if lane.call is not None:
+                lane.call.lose()
+
+    # --- messages
+
+    async def _take(self, message: bytes) -> None:
+        name = b""
+        try:
+            fields = _fields_of(message)
+            name = _stream_id(fields)
+            kind = _text(fields, "type")
+            if kind == "response.create":
+                self._queue(name, fields, len(message))
+            elif kind in ("response.steer", "response.inject"):
+                await self._send(_not_supported(kind, fields), name)
+            else:
+                raise RequestError(
+                    f"there is no message of the type {excerpt(kind)} here; send response.create", code="unknown_message"
+                )
+        except StreamglotError as error:
+            await self._refuse(error, name)
+
+    async def _send(self, event: bytes, name: bytes) -> None:
+        await self._socket.send(event[:-1] + b',"stream_id":%b}' % name if name else event)
+
+    async def _refuse(self, error: StreamglotError, name: bytes) -> None:
+        await self._send(error_event(error.status, _error_of(error)), name)
+
+    def _queue(self, name: bytes, fields: Fields, size: int) -> None:
+        lane = self._lanes.pop(name, None) or self._new_lane(name)
+        self._lanes[name] = lane  # the lane that was used last is the last to be forgotten
+        if len(lane.waiting) >= WAITING:
+            raise _too_many(f"{WAITING} requests wait in this stream already; send the next one when some are answered")
+        if self._waiting_bytes and self._waiting_bytes + size > self._gateway.server.max_body_bytes:
+            raise _too_many("the requests that wait on this connection are too large together; send this one again later")
+        lane.waiting.append((fields, size))
+        self._waiting_bytes += size
+        if lane.task is None:
+            self._socket.busy = True
+            lane.task = asyncio.create_task(self._work(lane))
+
+    def _new_lane(self, name: bytes) -> Lane:
+        if len(self._lanes) >= LANES:
+            idle = next((lane for lane in self._lanes.values() if lane.task is None), None)
+            if idle is None:
+                raise _too_many(f"{LANES} streams of this connection are busy; wait for one of them, or open another connection")
+            self._forget(self._lanes.pop(idle.name))
+        return Lane(name)
+
+    # --- responses
+
+    async def _work(self, lane: Lane) -> None:
+        """Answers what waits in this lane."""
+        try:
+            while lane.waiting and not self._socket.closing:
+                fields, size = lane.waiting.popleft()
+                self._waiting_bytes -= size
+                try:
+                    await asyncio.create_task(self._respond(lane, fields))
+                except StreamglotError as error:
+                    await self._refuse(error, lane.name)
+        except Exception as error:
+            self._gateway.say_fault("", error)
+            self._socket.close(1011, "a fault of the gateway itself; its log has more")
+        finally:
+            lane.task = None
+            if not any(other.task is not None for other in self._lanes.values()):
+                self._socket.settle()
+
+    async def _respond(self, lane: Lane, fields: Fields) -> None:
+        generate = fields.get("generate")
+        headers = self._headers_of(fields)
+        body, items = self._expanded(fields)
+        if generate is not None and bytes(generate) == b"false":
+            await self._prewarm(lane, body, items)
+            return
+        call = lane.call = WebSocketCall(self._socket, self._upgrade, headers, body, lane.name)
+        try:
+            await self._gateway.exchange(ENDPOINTS[PATH], call, "")
+        finally:
+            lane.call = None
+        id, output = call.response
+        self._remember(lane, id, b",".join(filter(None, (items, output))))
+
+    async def _prewarm(self, lane: Lane, body: bytes, items: bytes) -> None:
+        """A client sends the beginning of its conversation before there is a question. No upstream has a use for it."""
+        gateway, endpoint = self._gateway, ENDPOINTS[PATH]
+        gateway.authenticator.admit(self._headers, self._upgrade.query("key"))
+        asked = json_object(body)
+        request = endpoint.parse(asked, "")
+        id = f"{endpoint.id_prefix}{gateway.new_id()}"
+        options = endpoint.writer(request, asked)
+        writer = dialect(endpoint.dialect).writer(id=id, model=request.model, created=int(gateway.time()), **options)
+        call = WebSocketCall(self._socket, self._upgrade, {}, b"", lane.name)
+        await call.end(writer.feed([StreamStart(), StreamEnd("end")]))
+        self._remember(lane, id, items)
+
+    def _expanded(self, fields: Fields) -> tuple[bytes, bytes]:
+        """The body of the request, with the history that ``previous_response_id`` stands for, and its input items."""
+        items = _items_of(fields.get("input"))
+        previous = _text(fields, "previous_response_id")
+        asked = {name: value for name, value in fields.items() if name not in _OURS}
+        if previous in self._past:
+            del asked["previous_response_id"]
+            items = b",".join(filter(None, (self._past[previous], items)))
+            asked["input"] = Raw(b"[%b]" % items)
+        elif previous and self._gateway.store is None:
+            message = f"this connection has no response {excerpt(previous)} to continue; send the whole conversation"
+            raise RequestError(message, code=_NOT_FOUND)
+        asked["stream"] = Raw(b"true")
+        return msgspec.json.encode(asked), items
+
+    def _headers_of(self, fields: Fields) -> dict[str, str]:
+        try:
+            told = msgspec.json.decode(fields.get("client_metadata", b"{}"), type=dict[str, Any])
+        except msgspec.MsgspecError:
+            return self._headers
+        return {**self._headers, **{ours: told[name] for name, ours in _TRACE.items() if isinstance(told.get(name), str)}}
+
+    def _remember(self, lane: Lane, id: str, items: bytes) -> None:
+        """The latest response of a lane, unless it failed or is too large. The oldest of other lanes make room for it."""
+        most = self._gateway.server.max_body_bytes
+        self._forget(lane)
+        if not id or len(items) > most:
+            return
+        lane.latest = id
+        self._past[id] = items
+        while sum(map(len, self._past.values())) > most:
+            del self._past[next(iter(self._past))]
+
+    def _forget(self, lane: Lane) -> None:
+        self._past.pop(lane.latest, None)
+        lane.latest = ""
+
+
+async def serve(gateway: Gateway, call: HTTPCall) -> None:
+    """Accepts the connection and serves it to its end."""
+    endpoint, server = ENDPOINTS[PATH], gateway.server
+    try:
+        gateway.authenticator.admit(call.headers, call.query("key"))
+    except StreamglotError as error:
+        body = msgspec.json.encode(dialect(endpoint.dialect).error_body(error.as_event()))
+        await call.reply(error.status, body, "application/json", {})
+        return
+    try:
+        socket = accept(call, server.max_body_bytes, server.body_seconds, {})
+    except HandshakeError as error:
+        await refuse_upgrade(call, f"{error}; send a POST request, or a WebSocket handshake of version 13")
+        return
+    await ResponsesWebSocket(gateway, call, socket).run()
+
+
+def _fields_of(message: bytes) -> Fields:
+    try:
+        return _decode_fields(message)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise RequestError(f"a message must be a JSON object ({error}): {excerpt(message)}", code="not_json") from None
+
+
+def _text(fields: Fields, name: str) -> str:
+    """A field that is a text, or nothing."""
+    try:
+        return msgspec.json.decode(fields[name], type=str)
+    except (KeyError, msgspec.MsgspecError):
+        return ""
+
+
+def _stream_id(fields: Fields) -> bytes:
+    name = _text(fields, "stream_id")
+    if len(name) > STREAM_ID_CHARS:
+        raise RequestError(f"stream_id is {excerpt(name)}: it may have {STREAM_ID_CHARS} characters")
+    return msgspec.json.encode(name) if name else b""
+
+
+def _items_of(given: Raw | None) -> bytes:
+    """The items of an input in JSON, without brackets. Text is one message of the user."""
+    data = bytes(given).strip() if given is not None else b""
+    if data.startswith(b"["):
+        return data[1:-1].strip()
+    return b'{"type":"message","role":"user","content":%b}' % data if data.startswith(b'"') else b""
+
+
+def _error_of(error: StreamglotError) -> dict[str, Any]:
+    told: dict[str, Any] = dialect(ENDPOINTS[PATH].dialect).error_body(error.as_event())["error"]
+    return told
+
+
+def _not_supported(kind: str, fields: Fields) -> bytes:
+    """The answer to a message that adds to a running response: clients then send it as the next request."""
+    what = "steering" if kind == "response.steer" else "injection"
+    error = {"code": f"{what}_not_supported", "message": f"{kind} is not supported here; send it with the next response.create"}
+    return msgspec.json.encode({"type": f"{kind}.failed", "error": error, "steer": {"input": fields.get("input", Raw(b"[]"))}})
+
+
+def _too_many(message: str) -> RequestError:
+    return RequestError(message, code="rate_limit_exceeded", status=429, retryable=True)

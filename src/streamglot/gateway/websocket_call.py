@@ -1,0 +1,140 @@
+"""A call that came as a message on a WebSocket: the endpoint answers it like any other, and its stream leaves as messages.
+
+The writer of the dialect writes server-sent events. A WebSocket carries the same objects without that framing, one in a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from .http.call import DONE, Call, Deadline
+from .http.websocket import WebSocket
+
+_DATA: Final = b"\ndata: "
+_EVENT: Final = b"event: "
+_REPEATED: Final = b"response.in_progress"
+"""The event that is sent again in a long silence: clients count messages, and no pings."""
+_FINAL: Final = (b"response.completed", b"response.incomplete")
+"""The last event of a response that can be continued."""
+
+
+class _Response(Struct):
+    id: str = ""
+    output: list[Raw] = field(default_factory=list)
+
+
+class _FinalEvent(Struct):
+    response: _Response = field(default_factory=_Response)
+
+
+class WebSocketCall:
+    """``upgrade`` is the request that made the connection. ``headers`` are its headers, with those of this message."""
+
+    remembers = True
+
+    def __init__(self, socket: WebSocket, upgrade: Call, headers: dict[str, str], body: bytes, stream_id: bytes) -> None:
+        self.method = "POST"
+        self.path = upgrade.path
+        self.headers = headers
+        self.extra_headers: dict[str, str] = {}
+        self.started = False
+        self.ended = False
+        self.bytes_sent = 0
+        self._socket = socket
+        self._upgrade = upgrade
+        self._body = body
+        self._suffix = b',"stream_id":%b}' % stream_id if stream_id else b""
+        self._gone: Callable[[], None] | None = None
+        self._in_progress = b""
+        self._final = b""
+
+    @property
+    def response(self) -> tuple[str, bytes]:
+        """The id of the response and its output items as they are written in JSON, without the brackets; nothing where the
+        response was not finished."""
+        if not self._final:
+            return "", b""
+        found = msgspec.json.decode(self._final, type=_FinalEvent).response
+        return found.id, b",".join(bytes(item) for item in found.output)
+
+    def query(self, name: str) -> str:
+        return self._upgrade.query(name)
+
+    # --- the request
+
+    async def body(self, most: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the WebSocket has these limits
+        return self._body
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        if self._socket.closing:
+            gone()
+        else:
+            self._gone = gone
+
+    def unwatch(self) -> None:
+        self._gone = None
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        if self._gone is not None:
+            gone, self._gone = self._gone, None
+            gone()
+
+    def task(self) -> asyncio.Task[Any] | None:
+        return asyncio.current_task()
+
+    # --- the response
+
+    def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # messages have neither
+        """The first message starts the response. A sign of life is none: an error behind it must still have its status."""
+        return DONE
+
+    def write(self, data: bytes) -> Awaitable[None]:
+        self.bytes_sent += len(data)
+        messages = []
+        for frame in data.split(b"\n\n"):
+            place = frame.find(_DATA)
+            if place < 0:
+                if frame.startswith(b":") and self._in_progress:
+                    messages.append(self._in_progress)
+                continue
+            message = frame[place + len(_DATA) :]
+            name = frame[len(_EVENT) : place]
+            if self._suffix:
+                message = message[:-1] + self._suffix
+            if name == _REPEATED:
+                self._in_progress = message
+            elif name in _FINAL:
+                self._final = message
+            messages.append(message)
+        if not messages:
+            return DONE
+        self.started = True
+        return self._socket.send(*messages)
+
+    def end(self, data: bytes = b"") -> Awaitable[None]:
+        self.ended = True
+        return self.write(data)
+
+    def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002
+        """An endpoint replies only to refuse: what it would stream has no other form here."""
+        self.started = self.ended = True
+        told = msgspec.json.decode(body, type=dict[str, Any])
+        event = error_event(status, told.get("error", told), headers)
+        return self._socket.send(event[:-1] + self._suffix if self._suffix else event)
+
+    def cut(self) -> None:
+        """The client must see that its response is not whole: only the end of the connection says that."""
+        self.ended = True
+        self._socket.abort()
+
+
+def error_event(status: int, error: object, headers: Mapping[str, str] | None = None) -> bytes:
+    """An error before a response began. Clients act on ``status``, and on the headers that say when to try again."""
+    kept = {name: value for name, value in (headers or {}).items() if name in ("retry-after", "x-request-id", "x-should-retry")}
+    return msgspec.json.encode({"type": "error", "status": status, "error": error, **({"headers": kept} if kept else {})})

@@ -1,0 +1,114 @@
+"""``streamglot launch``: a program that stands in for a coding agent, on a gateway that is started for it or runs already."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cli.shell import Shell, said
+from gateway.running import running
+from gateway.upstream import hostile, whole
+from streamglot.cli.commands.launch import AGENTS, Place, is_gateway
+from waiting import until
+
+AGENT = """\
+#!{python}
+import json, os, signal, sys, time, urllib.request
+address = os.environ["ANTHROPIC_BASE_URL"]
+print(address, flush=True)
+if "wait" in sys.argv:
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(3))
+    print("waiting", flush=True)
+    time.sleep(600)
+body = {{"model": os.environ["ANTHROPIC_DEFAULT_HAIKU_MODEL"], "max_tokens": 9, "messages": [{{"role": "user", "content": "hi"}}]}}
+request = urllib.request.Request(address + "/v1/messages", json.dumps(body).encode(), {{"content-type": "application/json"}})
+print(json.load(urllib.request.urlopen(request))["content"][0]["text"], sys.argv[1:], "ANTHROPIC_API_KEY" in os.environ)
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def agent(shell: Shell) -> Shell:
+    """A shell with a program ``claude``."""
+    program = shell.home / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(AGENT.format(python=sys.executable))
+    program.chmod(0o755)
+    shell.environment |= {"PATH": f"{program.parent}:{os.environ['PATH']}", "STREAMGLOT_SERVER__PORT": "1"}
+    return shell
+
+
+def test_an_agent_runs_on_a_gateway_of_its_own(agent: Shell) -> None:
+    model = agent.tape("hello", said("Hello", " world"))
+    before = {path for path in agent.home.rglob("*") if path.is_file()}
+    done = agent.run("launch", "claude", "-m", f"tape/{model}", "--", "-p", "x", environment={"ANTHROPIC_API_KEY": "mine"})
+    address, answer = done.stdout.decode().splitlines()
+    assert answer == "Hello world ['-p', 'x'] False"
+    assert done.returncode == 7, "the status is that of the agent"
+    assert not is_gateway(address), "the gateway ended with it"
+    assert {path for path in agent.home.rglob("*") if path.is_file()} == before, "no file stays"
+
+
+def test_a_gateway_that_runs_is_used(agent: Shell) -> None:
+    agent.tape("hello", said("Hello"))
+    upstreams = {"tape": {"base_url": f"file:{agent.tapes}", "models": ["hello"]}}
+    with running({"upstreams": upstreams}) as gateway:
+        done = agent.run("launch", "claude-code", environment={"STREAMGLOT_SERVER__PORT": str(gateway.port)})
+        assert done.stdout.decode().splitlines() == [gateway.url, "Hello [] False"]
+        assert is_gateway(gateway.url), "it goes on"
+
+
+def test_interrupts_are_for_the_agent(agent: Shell) -> None:
+    with agent.terminal("launch", "claude", "-m", "tape/x", "wait") as terminal:
+        terminal.until(b"waiting")
+        terminal.type("\x03")
+        assert terminal.end() == 3
+
+
+def test_the_gateway_ends_with_a_launcher_that_is_killed(agent: Shell) -> None:
+    with agent.started("launch", "claude", "-m", "tape/x", "wait") as launcher:
+        assert launcher.stdout is not None
+        address = launcher.stdout.readline().decode().strip()
+        assert launcher.stdout.readline() == b"waiting\n"
+        assert is_gateway(address)
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        launcher.kill()
+        until(lambda: not is_gateway(address))
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("nobody",), "there are: codex, claude, gemini, opencode, qwen"),
+        (("gemini",), "npm install -g @google/gemini-cli"),
+        (("claude",), "name one with -m"),
+    ],
+)
+def test_what_cannot_be_launched_says_why(agent: Shell, arguments: tuple[str, ...], why: str) -> None:
+    path = f"{agent.home / 'bin'}:/usr/bin:/bin"
+    settings = {"PATH": path, "STREAMGLOT_UPSTREAMS__MORE": '{"base_url": "file:/x", "models": ["a", "b"]}'}
+    done = agent.run("launch", *arguments, environment=settings)
+    assert done.returncode == 2
+    assert why in done.stderr.decode()
+
+
+def test_another_server_at_the_port_is_no_gateway() -> None:
+    with hostile() as other:
+        other.scripts[""] = whole({"status": "ok"})
+        assert not is_gateway(other.url)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_is_told_where_which_model_and_which_key(name: str, tmp_path: Path) -> None:
+    place = Place("http://127.0.0.1:7", "some-model", "some-key", tmp_path)
+    told = str([AGENTS[name].environment(place), AGENTS[name].options(place)])
+    for word in ("http://127.0.0.1:7", "some-model", "some-key"):
+        assert word in told
