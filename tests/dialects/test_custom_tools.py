@@ -1,4 +1,4 @@
-"""Custom tools emulated by functions: what the model calls comes back as the custom call, wherever its arguments are cut."""
+"""Custom tools emulated by functions: the calls come back as custom calls, wherever their arguments are split."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_each_choice_has_a_call_of_its_own() -> None:
     assert [event.event for event in given if isinstance(event, Choice)][1] == ToolCallDelta("x")
 
 
-# --- what is sent
+# --- the upstream request
 
 
 def test_a_grammar_stands_in_the_description() -> None:

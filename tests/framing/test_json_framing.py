@@ -1,4 +1,4 @@
-"""JSON lines, streamed arrays, and the depth counter below them."""
+"""JSON lines, streamed arrays, and the depth counter."""
 
 from __future__ import annotations
 

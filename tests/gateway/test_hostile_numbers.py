@@ -312,7 +312,7 @@ def test_a_model_cannot_mean_another_address(upstream: HostileUpstream, dialect:
             assert not {"..", ".", ""} & set(segments[1:])
         if len(upstream.seen) == before:
             assert answer.status == 400
-            assert b"cannot stand in the address" in answer.body
+            assert b"cannot be part of an upstream" in answer.body
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_kinds_of_errors(code: str, status: int, origin: Any, kind: str) -> None
 # --- the log
 
 
-def test_a_log_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_written_does_not_end_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         fails = True
         text = ""

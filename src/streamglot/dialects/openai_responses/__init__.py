@@ -1,1 +1,73 @@
-"""OpenAI responses: typed items with a lifecycle of their own, over server-sent events."""
+"""OpenAI's Responses API: typed items over server-sent events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from ...events import StreamError
+from ...messages import Built, Request, Response
+from ..abilities import PLAIN
+from ..dialect import Dialect
+from ..endpoint import Endpoint, bearer, join
+from ..reader import Reader
+from ..writer import Writer
+
+
+class ResponsesDialect(Dialect):
+    name = "openai_responses"
+    title = "OpenAI responses"
+    abilities = structs.replace(PLAIN, custom_tools=True, namespaces=True, user_chars=64, call_id_chars=64)
+
+    def reader(self, **options: Any) -> Reader:
+        from .reader import ResponsesReader
+
+        return ResponsesReader(**options)
+
+    def writer(self, **options: Any) -> Writer:
+        from .writer import ResponsesWriter
+
+        return ResponsesWriter(**options)
+
+    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+        from .request import parse
+
+        return parse(body, **options)
+
+    def build_body(self, request: Request, **options: Any) -> Built:
+        from .request import build
+
+        return build(request, **options)
+
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+        return Endpoint(join(base_url, "responses"), bearer(key))
+
+    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+        from .response import build
+
+        return build(response, strict=strict, **options)
+
+    def error_body(self, error: StreamError) -> dict[str, Any]:
+        from .wire import error_body
+
+        return error_body(error)
+
+    def parse_count(self, body: dict[str, Any], model: str = "") -> Request:
+        return self.parse_request(body)
+
+    def count_body(self, tokens: int) -> dict[str, Any]:
+        return {"object": "response.input_tokens", "input_tokens": tokens}
+
+    def repeated_fields(self, request: Request, instructed: bool) -> dict[str, Any]:
+        from .stored import repeated_fields
+
+        return repeated_fields(request, instructed)
+
+    def input_items(self, request: Request, response_id: str, instructed: bool) -> list[dict[str, Any]]:
+        from .stored import input_items
+
+        return input_items(request, response_id, instructed)
+
+
+OPENAI_RESPONSES = ResponsesDialect()
