@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.asking import CLIENT_DIALECTS, body_of, path_of
+from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from hostile.responses import Malformed, parse_responses
 from hostile.targets import HEALTH, HOST, chunks
 from waiting import PATIENCE, until

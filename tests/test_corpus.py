@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import streamglot
-from boxes import every_cut
 from recordings import Recording, recordings
+from split_checks import every_cut
 from streamglot.events import encode
 from streamglot.grammar import check
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.past import database, in_store, texts, turns
 from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, prompt, said
-from served import serve_response
+from cli.shell_store import database, in_store, texts, turns
+from response_server import serve_response
 from store.turns import answer as reply
 from store.turns import ask, assistant, take, thought, user
 from streamglot.messages import ReasoningPart

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cli.past import database
 from cli.shell import Shell
-from gateway.line import asked
+from cli.shell_store import database
+from gateway.worker_client import asked
 from waiting import until
 
 CURL = re.compile(r"curl -N http://127\.0\.0\.1:(\d+)/v1/chat/completions -H 'authorization: Bearer (\S+)'")

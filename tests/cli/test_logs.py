@@ -10,10 +10,10 @@ import pytest
 from rich.cells import cell_len
 
 import streamglot
-from boxes import every_cut
-from cli.past import database, in_store
 from cli.shell import Shell
-from served import serve_response
+from cli.shell_store import database, in_store
+from response_server import serve_response
+from split_checks import every_cut
 from store.turns import answer, ask, assistant, call, result, take, thought, user
 from streamglot.cli.output.table import fit
 from streamglot.cli.output.units import moment, seconds, shown_size, size

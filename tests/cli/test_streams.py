@@ -10,7 +10,7 @@ import pytest
 
 from cli.shell import DONE, Shell, chunk, said
 from local.model import real_model
-from served import serve_response
+from response_server import serve_response
 from streamglot.cli.probe.observation import Observation
 from streamglot.cli.probe.report import Probed, in_words
 

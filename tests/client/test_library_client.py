@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import streamglot
-from client.tape import LAST, recording, talker, text
-from served import serve_response
+from client.scripted_upstreams import LAST, recording, talker, text
+from response_server import serve_response
 from streamglot import (
     Client,
     ConfigError,

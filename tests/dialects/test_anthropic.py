@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import collect
 from streamglot.dialects.anthropic.reader import AnthropicReader
 from streamglot.events import (

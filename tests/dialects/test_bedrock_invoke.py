@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import streamglot
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import (
     Choice,
     Citation,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boxes import feed_all
+from split_checks import feed_all
 from streamglot import Event, PerChoice, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart, ToolCallDelta, ToolCallEnd
 from streamglot.dialects.custom_tools import CustomCalls, as_function, with_functions_only
 from streamglot.events import BareEvent, Choice, Echo, KeepAlive, ToolCallStart

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import Limits, collect, reader
 from streamglot.dialects.gemini.offsets import Offsets
 from streamglot.dialects.gemini.partial_args import PartialArgs, parse_path

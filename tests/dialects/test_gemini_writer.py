@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from served import serve_response
+from response_server import serve_response
 from streamglot import collect, reader, writer
 from streamglot.dialects.gemini import GEMINI, response
 from streamglot.dialects.gemini.signature import read_signature, sign

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boxes import every_cut
-from served import serve_response
+from response_server import serve_response
+from split_checks import every_cut
 from streamglot import (
     Choice,
     Citation,

@@ -8,7 +8,7 @@ from typing import Any
 import ollama
 import pytest
 
-from served import serve_response
+from response_server import serve_response
 from streamglot import (
     Echo,
     Extra,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import Limits, Response, collect, reader
 from streamglot.events import (
     Choice,

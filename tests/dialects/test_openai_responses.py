@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import streamglot
-from boxes import every_cut, feed_all
+from split_checks import every_cut, feed_all
 from streamglot import (
     Citation,
     Echo,

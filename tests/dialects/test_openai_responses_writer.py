@@ -9,7 +9,7 @@ import openai
 import pytest
 
 import streamglot
-from served import serve_response
+from response_server import serve_response
 from streamglot import (
     Choice,
     Citation,

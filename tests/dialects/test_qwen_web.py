@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import (
     Citation,
     ConfigError,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import DIALECTS, Echo, Response, collect, reader
 from streamglot.messages import Part, Reasoning, ReasoningPart, ResponseChoice, TextPart
 

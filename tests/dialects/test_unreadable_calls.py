@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import streamglot
-from boxes import every_cut
 from recordings import framed
+from split_checks import every_cut
 from streamglot import DIALECTS, StreamEnd, StreamError, ToolCallEnd, collect
 from streamglot.messages import ToolCallPart
 

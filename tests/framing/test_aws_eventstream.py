@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot.framing import AwsEventStream, Frame
 from streamglot.framing.aws_eventstream import frame
 from streamglot.limits import Limits

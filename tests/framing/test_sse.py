@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot.framing import Frame, Sse
 from streamglot.framing.sse import comment, event
 from streamglot.limits import Limits

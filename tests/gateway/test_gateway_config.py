@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.asking import asked, body_of, path_of, understood
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import asked, body_of, path_of, understood
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import HostileUpstream, Until, sse, streamed
