@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Final
 
 from ..errors import ConfigError
-from .dialect import Dialect
+from .interface import Dialect
 
 __all__ = ["DIALECTS", "Dialect", "dialect"]
 

@@ -103,7 +103,7 @@ def _recorded(path: Path) -> list[tuple[float, bytes]]:
 
 def _scripted(upstream: Upstream, model: str, message: str) -> list[tuple[float, bytes]]:
     """An answer written in the upstream's own dialect, so that its reader is exercised."""
-    words = f"You message: {message}" if message else "Nothing was message."
+    words = f"You said: {message}" if message else "Nothing was said."
     events: list[list[Event]] = [[StreamStart("replay", model, 1), TextStart()]]
     events += [[TextDelta(word)] for word in _pieces(words)]
     count = len(message.split())

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...messages import Built, Request, Response
 from ..abilities import NONE_SAID, Abilities
-from ..dialect import Dialect
 from ..endpoint import Endpoint, bearer, join, path_segment
+from ..interface import Dialect
 from ..reader import Reader
 
 

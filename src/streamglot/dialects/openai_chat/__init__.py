@@ -9,8 +9,8 @@ from msgspec import structs
 from ...events import StreamError
 from ...messages import Built, Request, Response
 from ..abilities import PLAIN
-from ..dialect import Dialect
 from ..endpoint import Endpoint, bearer, join
+from ..interface import Dialect
 from ..reader import Reader
 from ..writer import Writer
 

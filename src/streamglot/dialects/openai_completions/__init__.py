@@ -6,8 +6,8 @@ from typing import Any
 
 from ...events import StreamError
 from ...messages import Built, Request, Response
-from ..dialect import Dialect
 from ..endpoint import Endpoint, bearer, join
+from ..interface import Dialect
 from ..reader import Reader
 from ..writer import Writer
 

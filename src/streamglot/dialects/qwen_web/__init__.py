@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...messages import Built, Request
-from ..dialect import Continuation, Dialect
 from ..endpoint import Endpoint, bearer, encoded, join
+from ..interface import Continuation, Dialect
 from ..reader import Reader
 
 

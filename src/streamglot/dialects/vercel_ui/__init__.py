@@ -6,7 +6,7 @@ from typing import Any
 
 from ...events import StreamError
 from ...messages import Request
-from ..dialect import Dialect
+from ..interface import Dialect
 from ..writer import Writer
 
 
