@@ -142,7 +142,7 @@ def rows(corpus: Path, reader: str | None) -> Iterator[tuple[str, str, bytes]]:
         for line in (root / index).open():
             row = json.loads(line)
             dialect = DIALECTS.get(row["dialect"])
-            if dialect in streamglot.DIALECTS and reader in (None, dialect):
+            if dialect is not None and dialect in streamglot.DIALECTS and reader in (None, dialect):
                 yield dialect, row["file"], (root / row["file"]).read_bytes()
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from conformance.page import conformance_page
 
-from streamglot import DIALECTS, grammar
-from streamglot.dialects.abilities import PLAIN
+from streamglot import DIALECTS, Dialect, grammar
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.events import EVENT_TYPES
 from streamglot.inband import FORMATS
@@ -51,9 +50,9 @@ def grammar_page() -> str:
 def dialects_page() -> str:
     lines = ["# Dialects", "", NOTE, "| dialect | | read | written | requests | responses |", "|---|---|---|---|---|---|"]
     for entry in DIALECTS.values():
-        able = [entry.reader_class, entry.writer_class, entry.request, entry.response]
+        able = [entry.has_reader, entry.has_writer, True, entry.has_response]  # each one parses requests, builds them, or both
         lines.append(f"| `{entry.name}` | {entry.title} | {' | '.join('yes' if there else '–' for there in able)} |")
-    writers = [entry for entry in DIALECTS.values() if entry.writer_class]
+    writers = [entry for entry in DIALECTS.values() if entry.has_writer]
     lines += [
         "",
         "## What each can say",
@@ -82,9 +81,8 @@ def dialects_page() -> str:
 def parameters_page() -> str:
     tables: dict[str, dict[str, str]] = {}
     for entry in DIALECTS.values():
-        if entry.request:
-            module = import_module(f"streamglot.dialects.{entry.name}.request")
-            tables[entry.name] = getattr(module, "PARAMETERS", {})
+        module = import_module(f"streamglot.dialects.{entry.name}.request")
+        tables[entry.name] = getattr(module, "PARAMETERS", {})
     lines = [
         "# Request parameters",
         "",
@@ -210,9 +208,9 @@ def abilities_page() -> str:
         f"|---|{'---|' * len(ABILITIES)}",
     ]
     for entry in DIALECTS.values():
-        if entry.request and entry.reader_class:
-            known = getattr(import_module(f"streamglot.dialects.{entry.name}.request"), "ABILITIES", PLAIN)
-            cells = ["as its family"] * len(ABILITIES) if known is None else [_said(getattr(known, name)) for name in ABILITIES]
+        if entry.has_reader:
+            by_family = type(entry).build_request is not Dialect.build_request
+            cells = ["as its family" if by_family else _said(getattr(entry.abilities, name)) for name in ABILITIES]
             lines.append(f"| `{entry.name}` | {' | '.join(cells)} |")
     lines += ["", "## By provider, where they are others", "", "| provider | abilities |", "|---|---|"]
     for provider in PROVIDERS:

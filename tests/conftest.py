@@ -1,4 +1,4 @@
-"""Databases for the tests. Every test that takes ``url`` runs on SQLite and on PostgreSQL, unless its module has its own."""
+"""Databases for the tests. Every test that takes ``url`` runs on SQLite and on PostgreSQL, unless its module defines its own."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from store.servers import NoServer, Postgres
+
+# How fast inputs are generated depends on the load of the machine, so it is no reason to fail a test.
+settings.register_profile("streamglot", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("streamglot")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is kept in the user's data directory does not go to that of whoever runs the tests."""
+    """Redirects the user's data directory, so that tests do not write to the developer's own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         yield
@@ -36,7 +41,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database."""
+    """The URL of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'store' / 'streamglot.db'}"
     server: Postgres = request.getfixturevalue("postgres")

@@ -1,9 +1,4 @@
-"""Broken HTTP requests for as long as you like: ``python -m fuzz_http SECONDS [SEED]`` in the folder tests. Stops at the first fault.
-
-Takes requests of every kind apart and puts them together wrongly, and sends each to a gateway of its own process twice: whole, and
-in pieces. Every connection must be answered with well-formed responses and then closed, the same ones both times. The
-gateway must not crash, log a fault, hang, keep connections or grow.
-"""
+"""Broken HTTP requests for any time: ``python -m fuzz_http SECONDS [SEED]`` in the directory tests. Stops at the first fault."""
 
 from __future__ import annotations
 
@@ -22,22 +17,22 @@ from typing import Final
 
 import msgspec
 
-from gateway.asking import CLIENT_DIALECTS, body_of, path_of
+from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from hostile.responses import Malformed, parse_responses
 from hostile.targets import HEALTH, HOST, chunks
 from waiting import PATIENCE, until
 
 TOGETHER: Final = 128
-"""Connections at once: most of them wait for a deadline."""
+"""Simultaneous connections: most of them wait for a deadline."""
 MOST_BYTES: Final = 12_000
-"""Bytes of one input: below what may be pipelined, so that it does not matter in how many reads it comes."""
+"""Bytes of one input: below the pipelining limit, so that the number of reads does not matter."""
 MOST_RESPONSES: Final = 24
-"""Inputs with more responses are not compared: how many requests may wait depends on how they come."""
+"""Inputs with more responses are not compared: the number of queued requests depends on timing."""
 GROWTH: Final = 1.25
 SPARE_BYTES: Final = 16 * 2**20
-"""The process may be so many times as large, and so many bytes larger, at the end as after the first third."""
+"""The allowed growth of the process in bytes from the first third to the end."""
 SECONDS: Final = 0.4
-"""For heads, bodies and idle connections of the gateway under test."""
+"""The deadlines for heads, bodies and idle connections of the gateway under test, in seconds."""
 SERVE: Final = """
 import sys
 from streamglot.cli import main
@@ -74,7 +69,7 @@ TOKENS: Final = [
 
 
 class Fault(AssertionError):
-    """The gateway did what it must never do."""
+    """The gateway violated one of its rules."""
 
 
 # --- inputs
@@ -136,10 +131,7 @@ def cut(data: bytes, source: random.Random) -> list[bytes]:
 
 
 async def outcome(port: int, pieces: list[bytes]) -> list[int] | None:
-    """The statuses of all responses, read to the end of the connection, which must come.
-
-    None if this machine was so busy that the deadlines of the gateway passed before everything was sent.
-    """
+    """The statuses of all responses, read to the end of the connection, which must come."""
     data, late = bytearray(), False
     async with asyncio.timeout(PATIENCE):
         began = time.monotonic()
@@ -147,7 +139,7 @@ async def outcome(port: int, pieces: list[bytes]) -> list[int] | None:
         try:
             for piece in pieces:
                 if writer.transport.is_closing():
-                    break  # it was refused before it was whole
+                    break  # refused before it was complete
                 writer.write(piece)
                 if len(pieces) > 1:
                     await asyncio.sleep(0.001)
@@ -155,7 +147,7 @@ async def outcome(port: int, pieces: list[bytes]) -> list[int] | None:
             while piece := await reader.read(2**16):
                 data += piece
         except ConnectionError:
-            pass  # closed while it was still sending: what came before counts
+            pass  # closed while sending: the responses so far count
         finally:
             writer.close()
     found = parse_responses(bytes(data))
@@ -167,7 +159,7 @@ async def outcome(port: int, pieces: list[bytes]) -> list[int] | None:
 
 
 async def tried(port: int, data: bytes, source: random.Random) -> None:
-    """HEAD is left out: what its response looks like depends on how the server read it."""
+    """HEAD is left out: the form of its response depends on how the server read it."""
     if b"HEAD" in data:
         return
     try:
@@ -203,7 +195,7 @@ class Gateway:
                 raise Fault(log[log.index(mark) - 100 :][:3000])
 
     def check_connections(self) -> None:
-        """None may be left: all were closed by the gateway."""
+        """All connections must have been closed by the gateway."""
         until(lambda: not self._connections(), lambda: f"{self._connections()} connections are still open")
 
     def _connections(self) -> int:
@@ -246,7 +238,7 @@ def _answers(port: int) -> bool:
 
 
 class Run:
-    """A number of clients that send one input after the other, until the time is over or something goes wrong."""
+    """A number of clients that send inputs until the time is over or a fault occurs."""
 
     def __init__(self, gateway: Gateway, seconds: float, seed: int) -> None:
         self.count = 0

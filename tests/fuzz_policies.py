@@ -1,7 +1,5 @@
-"""Random streams through every policy, cut in random ways: ``cd tests; python -m fuzz_policies SPLITS [SEED]``. Stops at the first difference.
-
-One split is one stream that is run as a whole and again in random pieces and reads. ``make fuzz`` runs a million of them.
-"""
+"""Random streams through every policy, split randomly: ``cd tests; python -m fuzz_policies SPLITS [SEED]``. Stops at the first
+difference."""
 
 from __future__ import annotations
 
@@ -15,11 +13,11 @@ from streamglot.policies.patterns import JsonScanner, PatternSet, Segment
 from streamglot.policies.patterns.scanner import joined
 
 SPLITS_OF_A_STREAM = 4
-"""A stream is cut this many times, because making it and running it whole costs as much as a cut."""
+"""Splits per stream: making a stream and running it whole costs as much as a split."""
 
 
 def run(splits: int, seed: int) -> int:
-    """Tries at least this many splits, and returns how many were tried."""
+    """Tries at least this many splits and returns the number that was tried."""
     source = random.Random(seed)
     policies = every_policy()
     patterns = policies["redact"].needs().request_patterns
@@ -43,7 +41,7 @@ def run(splits: int, seed: int) -> int:
 
 
 def try_scanner(patterns: PatternSet, source: random.Random) -> int:
-    """One text through the scanners for text and for JSON, whole and cut."""
+    """One text through the scanners for text and for JSON, whole and split."""
     text = random_words(source, 20)
     cut = at_random(source)
     for make in (patterns.scanner, lambda: JsonScanner(patterns)):

@@ -31,7 +31,7 @@ from msgspec import Struct
 
 from dialects.test_odd_numbers import ODD, STREAMS
 from fuzz import mutated
-from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of, understood
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of, understood
 from gateway.running import Answer
 from recordings import recordings
 

@@ -1,7 +1,4 @@
-"""The streams of tests/corpus, one folder for each dialect, with the events that each must give beside it.
-
-``python -m tests.recordings`` writes the events anew after a change that was meant; the difference is then to be read.
-"""
+"""The streams of tests/corpus, one directory per dialect, each with the events that it must give."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def _found() -> Iterator[Recording]:
 
 
 def framed(lines: str) -> bytes:
-    """Binary frames, kept as lines that can be read: ``{"event name": payload}``, an exception with a ``!`` before it."""
+    """Binary frames, stored as readable lines: ``{"event name": payload}``, an exception with a ``!`` before it."""
     return b"".join(_frame(*next(iter(json.loads(line).items()))) for line in lines.split("\n") if line)
 
 

@@ -1,12 +1,12 @@
-"""Our own recordings: whatever the cuts, each gives the events that stand beside it."""
+"""Every recording gives the events beside it, however it is split."""
 
 from __future__ import annotations
 
 import pytest
 
 import streamglot
-from boxes import every_cut
 from recordings import Recording, recordings
+from split_checks import every_cut
 from streamglot.events import encode
 from streamglot.grammar import check
 
@@ -20,7 +20,7 @@ def test_every_cut_gives_the_events_beside_it(recording: Recording) -> None:
 
 
 def test_every_reader_has_recordings_that_end_well_break_off_and_fail() -> None:
-    for dialect in (name for name, entry in streamglot.DIALECTS.items() if entry.reader_class):
+    for dialect in (name for name, entry in streamglot.DIALECTS.items() if entry.has_reader):
         own = [recording for recording in ALL if recording.dialect == dialect]
         last = [recording.expected()[-1] for recording in own]
         codes = {event.code for event in last if isinstance(event, streamglot.StreamError)}
@@ -32,7 +32,7 @@ def test_every_reader_has_recordings_that_end_well_break_off_and_fail() -> None:
 
 @pytest.mark.parametrize("recording", ALL, ids=lambda recording: f"{recording.dialect}-{recording.name}")
 def test_a_reader_that_is_stopped_anywhere_ends_properly(recording: Recording) -> None:
-    """Nobody wants more: what came stays, what is open is closed, and the end says that it was stopped."""
+    """The reader is stopped: the events so far stay, open blocks are closed, and the end says that the stream was cancelled."""
     whole = recording.events()
     size = len(recording.body)
     for cut in sorted({0, size, *range(0, size, max(1, size // 25))}):

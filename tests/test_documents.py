@@ -27,7 +27,7 @@ def spoken_of(document: str) -> list[str]:
 
 
 @pytest.mark.parametrize("document", ["ARCHITECTURE.md", "README.md"])
-def test_what_is_named_exists(document: str) -> None:
+def test_every_name_in_backticks_exists(document: str) -> None:
     missing = [piece for piece in spoken_of(document) if not exists(piece)]
     assert not missing
 

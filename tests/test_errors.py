@@ -1,4 +1,4 @@
-"""Errors: one tree, and what upstreams say when they fail."""
+"""The exception tree, and the errors of upstreams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_an_error_becomes_the_last_event() -> None:
     assert Unsupported("no", code="x", status=422, retryable=True).as_event() == StreamError("x", "no", "client", True, 422)
 
 
-def test_all_are_ours() -> None:
+def test_all_errors_have_one_base_class() -> None:
     for name in streamglot.__all__:
         kind = getattr(streamglot, name)
         if isinstance(kind, type) and issubclass(kind, Exception):

@@ -1,4 +1,4 @@
-"""The sentence about a package that is not installed."""
+"""The message about a package that is not installed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_another_module_is_left_to_its_own_error() -> None:
     assert missing_package(ModuleNotFoundError("no")) is None
 
 
-def test_packages_are_asked_for_before_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_checked_before_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     require("msgspec", "click")
     monkeypatch.setitem(sys.modules, "starlette", None)
     with pytest.raises(ConfigError, match=r"streamglot\[server\]"):

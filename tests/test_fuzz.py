@@ -1,4 +1,4 @@
-"""Any bytes give events or one of our errors, and nothing else."""
+"""Any bytes give events or one of streamglot's errors, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fuzz import LIMITS, run, try_one
 from streamglot import DIALECTS, reader
 
-READERS = [name for name, entry in DIALECTS.items() if entry.reader_class]
+READERS = [name for name, entry in DIALECTS.items() if entry.has_reader]
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -1,4 +1,4 @@
-"""The order of events: the table, the checker, the picture."""
+"""The order of events: the table, the checker, the diagram."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def test_choices_have_a_state_of_their_own() -> None:
         ([START, END, END], "state 'done'"),
         ([START, *TEXT], "stopped in state 'idle'"),
         ([START, Choice(0, TextStart())], "not wrapped"),
-        ([Choice(1, TextStart())], "spoke before"),
-        ([START, END, Choice(1, TextStart())], "spoke done"),
+        ([Choice(1, TextStart())], "while the stream is 'before'"),
+        ([START, END, Choice(1, TextStart())], "while the stream is 'done'"),
         ([START, Choice(1, START)], "belongs to the whole stream"),
         ([START, Choice(1, TextStart()), END], r"before its choices \[1\]"),
     ],

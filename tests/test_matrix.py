@@ -1,4 +1,4 @@
-"""Every reader, every writer, every client: our own recordings through all of them over a real socket."""
+"""Every reader, every writer, every client: the recordings pass through all of them over a real socket."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import streamglot
 from clients.node import missing
 from recordings import recordings
 
-READERS = sorted(name for name, entry in streamglot.DIALECTS.items() if entry.reader_class)
-WRITERS = sorted(name for name, entry in streamglot.DIALECTS.items() if entry.writer_class)
+READERS = sorted(name for name, entry in streamglot.DIALECTS.items() if entry.has_reader)
+WRITERS = sorted(name for name, entry in streamglot.DIALECTS.items() if entry.has_writer)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_what_is_read_is_understood_by_every_client_of_every_writer(clients: Cli
 
 
 def test_clients_in_node_are_checked() -> None:
-    """Loud where they are not: the writers of user interfaces have no other judge."""
+    """A missing Node is an error: the writers of user interfaces have no other check."""
     reason = missing()
     if reason is not None:
         pytest.skip(f"NOT CHECKED with the clients in Node: {reason}")

@@ -62,11 +62,11 @@ def test_generated_documents_are_not_stale(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == DOCUMENTS[name](), "run `make docs`"
 
 
-def test_the_version_stands_in_one_place() -> None:
+def test_the_version_is_defined_in_one_place() -> None:
     assert 'dynamic = ["version"]' in (ROOT / "pyproject.toml").read_text()
 
 
-def test_nothing_speaks_of_the_machine_it_was_made_on() -> None:
+def test_no_file_contains_paths_of_a_development_machine() -> None:
     words = re.compile(r"/(root|home|work)/(?!user)\w")
     paths = [*SOURCES, *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "tests").rglob("*.py")]
     for path in paths:

@@ -1,4 +1,4 @@
-"""Background tasks survive their own faults, and say so in the log."""
+"""Background tasks survive their own faults and log them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_work_that_fails_starts_again_until_it_returns() -> None:
 
 
 def test_a_cancelled_part_does_not_end_the_work() -> None:
-    """The work waits for something that another one cancels: it was not the work that was asked to end."""
+    """The work waits for something that another task cancels; the work itself was not cancelled."""
     lines: Lines = []
     runs = 0
 
@@ -113,7 +113,7 @@ def test_the_same_fault_is_logged_once_in_a_while_with_a_count() -> None:
     assert [(line["task"], line["times"]) for line in lines] == [("metrics", 1), ("metrics", 5), ("memory", 1)]
 
 
-def test_a_step_that_fails_does_not_keep_the_next_from_being_taken() -> None:
+def test_a_step_that_fails_does_not_prevent_the_next() -> None:
     taken: list[int] = []
     supervisor = TaskSupervisor(lambda line: None)
     supervisor.attempt("one", [].pop)
@@ -121,7 +121,7 @@ def test_a_step_that_fails_does_not_keep_the_next_from_being_taken() -> None:
     assert taken == [2]
 
 
-def test_a_log_that_cannot_be_written_ends_nothing() -> None:
+def test_a_log_that_cannot_be_written_does_not_end_the_task() -> None:
     def write(_: Mapping[str, Any]) -> None:
         raise BrokenPipeError
 
@@ -160,7 +160,7 @@ def test_without_a_log_of_its_own_the_standard_one_is_used(caplog: pytest.LogCap
     assert '"task":"sweep"' in caplog.text
 
 
-def test_tasks_are_named_for_whoever_looks_at_the_loop() -> None:
+def test_tasks_are_named_for_debugging() -> None:
     async def within() -> None:
         event = asyncio.Event()
         supervisor = TaskSupervisor()

@@ -1,4 +1,4 @@
-"""The wheel as a consumer gets it: built, installed with msgspec alone, type-checked and run."""
+"""The wheel as a consumer gets it: built, installed with msgspec only, type-checked and run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print(ask(), asyncio.run(ask_again()), running.finished)
 
 
 class Consumer(NamedTuple):
-    """An environment of its own. ``site`` is where its packages are."""
+    """A separate environment. ``site`` is the directory of its packages."""
 
     python: Path
     site: Path
@@ -55,7 +55,7 @@ class Consumer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def consumer(tmp_path_factory: pytest.TempPathFactory) -> Consumer:
-    """An environment with the wheel and msgspec in it, and nothing else."""
+    """An environment with the wheel and msgspec, and nothing else."""
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist"), cwd=ROOT)
     (wheel,) = (folder / "dist").glob("*.whl")
@@ -82,7 +82,7 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
-def test_the_installed_package_says_that_it_is_typed(consumer: Consumer) -> None:
+def test_the_installed_package_is_marked_as_typed(consumer: Consumer) -> None:
     assert (consumer.site / "streamglot" / "py.typed").is_file()
 
 
@@ -97,7 +97,7 @@ def test_the_installed_package_has_the_page(consumer: Consumer) -> None:
 
 
 def test_the_examples_pass_a_strict_type_check(consumer: Consumer, tmp_path: Path) -> None:
-    """Of the installed package, as its consumer sees it: mypy looks for it where the consumer's Python does."""
+    """Checks the installed package as its consumer sees it: mypy looks for it where the consumer's Python does."""
     sources = [code for _, code in examples()] + [CLIENT]
     for number, code in enumerate(sources):
         (tmp_path / f"example_{number}.py").write_text(code)
@@ -127,7 +127,7 @@ def test_a_client_without_its_extra_says_which(consumer: Consumer) -> None:
     assert "pip install 'streamglot[client]'" in said
 
 
-def test_another_fault_of_an_import_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_fault_of_an_import_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(streamglot._LATER, "Absent", "absent")
     with pytest.raises(ModuleNotFoundError, match=r"streamglot\.absent"):
         _ = streamglot.Absent

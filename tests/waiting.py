@@ -1,4 +1,4 @@
-"""Waiting for what must happen, instead of a time in which it mostly has."""
+"""Waits for conditions instead of times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 PATIENCE = 60.0
-"""Seconds after which something will not happen any more, however busy the machine is."""
+"""Seconds after which a condition counts as failed, even on a busy machine."""
 
 
 def until(what: Callable[[], object], otherwise: Callable[[], str] = lambda: "it did not happen") -> None:
@@ -18,7 +18,7 @@ def until(what: Callable[[], object], otherwise: Callable[[], str] = lambda: "it
 
 
 async def soon(what: Callable[[], object], otherwise: Callable[[], str] = lambda: "it did not happen") -> None:
-    """The same for who must not stop the loop meanwhile."""
+    """The same for asynchronous tests, without blocking the event loop."""
     end = time.monotonic() + PATIENCE
     while not what():
         assert time.monotonic() < end, otherwise()

@@ -3,16 +3,17 @@
 reader(name)       bytes of a dialect in, events out
 writer(name)       events in, bytes of a dialect out
 translate(chunks)  from one dialect to another, live
-collect(events)    the whole answer
-Collect()          the same as the events come, with snapshots of the answer so far
+collect(events)    the complete answer
+Collect()          the same while the events arrive, with snapshots of the answer so far
 messages_of(one)   an answer as history for the next request
 apply_policies()   policies on the events of a stream
-Client()           asks upstreams: ``async with`` or ``with``
-run_in_thread()    the same for a loop that must not wait
+Client()           sends requests to upstreams: ``async with`` or ``with``
+run_in_thread()    the same for an event loop that must not wait
 @tool              makes a tool of a typed function, for ``Client(tools=[…])``
 
-``Client`` and ``run_in_thread`` need the extra ``client`` and are imported by name: ``from streamglot import *`` gives what
-needs msgspec only. docs/library.md has the rest.
+``Client`` and ``run_in_thread`` need the extra ``client`` and are imported by name; ``from streamglot import *`` imports only
+what
+needs no package but msgspec. docs/library.md describes everything.
 """
 
 from __future__ import annotations
@@ -88,20 +89,20 @@ __version__ = "0.1.0"
 
 
 def reader(name: str, **options: Any) -> Reader:
-    """The box that reads this dialect: ``feed(bytes)`` and ``close()`` give events."""
+    """The box that reads this dialect: ``feed(bytes)`` and ``close()`` return events."""
     return dialect(name).reader(**options)
 
 
 def writer(name: str, **options: Any) -> Writer:
-    """The box that writes this dialect: ``feed(events)`` and ``close()`` give bytes."""
+    """The box that writes this dialect: ``feed(events)`` and ``close()`` return bytes."""
     return dialect(name).writer(**options)
 
 
 def translate(
     chunks: Iterable[bytes], source: str, target: str, *, policies: Iterable[Policy] = (), **options: Any
 ) -> Iterator[bytes]:
-    """The bytes of one dialect in another, one piece out for each piece in. ``policies`` judge the events in between. ``options`` go to
-    the writer."""
+    """The bytes of one dialect in another, one piece out for each piece in. ``policies`` judge the events in between.
+    ``options`` go to the writer."""
     read, write = reader(source), writer(target, **options)
     if policies:
         from .policies import run_policies
@@ -133,7 +134,7 @@ _LATER = {
     "run_in_thread": "client",
     "tool": "tools",
 }
-"""Names that need more than the core does: their modules are imported when they are first used."""
+"""Names whose modules are imported on first use, because they need more than the core."""
 _CLIENT_NEEDS = ("aiohttp", "httptools")
 
 

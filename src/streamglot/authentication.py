@@ -1,4 +1,5 @@
-"""Are keys asked for, and why? One rule for the gateway, its start, its 401, ``keys list`` and ``doctor``. Pure."""
+"""Decides whether keys are required, and why: one rule for the gateway, its start, its 401, ``keys list`` and ``doctor``.
+Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ OPEN: Final = 'or set server.authentication = "none" to let in everybody on this
 
 
 class Authentication(Struct, frozen=True):
-    """``says`` is the state in words, ``step`` what to do about it. ``usable``: can anybody pass?"""
+    """``says`` describes the state, ``step`` what to do about it. ``usable``: whether any request can pass."""
 
     asked: bool
     usable: bool
@@ -26,34 +27,34 @@ class Authentication(Struct, frozen=True):
 def authentication(
     server: ServerConfig, *, stored: int, revoked: int, had_keys: bool, store: str = "the store"
 ) -> Authentication:
-    """``stored`` and ``revoked`` are counts of keys in the store, ``had_keys`` whether it, or this process, ever had some. Once
-    there was a key, requests without one are refused until ``server.authentication`` says otherwise: a database that was
-    replaced, emptied or restored from an old copy must not let everybody in."""
+    """``stored`` and ``revoked`` are numbers of keys in the store; ``had_keys``: the store or this process ever had some. After
+    the first key, requests without one are refused until ``server.authentication`` says otherwise: a database that was replaced,
+    emptied or restored from an old copy must not let everybody in."""
     configured = len(server.keys)
     valid = configured + stored
     here = server.host in LOOPBACK
     if server.authentication == "none":
         ignored = f"; {_counted(valid, 'key')} in the store {'is' if valid == 1 else 'are'} not asked for" if valid else ""
-        return Authentication(False, True, f'keys are not asked for: server.authentication is "none"{ignored}')
+        return Authentication(False, True, f'keys are not required: server.authentication is "none"{ignored}')
     if valid:
         places = [f"{configured} in the configuration"] if configured else []
         places += [f"{stored} in {store}"] if stored else []
-        return Authentication(True, True, f"keys are asked for: {' and '.join(places)}")
+        return Authentication(True, True, f"keys are required: {' and '.join(places)}")
     leave = f"{ADD}, {OPEN}" if here else f"{ADD}, or add [[server.keys]]"
     if revoked:
         all_of_them = "the only one was" if revoked == 1 else f"all {revoked} were"
-        return Authentication(True, False, f"keys are asked for and none is valid: {all_of_them} revoked", leave)
+        return Authentication(True, False, f"keys are required and none is valid: {all_of_them} revoked", leave)
     if had_keys:
         return Authentication(
-            True, False, f"keys are asked for and none is known: {store} had keys before and has none now", f"restore it, {leave}"
+            True, False, f"keys are required and none is known: {store} had keys before and has none now", f"restore it, {leave}"
         )
     if server.authentication == "required":
-        return Authentication(True, False, 'keys are asked for and there is none: server.authentication is "required"', leave)
+        return Authentication(True, False, 'keys are required and there is none: server.authentication is "required"', leave)
     if not here:
         return Authentication(
-            True, False, f"keys are asked for and there is none: {server.host} can be reached from outside", leave
+            True, False, f"keys are required and there is none: {server.host} can be reached from outside", leave
         )
-    return Authentication(False, True, "keys are not asked for: there is none, and only this machine can reach the gateway")
+    return Authentication(False, True, "keys are not required: there is none, and only this machine can reach the gateway")
 
 
 def _counted(number: int, what: str) -> str:

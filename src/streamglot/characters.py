@@ -1,4 +1,4 @@
-"""Text of others, made harmless for who reads it: at a terminal, in a page, in a line of a table."""
+"""Makes untrusted text harmless for its reader: at a terminal, in a page, in a table row."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from typing import Final
 
 _LINE_BREAKS: Final = {ord("\n"): "\n", ord("\t"): "\t"}
 _CONTROLS: Final = {
-    **{code: chr(0x2400 + code) for code in range(0x20)},  # the pictures of control characters
+    **{code: chr(0x2400 + code) for code in range(0x20)},  # the symbols for control characters
     0x7F: "\u2421",
     **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
     **dict.fromkeys((0x2028, 0x2029), "\n"),
-    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C), "\ufffd"),  # order of writing
+    # controls of the writing direction
+    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C), "\ufffd"),
     **_LINE_BREAKS,
 }
 
 
 def neutral(text: str) -> str:
-    """The text with every control character made visible: no escape sequence survives without its escape. Each character
-    stands for itself, so that it does not matter where a stream was cut."""
+    """The text with every control character made visible: no escape sequence survives. Each character is replaced by itself, so
+    that the splits of a stream do not matter."""
     return text.translate(_CONTROLS)
 
 

@@ -1,4 +1,4 @@
-"""The configuration: a TOML file, variables that override it, and where each value came from."""
+"""The configuration: a TOML file, environment variables that override it, and the origin of each value."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .upstream.settings import Upstream, is_secret
 
 FILE_NAME = "streamglot.toml"
 FILE_BYTES = 4 * 2**20
-"""The largest configuration file: a device without an end does not fill the memory."""
+"""Maximum bytes of the configuration file: an endless device must not fill the memory."""
 PREFIX = "STREAMGLOT_"
 NOTHING = "none"
-"""The ``store.url`` that stores nothing, and the ``server.fallback_model`` that refuses unknown models."""
+"""The ``store.url`` that switches the store off, and the ``server.fallback_model`` that refuses unknown models."""
 AUTO = "auto"
 PARENT = f"{PREFIX}PARENT"
 """The variable that names the process whose end is the gateway's too."""
 
 
 class KeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A key that clients may come with: its SHA-256, or the variable that holds it; what it may do, and how often.
-    ``tools``: globs of the tools of ours that its requests are offered; a request may ask for fewer, not for more."""
+    """A key for clients: its SHA-256, or the variable with the key; what it may do, and how often. ``tools``: globs of the
+    gateway's tools that its requests are offered; a request may ask for fewer, not for more."""
 
     name: str
     hash: str = ""
@@ -44,20 +44,24 @@ class KeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
-    """``concurrent``: requests at once, and ``wait``: how many seconds one may wait for its turn. ``keep_alive_seconds``:
-    the longest silence towards a client. ``stall_seconds``: how long a client may take nothing of what it is sent.
-    ``max_connections``: client connections at once for each worker; 0: as many as there are open files for.
-    ``origins``: pages that browsers may use the gateway from, beside those of this machine. ``allowed_hosts``: names beside
-    those of this machine that a gateway without keys may be addressed by; ``"*"`` for any. ``public_paths``: which of
-    ``/metrics`` and ``/ready`` are served without a key where keys are required; unless told, both on loopback and none
-    elsewhere. ``log_content``: write requests and answers into the log, without what ``redact`` finds: patterns in RE2's
-    syntax, for which the extra ``policies`` must be installed.
-    ``batch_items``: requests of one call of ``/v1/batch``, and ``batch_concurrent``: how many of them run at once.
-    ``default_model``: for requests that name no model. ``fallback_model``: for names that no upstream serves, as the side
-    requests of coding agents have them; ``auto`` takes the only model where just one is served, ``none`` refuses them.
-    ``reasoning``: send each piece of reasoning as it comes, or hold it until its sentence is whole.
-    ``authentication``: ``auto`` asks for keys where others than this machine reach the gateway, and from the first key on that
-    is made; ``required`` always asks, ``none`` never does."""
+    """The settings of the HTTP server.
+
+    - ``concurrent``: the maximum number of simultaneous requests; ``wait``: how many seconds one may wait for a slot.
+    - ``keep_alive_seconds``: the longest silence towards a client. ``stall_seconds``: how long a client may read nothing.
+    - ``max_connections``: client connections per worker; 0 means as many as the limit of open files allows.
+    - ``origins``: origins of web pages that may use the gateway, in addition to this machine.
+    - ``allowed_hosts``: host names, in addition to this machine's, of a gateway without keys; ``"*"`` allows any.
+    - ``public_paths``: which of ``/metrics`` and ``/ready`` need no key if keys are required. By default both on loopback and none
+      elsewhere.
+    - ``log_content``: write requests and answers to the log, without what ``redact`` matches: patterns in RE2's syntax, which need
+      the extra ``policies``.
+    - ``batch_items``: requests of one call of ``/v1/batch``; ``batch_concurrent``: how many of them run at once.
+    - ``default_model``: for requests that name no model. ``fallback_model``: for names that no upstream serves, as side requests
+      of coding agents have them; ``auto`` takes the only model if just one is served, ``none`` refuses them.
+    - ``reasoning``: send each piece of reasoning as it arrives, or hold it until its sentence is complete.
+    - ``authentication``: ``auto`` requires keys if other machines can reach the gateway, and after the first key was made;
+      ``required`` always does, ``none`` never does.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8484
@@ -89,9 +93,9 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class StoreConfig(Struct, forbid_unknown_fields=True, kw_only=True):
-    """``url``: where turns are kept, empty for a file in the user's data directory, ``none`` to keep nothing. ``content``:
-    what was said too, not only that it was; unless told, only where nobody but this machine is served. ``raw``: and the bytes
-    of upstreams, with their timing."""
+    """``url``: where turns are stored; empty for a file in the user's data directory, ``none`` to store nothing. ``content``:
+    store the messages, not only the fact of a turn; by default only if the gateway serves only this machine. ``raw``: also store
+    the bytes of upstreams, with their timing."""
 
     url: str = ""
     content: bool | None = None
@@ -99,7 +103,7 @@ class StoreConfig(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ValkeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Where streams that can be resumed are held, in place of the store."""
+    """Where resumable streams are stored, instead of the store."""
 
     url: str = ""
 
@@ -146,7 +150,7 @@ class Config(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class LoadedConfig(Struct):
-    """The configuration, the file it came from, the origin of each value by its path, and what the command line said."""
+    """The configuration, its file, the origin of each value by its path, and the values from the command line."""
 
     config: Config
     path: Path | None = None
@@ -157,9 +161,10 @@ class LoadedConfig(Struct):
 def load(
     path: Path | None = None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> LoadedConfig:
-    """Reads the file, then variables such as STREAMGLOT_SERVER__PORT, then what the command line said.
+    """Reads the file, then variables such as STREAMGLOT_SERVER__PORT, then the values from the command line.
 
-    Whatever is wrong is a ``ConfigError``: a server that reads its configuration again must survive any file."""
+    Every fault is a ``ConfigError``: a server that reloads its configuration must survive any file.
+    """
     environment = os.environ if environment is None else environment
     path = path or _usual_place(environment)
     try:
@@ -218,7 +223,7 @@ def shown(loaded: LoadedConfig) -> list[tuple[str, str, str]]:
 
 
 def _without_secrets(value: Any) -> Any:
-    """A value of the configuration; addresses without passwords."""
+    """A value of the configuration; URLs without passwords."""
     if isinstance(value, list):
         return [_without_secrets(element) for element in value]
     return shown_url(value) if isinstance(value, str) and "://" in value else value
@@ -239,7 +244,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) > FILE_BYTES:
-        raise ConfigError(f"{path} is larger than {FILE_BYTES // 2**20} MiB: it is no configuration file")
+        raise ConfigError(f"{path} is larger than {FILE_BYTES // 2**20} MiB: it is not a configuration file")
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
@@ -258,12 +263,12 @@ def _put(values: dict[str, Any], place: list[str], value: Any, origin: str) -> N
     for name in place[:-1]:
         values = values.setdefault(name, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"{origin}: {name!r} in {'.'.join(place)} is no table that could have a {place[-1]!r}")
+            raise ConfigError(f"{origin}: {name!r} in {'.'.join(place)} is not a table and cannot have a {place[-1]!r}")
     values[place[-1]] = value
 
 
 def _value(text: str) -> Any:
-    """A variable as the list or table that it is in JSON, else as text, which becomes a number where one is wanted."""
+    """A variable as the list or table that its JSON describes, else as text, which becomes a number where one is required."""
     if text[:1] not in ("[", "{"):
         return text
     try:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from .config import Config, ServerConfig
 
 LARGEST_NUMBER: Final = 2**53
-"""The largest whole number that a float holds exactly. Limits are compared with floats."""
+"""The largest integer that a float represents exactly. Limits are compared with floats."""
 LARGEST_PORT: Final = 65_535
 PUBLIC_PATHS: Final = ("/", "/metrics", "/ready")
-"""Pages about the gateway itself that may be served without a key."""
+"""Pages about the gateway itself that may need no key."""
 SCHEMES: Final = ("http://", "https://", "file:")
 _FREE_FORM: Final = ("options", "policies")
-"""Tables whose values have rules of their own: those of a dialect, and those of each policy."""
+"""Tables whose values have their own rules: those of a dialect, and those of each policy."""
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""Characters that no HTTP field value may hold. A tab is allowed."""
+"""Characters that an HTTP field value may not contain. A tab is allowed."""
 
 
 def check_config(config: Config) -> None:
@@ -43,7 +43,7 @@ def check_config(config: Config) -> None:
 
 
 def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
-    """Every number of the configuration with its place."""
+    """Every number of the configuration with its path."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if name not in _FREE_FORM:
@@ -56,8 +56,8 @@ def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
 
 
 def _check_upstream(name: str, upstream: Upstream) -> None:
-    if upstream.dialect not in DIALECTS or not DIALECTS[upstream.dialect].reader_class:
-        able = ", ".join(entry.name for entry in DIALECTS.values() if entry.reader_class)
+    if upstream.dialect not in DIALECTS or not DIALECTS[upstream.dialect].has_reader:
+        able = ", ".join(entry.name for entry in DIALECTS.values() if entry.has_reader)
         raise ConfigError(f"upstreams.{name}.dialect is {upstream.dialect!r}; an upstream can speak {able}")
     fault = upstream.abilities.fault()
     if fault:
@@ -75,13 +75,13 @@ def _check_upstream(name: str, upstream: Upstream) -> None:
         if _CONTROL.search(value):
             raise ConfigError(f"upstreams.{name}.headers.{field} has a line break or another control character; remove it")
     if upstream.ca_file and not Path(upstream.ca_file).is_file():
-        raise ConfigError(f"upstreams.{name}.ca_file is {upstream.ca_file!r}, and there is no such file")
+        raise ConfigError(f"upstreams.{name}.ca_file is {upstream.ca_file!r}, but there is no such file")
     find_format(upstream.inband)
 
 
 def _fault_of_address(address: str) -> str:
-    """Why this is no address with a host; empty if it is one, or where none is needed. It never quotes the address, which may
-    hold a password."""
+    """Why this is not a URL with a host; empty if it is one, or none is needed. The message never quotes the URL, which may
+    contain a password."""
     if not address.startswith(("http://", "https://")):
         return ""
     try:
@@ -115,4 +115,4 @@ def _check_server(server: ServerConfig) -> None:
             try:
                 parse(pattern)
             except (ConfigError, OverflowError, RecursionError) as error:
-                raise ConfigError(f"server.redact has {excerpt(pattern)}, which cannot be used: {error}") from None
+                raise ConfigError(f"server.redact has {excerpt(pattern)}, which is not a valid pattern: {error}") from None

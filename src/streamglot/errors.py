@@ -1,21 +1,20 @@
-"""Everything that can go wrong, as one tree.
+"""The exceptions of streamglot, as one tree.
 
     StreamglotError
-    ├── ConfigError                our own settings
+    ├── ConfigError                the configuration
     ├── RequestError         400   the client's request
-    │   └── Unsupported            ... asks for what the chosen upstream cannot do
+    │   └── Unsupported            ... the chosen upstream cannot do what it asks for
     ├── LimitExceeded        413   a named limit
     ├── PolicyRefused        403
-    ├── GrammarError         500   our own bug: events out of order
+    ├── GrammarError         500   a defect of streamglot: events out of order
     └── UpstreamError        502
         ├── UpstreamRefused        the upstream answered with an error status or an error object
         ├── UpstreamProtocolError  it broke the rules of its dialect
-        │   └── ToolCallParseError ... the model called a tool in a way that cannot be read
+        │   └── ToolCallParseError ... the model's tool call cannot be parsed
         ├── UpstreamTruncated      the stream ended before its own end
-        ├── ToolCallParseError     a tool call of the model that cannot be parsed
         └── UpstreamTimeout  504
 
-A message says who broke which rule, with the offending piece cut short, and the next step. It never holds a key.
+A message names the broken rule, an excerpt of the offending piece, and the next step. It never contains a key.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from typing import Any, Literal
 from .events import ErrorOrigin, StreamError
 
 EXCERPT_CHARS = 200
-"""An excerpt must show the fault and still fit on a log line."""
+"""Characters of an excerpt: it must show the fault and fit on a log line."""
 
 BadCall = Literal["incomplete", "text", "error"]
-"""What becomes of a tool call that cannot be parsed: it is marked as incomplete and the stream ends with
-``tool_call_parse_error`` (the default), it is text as the model wrote it, or any markup that is no call is an error."""
+"""What to do with a tool call that cannot be parsed: mark it as incomplete and end the stream with ``tool_call_parse_error``
+(the default), treat it as text, or treat any markup that is not a call as an error."""
 
 
 def excerpt(piece: object) -> str:
-    """The offending piece for a message: its ``repr``, cut in the middle of nowhere if it is long."""
+    """The offending piece for a message: its ``repr``, cut if it is long."""
     if isinstance(piece, (bytes, str)) and len(piece) > EXCERPT_CHARS:
         return f"{piece[:EXCERPT_CHARS]!r} … ({len(piece)} in all)"
     shown = repr(piece)
@@ -41,10 +40,11 @@ def excerpt(piece: object) -> str:
 
 
 class StreamglotError(Exception):
-    """The root: catch this one to catch all of ours.
+    """The base class of all exceptions of streamglot.
 
-    ``has_context``: the message names the upstream, the next step and the request, and has no secrets in it. Only a flag can say so:
-    a message is text of an upstream, and an upstream may write anything.
+    ``has_context``: the message names the upstream, the next step and the request, and contains no secrets. It is a flag because
+    the
+    message itself may be an upstream's text.
     """
 
     status = 500
@@ -124,7 +124,7 @@ class UpstreamProtocolError(UpstreamError):
 
 
 class ToolCallParseError(UpstreamProtocolError):
-    """Asking the model again may help, so a client may retry."""
+    """A repeated request may help, so a client may retry."""
 
     code = "tool_call_parse_error"
     retryable = True

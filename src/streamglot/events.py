@@ -1,12 +1,14 @@
-"""The event vocabulary: everything that a stream can say.
+"""The event vocabulary: everything that a stream can contain.
 
-A stream is ``StreamStart (block | loose)* (StreamEnd | StreamError)``. A block is a start, deltas and an end. One block is
-open at a time, so events carry no index: their order is enough. ``grammar.py`` holds this rule as a table.
+A stream is ``StreamStart (block | loose)* (StreamEnd | StreamError)``. A block is a start, deltas and an end. One block is open
+at a
+time, so events carry no index: their order is enough. ``grammar.py`` has this rule as a table.
 
-An answer of several model turns (a tool loop) has a ``StepEnd`` behind each turn but the last. A call that the loop itself
-runs has the kind "server", so that no client runs it again, and its ``ToolResult`` follows it.
+An answer of several model turns (a tool loop) has a ``StepEnd`` after each turn except the last. A call that the loop itself
+runs has
+the kind "server", so that no client runs it again, and its ``ToolResult`` follows it.
 
-Every event is a frozen struct tagged by ``type``; ``encode`` and ``decode`` turn one into a line of JSON and back.
+Every event is a frozen struct tagged by ``type``; ``encode`` and ``decode`` convert one to a line of JSON and back.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ ErrorOrigin: TypeAlias = Literal["upstream", "gateway", "client", "policy"]
 
 
 class Echo(Struct, frozen=True, omit_defaults=True):
-    """Opaque state of a provider (a signature, encrypted reasoning, a native block) that goes back to it, and to no other."""
+    """Opaque state of a provider (a signature, encrypted reasoning, a native block) that is returned to it, and to no other."""
 
     provider: str
     data: dict[str, Any]
@@ -41,7 +43,7 @@ class StreamStart(_Event, frozen=True, tag="stream_start"):
 
 
 class TextStart(_Event, frozen=True, tag="text_start"):
-    """Visible text; ``refusal`` where the provider marks it as a refusal rather than an answer."""
+    """Visible text; ``refusal`` if the provider marks it as a refusal rather than an answer."""
 
     refusal: bool = False
 
@@ -51,14 +53,14 @@ class TextDelta(_Event, frozen=True, gc=False, tag="text_delta"):
 
 
 class TextEnd(_Event, frozen=True, tag="text_end"):
-    """``complete`` is False where the stream broke off inside the text."""
+    """``complete`` is False if the stream broke off inside the text."""
 
     echo: Echo | None = None
     complete: bool = True
 
 
 class ReasoningStart(_Event, frozen=True, tag="reasoning_start"):
-    """The model's thinking; ``summary`` where the provider shows a summary of it only."""
+    """The model's reasoning; ``summary`` if the provider only shows a summary."""
 
     summary: bool = False
 
@@ -68,8 +70,8 @@ class ReasoningDelta(_Event, frozen=True, gc=False, tag="reasoning_delta"):
 
 
 class ReasoningEnd(_Event, frozen=True, tag="reasoning_end"):
-    """``redacted`` where the provider hid the text and sent opaque state in its place. ``complete`` is False where the
-    stream broke off inside the reasoning."""
+    """``redacted`` if the provider hid the text and sent opaque state instead. ``complete`` is False if the stream broke off
+    inside the reasoning."""
 
     echo: Echo | None = None
     redacted: bool = False
@@ -77,8 +79,8 @@ class ReasoningEnd(_Event, frozen=True, tag="reasoning_end"):
 
 
 class ToolCallStart(_Event, frozen=True, tag="tool_call_start"):
-    """A call of a tool. A call of the kind "server" is run by the provider or by our own tool loop, never by the client.
-    ``native`` is how the provider's own dialect frames the call, for the writer of that dialect."""
+    """A tool call. The provider or our own tool loop runs a call of the kind "server", never the client. ``native`` is the form
+    of the call in the provider's own dialect, for the writer of that dialect."""
 
     call_id: str
     name: str
@@ -93,14 +95,14 @@ class ToolCallDelta(_Event, frozen=True, gc=False, tag="tool_call_delta"):
 
 
 class ToolCallEnd(_Event, frozen=True, tag="tool_call_end"):
-    """``complete`` is False where the stream broke off inside the arguments, or they are not JSON: such a call is never run."""
+    """``complete`` is False if the stream broke off inside the arguments, or they are not JSON: such a call is never run."""
 
     echo: Echo | None = None
     complete: bool = True
 
 
 class ToolResult(_Event, frozen=True, tag="tool_result"):
-    """The answer of a tool that our loop, or the provider itself, ran."""
+    """The result of a tool that our loop, or the provider itself, ran."""
 
     call_id: str
     content: str
@@ -109,7 +111,7 @@ class ToolResult(_Event, frozen=True, tag="tool_result"):
 
 
 class Citation(_Event, frozen=True, tag="citation"):
-    """A source for the text of the open block. ``start`` and ``end`` are offsets into that text, where known."""
+    """A source for the text of the open block. ``start`` and ``end`` are offsets into that text, if known."""
 
     url: str = ""
     title: str = ""
@@ -120,7 +122,7 @@ class Citation(_Event, frozen=True, tag="citation"):
 
 
 class Media(_Event, frozen=True, tag="media"):
-    """An image, sound or file of the answer. Pieces of one medium share an ``id`` and their base64 ``data`` is joined."""
+    """An image, audio or file of the answer. Pieces of one medium share an ``id``, and their base64 ``data`` is joined."""
 
     mime: str
     data: str = ""
@@ -130,7 +132,7 @@ class Media(_Event, frozen=True, tag="media"):
 
 
 class StepEnd(_Event, frozen=True, gc=False, tag="step_end"):
-    """One model turn of a tool loop is over. The results of its calls stand before it or directly behind it."""
+    """The end of one model turn of a tool loop. The results of its calls precede or directly follow it."""
 
     step: int
     reason: StopReason = "tool_calls"
@@ -138,7 +140,7 @@ class StepEnd(_Event, frozen=True, gc=False, tag="step_end"):
 
 class Usage(_Event, frozen=True, tag="usage"):
     """Running totals of one model turn: the last event before its ``StepEnd`` counts, and the turns of an answer are added.
-    Input includes what came from a cache, output includes reasoning."""
+    Input includes cached tokens, output includes reasoning."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -166,7 +168,7 @@ _NO_USAGE: Final = Usage()
 
 
 def _sum(first: int | None, second: int | None) -> int | None:
-    """None is a count that nobody gave."""
+    """The sum of two counts; None is an unknown count."""
     return second if first is None else first if second is None else first + second
 
 
@@ -175,14 +177,14 @@ class KeepAlive(_Event, frozen=True, gc=False, tag="keep_alive"):
 
 
 class Extra(_Event, frozen=True, tag="extra"):
-    """What only one dialect can say; its own writer says it again, the others count it as lost."""
+    """What only one dialect can express. Its own writer writes it, the others count it as lost."""
 
     dialect: str
     data: dict[str, Any]
 
 
 class StreamEnd(_Event, frozen=True, tag="stream_end"):
-    """The provider said that it was done. ``raw_reason`` is its own word, None if it gave none."""
+    """The provider ended the answer. ``raw_reason`` is its own word, None if it sent none."""
 
     reason: StopReason = "end"
     raw_reason: str | None = None
@@ -224,8 +226,8 @@ BareEvent: TypeAlias = (
 
 
 class Choice(_Event, frozen=True, tag="choice"):
-    """An event of choice ``index`` > 0, where the client asked for several answers. Choice 0 is not wrapped, and its
-    StreamEnd, the last event of all, ends the stream; the StreamEnd of another choice ends that choice only."""
+    """An event of choice ``index`` > 0, if the client requested several answers. Choice 0 is not wrapped, and its StreamEnd, the
+    last event of all, ends the stream; the StreamEnd of another choice ends that choice only."""
 
     index: int
     event: BareEvent
@@ -261,7 +263,7 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: Event) -> bytes:
-    """One event as one line of JSON, without the line end."""
+    """One event as one line of JSON, without the line break."""
     return _encoder.encode(event)
 
 

@@ -1,7 +1,8 @@
-"""The order in which events may come: one table, one checker, and the picture of it in the docs.
+"""The allowed order of events: one table, one checker, and its diagram for the docs.
 
-``TABLE[state][event type]`` is the next state; what is not in the table is not allowed. Choices above 0 have a state of
-their own each, which starts in IDLE because all choices share one StreamStart.
+``TABLE[state][event type]`` is the next state; what is not in the table is not allowed. Each choice above 0 has its own state,
+which
+starts in IDLE because all choices share one StreamStart.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Checker:
             if index < 1:
                 raise GrammarError(f"a Choice wraps index {index}: events of choice 0 are not wrapped")
             if self._states[0] in (BEFORE, DONE):
-                raise GrammarError(f"choice {index} spoke {self._states[0]} the stream: {excerpt(event)}")
+                raise GrammarError(f"choice {index} has an event while the stream is {self._states[0]!r}: {excerpt(event)}")
             if isinstance(event, (StreamStart, StreamError)):
                 raise GrammarError(f"choice {index} has {excerpt(event)}: it belongs to the whole stream")
         state = self._states.get(index, IDLE)
@@ -95,7 +96,7 @@ class Checker:
 
 
 def check(events: Iterable[Event]) -> None:
-    """Raises GrammarError unless these events are one whole stream."""
+    """Raises GrammarError unless these events are one complete stream."""
     checker = Checker()
     for event in events:
         checker.feed(event)

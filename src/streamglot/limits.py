@@ -1,4 +1,4 @@
-"""How much may wait, and how much may come: every buffer of the pure half has its limit here, with its reason."""
+"""The limits of the pure half: every buffer has one, with its unit and reason."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from msgspec import Struct
 from .errors import LimitExceeded
 
 MAX_LINE_BYTES = 64 * 2**20
-"""One line. An inline image of 40 MB in base64 still passes; a line without an end does not fill the memory."""
+"""Bytes of one line. An inline image of 40 MB in base64 passes; an endless line does not fill the memory."""
 MAX_EVENT_BYTES = 64 * 2**20
-"""All data lines of one event together, for the same reason."""
+"""Bytes of all data lines of one event, for the same reason."""
 MAX_EVENT_LINES = 100_000
-"""Lines of one event: more is an attack, not an answer."""
+"""Lines of one event: more are an attack."""
 MAX_RESPONSE_BYTES = 2**30
-"""A whole response on the wire: some hundred times the longest answer that a model can write."""
+"""Bytes of a whole response on the wire: some hundred times the longest answer of a model."""
 MAX_BLOCK_CHARS = 64 * 2**20
-"""One text, one chain of thought, the arguments of one call. Reasoning that ran away has reached 2.5 GB elsewhere."""
+"""Characters of one text, one reasoning block, or the arguments of one call. Runaway reasoning has reached 2.5 GB elsewhere."""
 MAX_BLOCKS = 20_000
-"""Blocks of one response: ten times the most parallel calls that were ever seen asked for."""
+"""Blocks of one response: ten times the largest number of parallel calls ever seen."""
 MAX_CHOICES = 128
-"""Answers to one request: the most that any provider lets a client ask for."""
+"""Answers to one request: the most that any provider allows."""
 MAX_HELD_BLOCKS = 4096
-"""Interleaved blocks that wait for the one before them to end."""
+"""Interleaved blocks that wait for the previous one to end."""
 MAX_HELD_CHARS = 64 * 2**20
-"""What those blocks hold together."""
+"""Characters of those waiting blocks together."""
 
 
 class Limits(Struct, frozen=True):
-    """The limits of one stream. Each has an error code of its own: ``limit_`` and its name."""
+    """The limits of one stream. The error code of each is ``limit_`` and its name."""
 
     line_bytes: int = MAX_LINE_BYTES
     event_bytes: int = MAX_EVENT_BYTES
@@ -42,7 +42,7 @@ class Limits(Struct, frozen=True):
     def exceeded(self, name: str) -> LimitExceeded:
         most = getattr(self, name)
         return LimitExceeded(
-            f"the upstream's stream passes the limit {name} = {most}; raise it if an answer of that size is meant",
+            f"the upstream's stream exceeds the limit {name} = {most}; raise it if such a large answer is intended",
             code=f"limit_{name}",
         )
 

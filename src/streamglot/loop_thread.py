@@ -1,4 +1,4 @@
-"""A thread with a loop, which does the steps of a plain program."""
+"""A thread with an event loop that runs the steps of a synchronous program."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class LoopThread:
         self.loop.run_forever()
         left = asyncio.all_tasks(self.loop)
         for task in left:
-            task.cancel()  # streams in threads that still run: each says in its last event that it was stopped
+            task.cancel()  # streams that still run in other threads end with an event that says that they were stopped
         if left:
             self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
     def begin(self, step: Coroutine[Any, Any, T]) -> Future[T]:
-        """Has it done, without waiting for it."""
+        """Starts a step without waiting for it."""
         return asyncio.run_coroutine_threadsafe(step, self.loop)
 
     def run(self, step: Coroutine[Any, Any, T]) -> T:

@@ -1,12 +1,13 @@
-"""Things at rest: a request, its messages and their parts, and the response that a stream adds up to.
+"""Requests, their messages and parts, and the response that a stream adds up to.
 
-They are the same for every dialect. What one dialect alone knows travels in ``Request.extra`` or in a ``NativePart`` and
-is sent on only to an upstream that speaks that dialect.
+They are the same for every dialect. What only one dialect knows travels in ``Request.extra`` or in a ``NativePart`` and is sent
+only
+to an upstream of that dialect.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
 
@@ -14,10 +15,11 @@ from .events import CallKind, Citation, Echo, Extra, StopReason, StreamError
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: Final[tuple[Effort, ...]] = get_args(Effort)
 
 
 class _Part(Struct, omit_defaults=True, tag_field="type"):
-    """``cache`` asks the provider to cache the prompt up to here; it holds the time to live ("5m", "1h"; "" = default)."""
+    """``cache`` asks the provider to cache the prompt up to here; it is the time to live ("5m", "1h"; "" = default)."""
 
 
 class TextPart(_Part, tag="text"):
@@ -39,7 +41,7 @@ class ReasoningPart(_Part, tag="reasoning"):
 
 
 class ToolCallPart(_Part, tag="tool_call"):
-    """``arguments`` is JSON text (free text for a custom tool). ``complete`` is False for a call that was cut off."""
+    """``arguments`` is JSON text (free text for a custom tool). ``complete`` is False for a truncated call."""
 
     call_id: str
     name: str
@@ -52,7 +54,7 @@ class ToolCallPart(_Part, tag="tool_call"):
 
 
 class MediaPart(_Part, tag="media"):
-    """An image, a sound, a document. One of ``data`` (base64), ``url`` and ``file_id`` says where its bytes are."""
+    """An image, audio or a document. One of ``data`` (base64), ``url`` and ``file_id`` refers to its content."""
 
     mime: str = ""
     data: str = ""
@@ -66,7 +68,7 @@ class MediaPart(_Part, tag="media"):
 
 
 class NativePart(_Part, tag="native"):
-    """A block or item that only one dialect knows. ``text`` is what it says in words, for the others."""
+    """A block or item that only one dialect knows. ``text`` is its text for other dialects."""
 
     dialect: str
     data: dict[str, Any]
@@ -74,7 +76,7 @@ class NativePart(_Part, tag="native"):
 
 
 class ToolResultPart(_Part, tag="tool_result"):
-    """The answer of a tool. ``name`` is kept where the dialect gives it, because some match results by name."""
+    """The result of a tool. ``name`` is kept if the dialect has it, because some dialects match results by name."""
 
     call_id: str
     content: list[TextPart | MediaPart | NativePart]
@@ -93,7 +95,7 @@ Part: TypeAlias = TextPart | RefusalPart | ReasoningPart | ToolCallPart | ToolRe
 
 
 class Message(Struct, omit_defaults=True):
-    """One turn. ``echo`` is state of the whole message (an id, a phase) that its provider wants back."""
+    """One turn. ``echo`` is state of the whole message (an id, a phase) for its provider."""
 
     role: Role
     parts: list[Part]
@@ -106,8 +108,8 @@ class Message(Struct, omit_defaults=True):
 
 
 class ToolSpec(Struct, omit_defaults=True):
-    """A tool that the model may call: a function with a JSON schema, a custom tool with a text format, or a tool that
-    the provider itself runs (kind "server", its whole definition in ``native``)."""
+    """A tool that the model may call: a function with a JSON schema, a custom tool with a text format, or a tool that the
+    provider runs (kind "server", its whole definition in ``native``)."""
 
     name: str
     description: str = ""
@@ -120,14 +122,14 @@ class ToolSpec(Struct, omit_defaults=True):
 
 
 class ToolChoice(Struct, omit_defaults=True):
-    """``tools`` names the only ones allowed (one for "must call this tool"); ``mode`` says whether one must be called."""
+    """``tools`` names the only allowed ones (one for "must call this tool"); ``mode`` says whether one must be called."""
 
     mode: Literal["auto", "none", "required"] = "auto"
     tools: list[str] = field(default_factory=list)
 
 
 class Reasoning(Struct, omit_defaults=True):
-    """How much to think, as a word or as a number of tokens, and whether to show it. The builder of an upstream's dialect
+    """How much to reason, as a word or as a number of tokens, and whether to show it. The builder of an upstream's dialect
     decides which of the two it sends. ``native`` has the client's own fields for it, for an upstream of the same dialect."""
 
     effort: Effort | None = None
@@ -146,8 +148,8 @@ class OutputFormat(Struct, omit_defaults=True):
 
 
 class Request(Struct, omit_defaults=True):
-    """What a client asks for. None means: not said, the upstream decides. ``extra`` has the fields that only the
-    client's ``dialect`` knows, and ``essential`` names those of them without which it would be another answer."""
+    """The request of a client. None means that the client did not set the field, so the upstream decides. ``extra`` has the
+    fields that only the client's ``dialect`` knows; ``essential`` names those of them that change what the answer is."""
 
     model: str = ""
     messages: list[Message] = field(default_factory=list)
@@ -187,7 +189,7 @@ class Request(Struct, omit_defaults=True):
 
 
 class Built(Struct):
-    """A request in a dialect's own shape, and the names of what this dialect has no word for."""
+    """The body of a request in a dialect, and the names of what this dialect cannot express."""
 
     body: dict[str, Any]
     dropped: list[str] = field(default_factory=list)
@@ -205,9 +207,9 @@ class TokenCounts(Struct):
 
 
 class Step(Struct, omit_defaults=True):
-    """One model turn of an answer that took several. ``end`` is an index into the parts of the choice: the step has the
-    parts before it that no earlier step has. ``number`` and ``reason`` are those of its ``StepEnd``; ``reason`` is None for a
-    last step that the end of the stream ended. ``usage`` is that of this step alone; only steps of choice 0 have it."""
+    """One model turn of an answer with several. ``end`` is an index into the parts of the choice: the step has the parts before
+    it that no earlier step has. ``number`` and ``reason`` are those of its ``StepEnd``; ``reason`` is None for a last step that
+    the end of the stream ended. ``usage`` is that of this step only; only steps of choice 0 have it."""
 
     end: int
     number: int = 0
@@ -216,8 +218,8 @@ class Step(Struct, omit_defaults=True):
 
 
 class ResponseChoice(Struct):
-    """One answer. ``parts`` are those of all its steps, in order; ``steps`` is empty for an answer of one model turn.
-    ``extras`` are what one dialect said of this choice; those of choice 0 stand in the response."""
+    """One answer. ``parts`` are those of all its steps, in order; ``steps`` is empty for an answer of one model turn. ``extras``
+    are the extras of this choice; those of choice 0 are in the response."""
 
     index: int
     parts: list[Part] = field(default_factory=list)
@@ -233,9 +235,8 @@ class ResponseChoice(Struct):
 
 
 class Response(Struct):
-    """The answer that a stream added up to. With an ``error``, the parts are those that came before it. ``usage`` is the sum
-    over all steps. ``extensions`` are the pieces of reasoning and calls as they came, where they were asked for
-    (docs/library.md)."""
+    """The answer that a stream adds up to. With an ``error``, the parts are those that came before it. ``usage`` is the sum over
+    all steps. ``extensions`` are the pieces of reasoning and calls as they arrived, if they were requested (docs/library.md)."""
 
     id: str = ""
     model: str = ""

@@ -1,4 +1,4 @@
-"""Objects that a configuration names: stages, observers, policies, tools."""
+"""Loads objects that a configuration names: stages, observers, policies, tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def load_object(reference: str, setting: str) -> Any:
         raise ConfigError(f"{setting} has {reference!r}: name an object as module:name")
     try:
         found: Any = import_module(module)
-    except Exception as error:  # anything may happen while somebody else's module is imported
+    except Exception as error:  # the import of a foreign module may raise anything
         raise ConfigError(f"{setting}: the module {module!r} cannot be imported: {type(error).__name__}: {error}") from None
     for part in name.split("."):
         if not hasattr(found, part):

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 WriteLine: TypeAlias = Callable[[Mapping[str, Any]], None]
-"""Takes one line of the log."""
+"""Writes one line of the log."""
 
 FIRST_PAUSE: Final = 0.25
 """Seconds before failed work starts again: long enough not to use up a processor, short enough for timeouts of seconds."""
@@ -66,7 +66,7 @@ class TaskSupervisor:
         return self._hold(name, self._once(name, work))
 
     def attempt(self, name: str, step: Callable[..., object], *arguments: object) -> None:
-        """Calls one step of a periodic task. If it raises, that is logged, and the steps behind it are still taken."""
+        """Calls one step of a periodic task. If it raises, that is logged, and the following steps still run."""
         try:
             step(*arguments)
         except Exception as error:
@@ -96,7 +96,7 @@ class TaskSupervisor:
 
     @property
     def running(self) -> list[str]:
-        """The names of the tasks under way."""
+        """The names of the running tasks."""
         return sorted(task.get_name() for task in self._tasks)
 
     async def close(self) -> None:
@@ -106,10 +106,10 @@ class TaskSupervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- inside
+    # --- internals
 
     def _hold(self, name: str, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """The event loop holds its tasks weakly: somebody has to hold them."""
+        """Keeps a reference to the task, because the event loop only has weak ones."""
         task = asyncio.get_running_loop().create_task(run, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -130,7 +130,7 @@ class TaskSupervisor:
             except asyncio.CancelledError as error:
                 if _is_cancelled():
                     raise
-                self.report(name, error)  # something that the work waited for was cancelled, and not the work
+                self.report(name, error)  # something that the work waited for was cancelled, not the work itself
             except Exception as error:
                 self.report(name, error)
             else:
@@ -142,7 +142,7 @@ class TaskSupervisor:
 
 
 def _is_cancelled() -> bool:
-    """Was the current task itself asked to end?"""
+    """Whether the current task itself was asked to end."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -310,6 +310,6 @@ def test_rows_may_be_stored_as_turns(batch: Run, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("STREAMGLOT_STORE__URL", url)
     table = numbered(6, tmp_path / "in.jsonl")
     assert batch(table, "--prompt", "{n}", "--log", "-c", "3") == 0
-    from gateway.kept import turns
+    from gateway.stored_turns import turns
 
     assert len({turn.session_id for turn in turns(url)}) == 6

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cli.shell import Shell, chunk
-from gateway.asking import Understood, asked
+from gateway.dialect_clients import Understood, asked
 from gateway.running import Running, running
-from served import served
+from response_server import serve_response
 from waiting import until
 
 CALL = {"index": 0, "id": "c1", "function": {"name": "shell", "arguments": '{"command":"rm"}'}}
@@ -127,6 +127,6 @@ def test_an_address_without_a_gateway_is_said(tmp_path: Path) -> None:
     assert b"no gateway answers at http://127.0.0.1:9: " in done.stderr
     assert b"streamglot serve" in done.stderr
     assert b"must begin with http" in shell.run("approvals", "list", "--url", "file:///etc").stderr
-    with served(b"<html>", "text/html") as url:
+    with serve_response(b"<html>", "text/html") as url:
         assert b"no gateway answers" in shell.run("approvals", "list", "--url", url.replace("http:", "https:")).stderr
         assert b"refused: " in shell.run("approvals", "list", "--url", url).stderr

@@ -7,8 +7,8 @@ import termios
 
 import pytest
 
-from cli.past import texts, turns
 from cli.shell import DONE, PROGRAM, Shell, Terminal, chunk, prompt, said
+from cli.shell_store import texts, turns
 from streamglot.cli.commands.chat import NARROWEST, help_text
 from streamglot.cli.commands.reply import with_results
 from streamglot.messages import MediaPart, Message, TextPart, ToolCallPart, ToolResultPart

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.past import texts, turns
 from cli.shell import DONE, PROGRAM, Shell
+from cli.shell_store import texts, turns
 from streamglot import ConfigError
 from streamglot.cli.files import read_file
 from streamglot.cli.question import ATTACHMENT_BYTES, Question, attached

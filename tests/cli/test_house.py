@@ -9,8 +9,8 @@ import tomllib
 
 import pytest
 
-from cli.past import database
 from cli.shell import Shell
+from cli.shell_store import database
 
 
 def test_models(shell: Shell) -> None:

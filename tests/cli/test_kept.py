@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.past import database, in_store, texts, turns
 from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, prompt, said
-from served import served
+from cli.shell_store import database, in_store, texts, turns
+from response_server import serve_response
 from store.turns import answer as reply
 from store.turns import ask, assistant, take, thought, user
 from streamglot.messages import ReasoningPart
@@ -319,7 +319,7 @@ def test_a_reply_to_a_call_is_its_result(shell: Shell) -> None:
     asked: list[bytes] = []
     function = {"name": "weather", "arguments": "{}"}
     call = chunk(tool_calls=[{"index": 0, "id": "c1", "type": "function", "function": function}])
-    with served(f"{call}{chunk('tool_calls')}{DONE}".encode(), "text/event-stream", asked=asked) as url:
+    with serve_response(f"{call}{chunk('tool_calls')}{DONE}".encode(), "text/event-stream", asked=asked) as url:
         upstream(shell, url, "openai_chat")
         for command in ("query", "reply", "reply"):
             assert shell.run(command, *(("-m", "one/c") if command == "query" else ()), "sunny").returncode == 0
@@ -331,7 +331,7 @@ def test_a_reply_to_a_call_is_its_result(shell: Shell) -> None:
 
 def test_a_reply_brings_signatures_back_to_who_made_them(shell: Shell) -> None:
     asked: list[bytes] = []
-    with served((CORPUS / "anthropic" / "thinking.sse").read_bytes(), "text/event-stream", asked=asked) as url:
+    with serve_response((CORPUS / "anthropic" / "thinking.sse").read_bytes(), "text/event-stream", asked=asked) as url:
         upstream(shell, url, "anthropic")
         assert shell.run("query", "-m", "one/c", "Ferries?").stdout == b"Yes, all day.\n"
         assert shell.run("reply", "sure?").stdout == b"Yes, all day.\n"
@@ -349,7 +349,7 @@ def test_a_reply_to_what_the_gateway_kept_restores_what_its_client_dropped(shell
 
     in_store(shell, past)
     asked: list[bytes] = []
-    with served((CORPUS / "anthropic" / "text_cached.sse").read_bytes(), "text/event-stream", asked=asked) as url:
+    with serve_response((CORPUS / "anthropic" / "text_cached.sse").read_bytes(), "text/event-stream", asked=asked) as url:
         upstream(shell, url, "anthropic")
         done = shell.run("reply", "three?")
     assert done.returncode == 0, done.stderr
@@ -362,7 +362,7 @@ def test_a_reply_to_what_the_gateway_kept_restores_what_its_client_dropped(shell
 
 def test_a_reply_names_the_message_that_it_follows(shell: Shell) -> None:
     asked: list[bytes] = []
-    with served((CORPUS / "qwen_web" / "text.sse").read_bytes(), "text/event-stream", asked=asked) as url:
+    with serve_response((CORPUS / "qwen_web" / "text.sse").read_bytes(), "text/event-stream", asked=asked) as url:
         upstream(shell, url, "qwen_web")
         quietly(shell.run("query", "-m", "one/q", "one"))
         quietly(shell.run("reply", "two"))

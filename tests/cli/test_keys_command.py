@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cli.past import database
 from cli.shell import Shell
-from gateway.line import asked
+from cli.shell_store import database
+from gateway.worker_client import asked
 from waiting import until
 
 CURL = re.compile(r"curl -N http://127\.0\.0\.1:(\d+)/v1/chat/completions -H 'authorization: Bearer (\S+)'")
@@ -55,7 +55,7 @@ def _status(port: int) -> int:
 
 
 def test_a_store_without_keys(keeping: Shell, tmp_path: Path) -> None:
-    assert "keys are not asked for: there is none" in listing(keeping)
+    assert "keys are not required: there is none" in listing(keeping)
     status, found = doctor(keeping)
     assert (status, found["state"]) == (0, "note")
     text = greeting(keeping, tmp_path)
@@ -67,7 +67,7 @@ def test_a_key(keeping: Shell, tmp_path: Path) -> None:
     keeping.run("keys", "add", "me")
     assert listing(keeping) == ""
     status, found = doctor(keeping)
-    assert (status, found["state"], found["says"]) == (0, "good", "keys are asked for: 1 in the store")
+    assert (status, found["state"], found["says"]) == (0, "good", "keys are required: 1 in the store")
     text = greeting(keeping, tmp_path)
     assert "Keys are asked for: 1 in the store. Put one in place of YOUR_KEY." in text
     assert "Bearer YOUR_KEY'" in text
@@ -94,7 +94,7 @@ def test_a_database_that_was_deleted(keeping: Shell, tmp_path: Path) -> None:
     assert (status, found["state"]) == (1, "bad")
     assert "had keys before and has none now" in found["says"]
     assert not database(keeping).exists()
-    assert "Nobody can use it: keys are asked for and none is known" in greeting(keeping, tmp_path)
+    assert "Nobody can use it: keys are required and none is known" in greeting(keeping, tmp_path)
     assert "had keys before and has none now" in listing(keeping)
 
 

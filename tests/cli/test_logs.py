@@ -10,10 +10,10 @@ import pytest
 from rich.cells import cell_len
 
 import streamglot
-from boxes import every_cut
-from cli.past import database, in_store
 from cli.shell import Shell
-from served import served
+from cli.shell_store import database, in_store
+from response_server import serve_response
+from split_checks import every_cut
 from store.turns import answer, ask, assistant, call, result, take, thought, user
 from streamglot.cli.output.table import fit
 from streamglot.cli.output.units import moment, seconds, shown_size, size
@@ -274,7 +274,7 @@ def reads_as_it_says(folder: Path, dialect: str) -> None:
 
 def test_a_turn_becomes_a_test(shell: Shell) -> None:
     recording = (CORPUS / "anthropic" / "parallel_calls.sse").read_bytes()
-    with served(recording, "text/event-stream") as url:
+    with serve_response(recording, "text/event-stream") as url:
         (shell.home / "streamglot.toml").write_text(
             f'[server]\ndiscover = false\n[upstreams.one]\ndialect = "anthropic"\nbase_url = "{url}"\n'
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from boxes import every_cut
 from cli.shell import Shell, said
 from recordings import Recording, recordings
+from split_checks import every_cut
 from streamglot.errors import ConfigError, LimitExceeded
 from streamglot.events import encode
 from streamglot.inspect.detection import LOOKED_AT_BYTES, EventLineReader, RecognisingReader

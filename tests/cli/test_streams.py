@@ -10,7 +10,7 @@ import pytest
 
 from cli.shell import DONE, Shell, chunk, said
 from local.model import real_model
-from served import served
+from response_server import serve_response
 from streamglot.cli.probe.observation import Observation
 from streamglot.cli.probe.report import Probed, in_words
 
@@ -58,7 +58,7 @@ def test_the_dialect_of_a_recording_is_guessed(shell: Shell, name: str) -> None:
 
 def test_record(shell: Shell) -> None:
     answer = "".join(said("la ", "la")).encode()
-    with served(answer, "text/event-stream") as url:
+    with serve_response(answer, "text/event-stream") as url:
         (shell.home / "streamglot.toml").write_text(f'[server]\ndiscover = false\n[upstreams.one]\nbase_url = "{url}/v1"\n')
         done = shell.run("record", "-m", "m", "-o", "song", "sing")
     assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ def test_record(shell: Shell) -> None:
     sizes = [int(line.split()[1]) for line in (shell.home / "song.times").read_text().splitlines()]
     assert sum(sizes) == len(answer)
     assert shell.run("replay", "song").stdout == b"la la\n"
-    with served(b'{"error":{"message":"no"}}', "application/json", 500) as url:
+    with serve_response(b'{"error":{"message":"no"}}', "application/json", 500) as url:
         (shell.home / "streamglot.toml").write_text(f'[server]\ndiscover = false\n[upstreams.one]\nbase_url = "{url}/v1"\n')
         assert shell.run("record", "-m", "m", "sing").returncode == 1
 
@@ -80,7 +80,7 @@ def test_probe_of_a_server_that_does_everything_wrong(shell: Shell) -> None:
         chunk("stop"),
         chunk("stop"),
     ]
-    with served("".join(chunks).encode(), "text/plain") as url:
+    with serve_response("".join(chunks).encode(), "text/plain") as url:
         done = shell.run("probe", f"{url}/v1", "-m", "m", "-d", "openai_chat")
     words = done.stdout.decode()
     for sentence in (
@@ -113,7 +113,7 @@ def test_probe_of_a_good_server_finds_nothing(shell: Shell) -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
     counted = chunk(usage=usage).replace('"choices":[{"index":0,"delta":{}}]', '"choices":[]')
     good = [chunk(role="assistant", content="Hello"), chunk(content=" there"), chunk("stop"), counted, DONE]
-    with served("".join(good).encode(), "text/event-stream") as url:
+    with serve_response("".join(good).encode(), "text/event-stream") as url:
         found = json.loads(shell.run("probe", f"{url}/v1", "-m", "m", "-d", "openai_chat", "--json").stdout)
     plain = found[0]["observations"][0]
     assert plain["deviations"] == []

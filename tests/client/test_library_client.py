@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import streamglot
-from client.tape import LAST, recording, talker, text
-from served import served
+from client.scripted_upstreams import LAST, recording, talker, text
+from response_server import serve_response
 from streamglot import (
     Client,
     ConfigError,
@@ -120,7 +120,7 @@ def test_a_value_that_no_dialect_knows_is_refused() -> None:
 
 
 def test_requests_in_every_form() -> None:
-    with served("".join([*text("yes"), LAST]).encode(), "text/event-stream") as url:
+    with serve_response("".join([*text("yes"), LAST]).encode(), "text/event-stream") as url:
         ours = [Message("user", [TextPart("hi")])]
         with Client(upstreams=[Upstream(name="one", base_url=f"{url}/v1")]) as client:
             assert client.stream(model="m", messages="hi", max_tokens=3).request.max_tokens == 3
@@ -142,7 +142,7 @@ def test_an_error_before_the_answer_is_raised() -> None:
         with pytest.raises(UpstreamError, match="cannot be reached"):
             list(client.stream(model="m", messages="hi"))
         assert list(client.stream(model="replay", messages="still here"))
-    with served(b'{"error":{"message":"no such key"}}', "application/json", 401) as url:
+    with serve_response(b'{"error":{"message":"no such key"}}', "application/json", 401) as url:
         locked = Upstream(name="locked", base_url=f"{url}/v1", key="sk-secret-secret-secret", attempts=1)
         with Client(upstreams=[locked]) as client, pytest.raises(UpstreamError) as caught:
             list(client.stream(model="m", messages="hi"))
@@ -152,7 +152,10 @@ def test_an_error_before_the_answer_is_raised() -> None:
 
 def test_an_error_inside_the_answer_is_its_last_event() -> None:
     half = "".join(text("half an ans")).encode()
-    with served(half, "text/event-stream") as url, Client(upstreams=[Upstream(name="cut", base_url=f"{url}/v1")]) as client:
+    with (
+        serve_response(half, "text/event-stream") as url,
+        Client(upstreams=[Upstream(name="cut", base_url=f"{url}/v1")]) as client,
+    ):
         events = list(client.stream(model="m", messages="hi"))
     check(events)
     assert isinstance(events[-1], StreamError)

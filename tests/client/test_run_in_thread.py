@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from client.tape import LAST, recording, talker, text
+from client.scripted_upstreams import LAST, recording, talker, text
 from streamglot import Client, ConfigError, Event, StreamEnd, StreamError, TextDelta, Upstream, check, collect, run_in_thread
 from waiting import PATIENCE, until
 

@@ -1,4 +1,4 @@
-"""``accumulate_delta``: its promises, and the faults that it does not have."""
+"""``accumulate_delta`` merges deltas without the known faults of other implementations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_numbers_are_added_and_other_kinds_replaced() -> None:
     assert total({"x": "a"}, {"x": ["b"]}) == {"x": ["b"]}
 
 
-def test_what_names_a_thing_is_never_glued_to_itself() -> None:
+def test_an_identifying_field_is_never_appended_to_itself() -> None:
     chunk = {
         "role": "assistant",
         "tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": "x"}}],
@@ -39,7 +39,7 @@ def test_what_names_a_thing_is_never_glued_to_itself() -> None:
     }
 
 
-def test_nulls_say_nothing() -> None:
+def test_nulls_are_ignored() -> None:
     assert total({"content": None}, {"content": "a"}, {"content": None}, {"refusal": None}) == {"content": "a", "refusal": None}
 
 

@@ -1,4 +1,4 @@
-"""Requests in the form that an upstream takes: what is changed, and what is named as changed."""
+"""Requests are reduced to what an upstream accepts, and every change is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL = Abilities(
 )
 SEARCH = ToolSpec("web_search", kind="server", native=Echo("openai_responses", {"type": "web_search"}))
 PATCH = ToolSpec("apply_patch", kind="custom", format={"type": "grammar", "grammar": {"definition": "d"}})
-UPSTREAMS = sorted(name for name, entry in DIALECTS.items() if entry.reader_class and entry.request and name != "bedrock_invoke")
+UPSTREAMS = sorted(name for name, entry in DIALECTS.items() if entry.has_reader and name != "bedrock_invoke")
 
 
 def adapted(request: Request, **abilities: Any) -> tuple[Request, list[str]]:
@@ -108,7 +108,7 @@ def test_the_choice_without_what_is_missing(choice: ToolChoice | None, tools: li
     ],
 )
 def test_a_choice_that_demands_what_is_missing_is_refused(choice: ToolChoice, tools: list[ToolSpec]) -> None:
-    with pytest.raises(Unsupported, match="demands the tool 'web_search'") as caught:
+    with pytest.raises(Unsupported, match="requires the tool 'web_search'") as caught:
         adapted(Request("m", tools=tools, tool_choice=choice))
     assert caught.value.detail == {"param": "tool_choice"}
 
@@ -164,7 +164,7 @@ def test_the_family_of_an_invoked_model_has_abilities_too() -> None:
 # --- roles
 
 
-def test_developers_speak_as_the_system() -> None:
+def test_developer_messages_become_system_messages() -> None:
     assert said(*talk("developer: a", "user: b"), developer_role=False) == (
         [("system", "a"), ("user", "b")],
         ["messages.developer"],
@@ -261,10 +261,10 @@ def test_ids_of_a_fixed_length() -> None:
     assert len(set(called)) == 3
 
 
-# --- what only another dialect knows
+# --- parts of other dialects
 
 
-def test_parts_of_another_dialect_are_told_in_words_where_there_are_any() -> None:
+def test_parts_of_another_dialect_become_text_where_there_are_any() -> None:
     found = NativePart("elsewhere", {"type": "tool_reference"}, "The tool f can be called now.")
     odd = NativePart("elsewhere", {"odd": 1})
     own = NativePart("here", {"type": "x"})
@@ -275,7 +275,7 @@ def test_parts_of_another_dialect_are_told_in_words_where_there_are_any() -> Non
     assert dropped == ["messages.tool_reference", "messages.part"]
 
 
-def test_tools_that_a_client_loaded_are_told_to_others_in_words() -> None:
+def test_tools_that_a_client_loaded_become_text_for_others() -> None:
     reference = {"type": "tool_reference", "tool_name": "mcp__a__b"}
     hit = {"type": "search_result", "title": "T", "source": "http://a", "content": [{"type": "text", "text": "words"}]}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [reference, hit, {"type": "odd"}]}
@@ -322,13 +322,13 @@ def test_abilities_are_laid_over_each_other() -> None:
     assert Abilities(user_chars=0, refused=()).over(base) == Abilities(custom_tools=True, user_chars=0, refused=())
 
 
-def test_faults_in_abilities_are_told() -> None:
+def test_invalid_abilities_are_reported() -> None:
     assert Abilities(refused=("store",), user_chars=0).fault() == ""
-    assert "'colour', which is no parameter" in Abilities(refused=("colour",)).fault()
+    assert "'colour', which is not a parameter" in Abilities(refused=("colour",)).fault()
     assert "call_id_chars is -1" in Abilities(call_id_chars=-1).fault()
 
 
-def test_a_builder_is_told_where_its_dialect_has_more_than_the_upstream() -> None:
+def test_a_builder_knows_where_its_dialect_has_more_than_the_upstream() -> None:
     space: dict[str, Any] = {"type": "namespace", "name": "a", "tools": [{"type": "function", "name": "b"}]}
     request = DIALECTS["openai_responses"].parse_request({"model": "m", "input": "x", "tools": [space]})
     build = DIALECTS["openai_responses"].build_request

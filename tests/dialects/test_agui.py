@@ -1,4 +1,4 @@
-"""The AG-UI writer and the parser of its requests. Exact events, in the order in which the client's verifier wants them."""
+"""The AG-UI writer and the parser of its requests: exact events, in the order that the client's verifier requires."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ from streamglot import (
     dialect,
     writer,
 )
-from streamglot.dialects.agui.error import error_body
 from streamglot.dialects.agui.request import parse
-from streamglot.dialects.agui.wire import MAX_DELTA_CHARS, MAX_EVENT_BYTES
+from streamglot.dialects.agui.wire import MAX_DELTA_CHARS, MAX_EVENT_BYTES, error_body
 from streamglot.dialects.approval import Approval, asked, asking
 from streamglot.dialects.echo import pack
 from streamglot.dialects.writer import Writer
@@ -73,7 +72,7 @@ def read(written: bytes) -> list[dict[str, Any]]:
 
 
 def write(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-    """The same bytes whether the events come together or one by one."""
+    """Writes the events together and one by one; the bytes must be the same."""
     box = make(**options)
     written = box.feed(events) + box.close()
     single = make(**options)
@@ -82,7 +81,7 @@ def write(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
 
 
 def inside(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-    """What is written between the start and the end of the run."""
+    """The events between the start and the end of the run."""
     said = write([START, *events, StreamEnd("end")], **options)
     assert said[0] == STARTED
     assert said[-1]["type"] == "RUN_FINISHED"
@@ -154,7 +153,7 @@ class TestToolCallEvents:
         assert [event["toolCallId"] for event in said if event["type"] == "TOOL_CALL_START"] == ["a", "a-2", "a-3", "r-call-1"]
         assert [event["toolCallId"] for event in said if event["type"] == "TOOL_CALL_RESULT"] == ["a", "a-2", "a-3"]
 
-    def test_the_end_of_no_call_says_nothing(self) -> None:
+    def test_the_end_of_no_call_is_ignored(self) -> None:
         assert inside([ToolCallEnd()]) == []
 
     def test_the_echo_of_a_call(self) -> None:
@@ -167,7 +166,7 @@ class TestReasoningThinkingEvents:
     THOUGHT = (ReasoningStart(), ReasoningDelta("First, I need to consider..."), ReasoningEnd())
 
     def test_reasoning_start(self) -> None:
-        """1.0 has a message inside the span, with a role."""
+        """Version 1.0 has a message inside the span, with a role."""
         assert inside(self.THOUGHT)[:2] == [
             {"type": "REASONING_START", "messageId": "r-reasoning-span-1"},
             {"type": "REASONING_MESSAGE_START", "messageId": "r-reasoning-1", "role": "reasoning"},
@@ -203,7 +202,7 @@ class TestReasoningThinkingEvents:
         assert [event["type"] for event in said] == [f"REASONING_{kind}" for kind in kinds]
         assert said[2]["metadata"] == {"redacted": True}
 
-    def test_a_thought_without_words_or_state_is_a_span_only(self) -> None:
+    def test_reasoning_without_words_or_state_is_a_span_only(self) -> None:
         assert [event["type"] for event in inside([ReasoningStart(), ReasoningEnd()])] == ["REASONING_START", "REASONING_END"]
 
     def test_a_value_that_a_client_put_there_is_written_as_it_was(self) -> None:
@@ -265,7 +264,7 @@ class TestErrorHandling:
         ]
 
     def test_tool_call_errors(self) -> None:
-        """A call that broke off is never ended: the client would complete its arguments and run it."""
+        """A truncated call is never ended: the client would complete its arguments and run it."""
         said = write([START, ToolCallStart("a", "f"), ToolCallDelta('{"x'), ToolCallEnd(complete=False), self.ERROR])
         assert [event["type"] for event in said] == ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "RUN_ERROR"]
 
@@ -515,7 +514,7 @@ def messages_of(*messages: dict[str, Any]) -> list[Message]:
 
 
 class TestRunAgentInput:
-    def test_the_least(self) -> None:
+    def test_a_minimal_case(self) -> None:
         request = parse({**INPUT, "state": {}, "tools": [], "context": [], "forwardedProps": {}})
         assert (request.stream, request.dialect, request.messages) == (True, "agui", [])
         assert request.extra == {"threadId": "t", "runId": "r"}
@@ -574,12 +573,12 @@ class TestRunAgentInput:
             ({**INPUT, "forwardedProps": {"reasoningEffort": "some"}}, "forwardedProps.reasoningEffort"),
         ],
     )
-    def test_faults_say_where(self, body: dict[str, Any], path: str) -> None:
+    def test_faults_name_the_field(self, body: dict[str, Any], path: str) -> None:
         with pytest.raises(RequestError, match=path):
             parse(body)
 
-    def test_no_upstream_speaks_it(self) -> None:
-        with pytest.raises(ConfigError, match="language of clients"):
+    def test_no_upstream_uses_it(self) -> None:
+        with pytest.raises(ConfigError, match="only clients speak it"):
             dialect("agui").build_request(parse(INPUT))
 
     def test_plain_roles(self) -> None:
@@ -692,7 +691,7 @@ class TestRunAgentInput:
         ]
 
     def test_what_was_written_comes_back(self) -> None:
-        """A snapshot of a turn, sent with the next request, is the turn again, with the state of its provider."""
+        """A snapshot of a turn that comes back with the next request becomes the same turn, with the state of its provider."""
         native = Echo("elsewhere", {"n": 1})
         events = [
             *(ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(SIGNED), TextStart(), TextDelta("a"), TextEnd(SIGNED)),

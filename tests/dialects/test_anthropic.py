@@ -1,4 +1,4 @@
-"""The reader of message events: every kind of block, every kind of fault."""
+"""The reader of message events: every kind of block and every kind of fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import collect
 from streamglot.dialects.anthropic.reader import AnthropicReader
 from streamglot.events import (
@@ -243,7 +243,7 @@ def test_citations() -> None:
     ]
 
 
-def test_blocks_that_nobody_else_knows_are_kept() -> None:
+def test_blocks_of_this_dialect_only_are_kept() -> None:
     compaction = {"type": "compaction", "content": None, "encrypted_content": None}
     delta = {"type": "compaction_delta", "content": "before", "encrypted_content": None}
     upload = {"type": "container_upload", "file_id": "f"}
@@ -266,7 +266,7 @@ def test_what_the_message_says_beside_its_blocks() -> None:
     ]
 
 
-def test_overlapping_blocks_are_put_in_order() -> None:
+def test_overlapping_blocks_are_ordered() -> None:
     first, second = text_block(0, "a", "b"), call_block(1, '{"x":1}')
     result = {"type": "odd_tool_result", "tool_use_id": "t", "content": ""}
     mixed = [first[0], first[1], *second[:2], *block(2, result), second[2], first[2], first[3]]
@@ -283,7 +283,7 @@ def test_overlapping_blocks_are_put_in_order() -> None:
 
 
 def test_missing_parts_of_the_life_of_a_block() -> None:
-    """No index, no start, no stop, a start over an open block: the answer is the same."""
+    """A missing index, start or stop, or a start over an open block: the answer is the same."""
     answer = [TextStart(), TextDelta("a"), TextEnd()]
     assert inside(*text_block(None, "a"), *text_block(None, "b")) == [*answer, TextStart(), TextDelta("b"), TextEnd()]
     assert inside(text_block(0, "a")[1]) == answer
@@ -309,7 +309,7 @@ def test_deltas_that_do_not_belong() -> None:
     assert inside({"type": "a_new_event", "index": 0}) == []
 
 
-def test_the_name_of_the_event_stands_in_for_its_type() -> None:
+def test_the_name_of_the_event_replaces_its_type() -> None:
     data = wire(START, *text_block(0, "a"), ending()) + b"event: message_stop\ndata: {}\n\n"
     assert read(data)[-1] == StreamEnd("end", "end_turn")
 
@@ -347,7 +347,7 @@ def test_a_second_message_inside_the_first_is_an_error() -> None:
     assert collect(read(wire(START, START, *text_block(0, "a"), START, ending(), STOP))).choices[0].text == "a"
 
 
-def test_a_whole_message_in_place_of_a_stream() -> None:
+def test_a_whole_message_instead_of_a_stream() -> None:
     content = [
         {"type": "thinking", "thinking": "hm", "signature": "S"},
         {"type": "text", "text": "a", "citations": None},

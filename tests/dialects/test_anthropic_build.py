@@ -1,4 +1,4 @@
-"""Requests for an upstream of the messages dialect: rules for turns, tools, thinking, and what is left out."""
+"""Requests for an upstream of the messages dialect: rules for turns, tools, thinking, and dropped fields."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_turn_to_be_continued_does_not_end_in_white_space() -> None:
     assert sent(Message("assistant", [ToolCallPart("c", "look", "{}")]))[0]["content"][0]["type"] == "tool_use"
 
 
-def test_reasoning_goes_back_to_its_own_provider_only() -> None:
+def test_reasoning_returns_to_its_own_provider_only() -> None:
     signed = ReasoningPart("a", echo=Echo("cloud", {"signature": "S"}))
     hidden = ReasoningPart("", redacted=True, echo=Echo("cloud", {"data": "D"}))
     odd = ReasoningPart("a", echo=Echo("cloud", {"else": 1}))

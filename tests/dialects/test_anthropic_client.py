@@ -1,4 +1,4 @@
-"""What the vendor's own client, over a socket, and our own reader make of what the writer writes."""
+"""The vendor's own client, over a socket, and our own reader read what the writer writes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def client() -> Iterator[Any]:
             self.wfile.write(served[body["model"]])
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
+            """Suppresses the log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Requests of a client of the messages dialect, and the way back to one."""
+"""Requests of a client of the messages dialect, parsed and built again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parts(*content: dict[str, Any], role: str = "user") -> list[Part]:
     return [part for message in asked(*content, role=role).messages for part in message.parts]
 
 
-# --- there and back again
+# --- round trips
 
 
 WHOLE: dict[str, Any] = {
@@ -114,7 +114,7 @@ WHOLE: dict[str, Any] = {
 }
 
 
-def test_a_whole_request_comes_back_as_it_was() -> None:
+def test_a_whole_request_survives_a_round_trip() -> None:
     request = parse(WHOLE)
     built = build(request, abilities=Abilities(inner_system=True))
     assert (built.body, built.dropped) == (WHOLE, [])
@@ -140,7 +140,7 @@ def test_the_newer_version_refuses_some_of_it() -> None:
     assert not {"temperature", "top_p", "top_k"} & set(built.body)
 
 
-# --- what a client sends
+# --- client requests
 
 
 def test_a_small_request() -> None:
@@ -187,7 +187,7 @@ def test_the_call_of_a_custom_tool_comes_back_as_one() -> None:
     assert parts({**call, "input": {"else": 1}}, role="assistant") == [ToolCallPart("c1", "say", '{"else":1}')]
 
 
-def test_blocks_that_nobody_else_knows() -> None:
+def test_blocks_of_this_dialect_only() -> None:
     upload = {"type": "container_upload", "file_id": "f"}
     without_source = {"type": "image"}
     with_context = {"type": "document", "source": {"type": "text", "data": "a"}, "context": "c"}

@@ -1,10 +1,11 @@
-"""Messages at rest, both ways."""
+"""Message objects, in both directions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from streamglot.dialects.anthropic.response import build, parse
+from streamglot.dialects import DIALECTS
+from streamglot.dialects.anthropic.response import build
 from streamglot.dialects.anthropic.state import packed_beside, wire_id
 from streamglot.dialects.echo import pack
 from streamglot.events import Citation, Echo, Extra, StreamError
@@ -21,6 +22,7 @@ from streamglot.messages import (
     ToolResultPart,
 )
 
+parse = DIALECTS["anthropic"].parse_response
 FOREIGN = Echo("another", {"state": 1})
 
 MESSAGE: dict[str, Any] = {
@@ -50,7 +52,7 @@ def content(*parts: Part) -> list[dict[str, Any]]:
     return blocks
 
 
-def test_a_message_comes_back_as_it_was() -> None:
+def test_a_message_survives_a_round_trip() -> None:
     assert build(parse(MESSAGE)) == MESSAGE
     assert "context_management" not in build(parse(MESSAGE), strict=True)
     assert parse(MESSAGE).usage.input_tokens == 7

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from streamglot import writer
-from streamglot.dialects.anthropic.error import error_body
 from streamglot.dialects.anthropic.state import LATE_TEXT, own_id, packed, packed_beside, wire_id
-from streamglot.dialects.anthropic.wire import arguments_object, write_usage
+from streamglot.dialects.anthropic.wire import arguments_object, error_body, write_usage
 from streamglot.dialects.anthropic.writer import AnthropicWriter
 from streamglot.dialects.echo import pack
 from streamglot.events import (
@@ -56,7 +55,7 @@ def write(*events: Event, strict: bool = False) -> tuple[bytes, AnthropicWriter]
 
 
 def frames(*events: Event) -> list[dict[str, Any]]:
-    """The payloads between message_start and message_delta; every one is named by its event line."""
+    """The payloads between message_start and message_delta; the event line names each of them."""
     data, _ = write(START, *events, StreamEnd())
     return payloads(data)[1:-2]
 
@@ -202,14 +201,14 @@ def test_own_fields_of_a_call_are_written() -> None:
     assert "x" not in shells(ToolCallStart("t", "look", native=Echo("other", {"x": 1})), ToolCallEnd())[0]
 
 
-def test_a_call_that_broke_off_is_left_open_before_an_error() -> None:
+def test_a_call_that_was_truncated_is_left_open_before_an_error() -> None:
     half = call('{"a":"b', end=ToolCallEnd(complete=False))
     given = payloads(write(START, *half, BROKEN)[0])
     assert [frame["type"] for frame in given] == ["message_start", "content_block_start", "content_block_delta", "error"]
     assert [frame["type"] for frame in payloads(write(START, *half[:-1])[0])][-2:] == ["content_block_delta", "error"]
 
 
-def test_a_call_that_broke_off_is_closed_when_the_stream_ends_properly() -> None:
+def test_a_call_that_was_truncated_is_closed_when_the_stream_ends_properly() -> None:
     half = call('{"a":"b', end=ToolCallEnd(complete=False))
     stops = [frame["type"] for frame in frames(*half)]
     assert stops == ["content_block_start", "content_block_delta", "content_block_stop"]
@@ -255,7 +254,7 @@ def test_hidden_reasoning_without_state_is_lost() -> None:
     assert len(payloads(data)) == 3
 
 
-# --- the rest
+# --- other events
 
 
 def test_server_tools_are_written_from_their_native_form() -> None:
@@ -311,7 +310,7 @@ def test_citations() -> None:
     assert made.lost == {"Citation": 1}
 
 
-def test_what_only_this_dialect_says() -> None:
+def test_extras_of_this_dialect() -> None:
     block = {"type": "compaction", "content": "c"}
     extra = Extra("anthropic", {"content_block": block})
     assert shells(extra, TextStart(), TextDelta("a"), extra, TextEnd()) == [block, {"type": "text", "text": ""}, block]

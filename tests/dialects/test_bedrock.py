@@ -1,4 +1,4 @@
-"""Bedrock Converse: events, exceptions, endings, whole responses, requests both ways."""
+"""Bedrock Converse: events, exceptions, endings, complete responses, requests in both directions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import streamglot
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import (
     Citation,
     Echo,
@@ -33,8 +33,8 @@ from streamglot import (
     Usage,
 )
 from streamglot.dialects import dialect
-from streamglot.dialects.bedrock_converse.error import error_body
 from streamglot.dialects.bedrock_converse.reader import BedrockConverseReader
+from streamglot.dialects.bedrock_converse.wire import error_body
 from streamglot.dialects.echo import pack
 from streamglot.framing.aws_eventstream import frame
 from streamglot.messages import (
@@ -88,7 +88,7 @@ def read(*events: tuple[str, Any], more: bytes = b"") -> list[Event]:
 
 
 def inner(*events: tuple[str, Any]) -> list[Event]:
-    """What comes between the start and the end of a plain answer."""
+    """The events between the start and the end of a plain answer."""
     given = read(START, *events, STOP, META)
     assert given[0] == StreamStart()
     assert given[-3:-1] == LAST
@@ -174,7 +174,7 @@ def test_calls_stream_their_arguments() -> None:
     assert said[-1] == StreamEnd("tool_calls", "tool_use")
 
 
-def test_interleaved_calls_are_put_in_order() -> None:
+def test_interleaved_calls_are_ordered() -> None:
     said = inner(
         begin(0, {"toolUse": {"toolUseId": "a", "name": "one"}}),
         begin(1, {"toolUse": {"toolUseId": "b", "name": "two"}}),
@@ -317,7 +317,7 @@ def test_stop_reasons(raw: str, reason: str) -> None:
     assert read(START, ("messageStop", {"stopReason": raw}), META)[-1] == StreamEnd(reason, raw)  # type: ignore[arg-type]
 
 
-def test_what_the_model_wrote_wrongly_is_an_error() -> None:
+def test_malformed_model_output_is_an_error() -> None:
     words = {"malformed_tool_use": "tool_call_parse_error", "malformed_model_output": "malformed_model_output"}
     for word, code in words.items():
         said = read(START, delta(0, {"text": "a"}), stop(0), ("messageStop", {"stopReason": word}), META)
@@ -326,7 +326,7 @@ def test_what_the_model_wrote_wrongly_is_an_error() -> None:
         assert said[-1].code == code
 
 
-def test_the_stop_sequence_is_told_where_the_model_gives_it() -> None:
+def test_the_stop_sequence_is_reported_if_the_model_sends_it() -> None:
     fields = {"stop_sequence": "END"}
     said = read(START, ("messageStop", {"stopReason": "stop_sequence", "additionalModelResponseFields": fields}), META)
     assert Extra("bedrock_converse", {"additionalModelResponseFields": fields}) in said
@@ -478,7 +478,7 @@ def test_a_whole_response_is_read_and_written_again() -> None:
     assert streamglot.collect(body_of(json.dumps(WHOLE).encode())).choices == response.choices
 
 
-def test_parts_of_a_whole_response_that_nobody_knows() -> None:
+def test_unknown_parts_of_a_complete_response() -> None:
     content: list[Any] = [3, {"video": {}}, {"reasoningContent": {"redactedContent": "QQ==", "reasoningText": 1}}]
     events = BedrockConverseReader().read_whole({"output": {"message": {"content": content}}, "stopReason": "end_turn"})
     assert Extra("bedrock_converse", {"content": {"video": {}}}) in events
@@ -632,7 +632,7 @@ ASKED: dict[str, Any] = {
 }
 
 
-def test_a_request_comes_back_as_it_was() -> None:
+def test_a_request_survives_a_round_trip() -> None:
     request = CONVERSE.parse_request({"modelId": "amazon.nova", **ASKED})
     assert request.model == "amazon.nova"
     assert request.essential == ["guardrailConfig"]
@@ -655,7 +655,7 @@ def test_what_the_service_does_not_name_is_refused_or_reported() -> None:
         CONVERSE.build_request(Request("m", dialect="x", extra={"y": 1}, essential=["y"]))
 
 
-def test_neighbours_of_one_role_become_one_message() -> None:
+def test_adjacent_messages_of_one_role_become_one_message() -> None:
     messages = [
         Message("developer", [TextPart("Rules")]),
         Message("user", [TextPart("a"), TextPart(" ")]),
@@ -746,13 +746,13 @@ def test_tools_and_choices_are_parsed() -> None:
         ("another", Reasoning(effort="none"), None),
     ],
 )
-def test_reasoning_is_said_as_the_model_takes_it(model: str, reasoning: Reasoning, wanted: dict[str, Any] | None) -> None:
+def test_reasoning_is_expressed_as_the_model_requires(model: str, reasoning: Reasoning, wanted: dict[str, Any] | None) -> None:
     built = CONVERSE.build_request(Request(model, reasoning=reasoning))
     assert built.body.get("additionalModelRequestFields") == wanted
     assert built.dropped == []
 
 
-def test_reasoning_that_a_model_cannot_be_told() -> None:
+def test_reasoning_that_a_model_does_not_support() -> None:
     assert CONVERSE.build_request(Request("x", reasoning=Reasoning(effort="high"))).body["outputConfig"] == {"effort": "high"}
     assert CONVERSE.build_request(Request("x", reasoning=Reasoning(budget_tokens=9))).dropped == ["reasoning"]
     body = CONVERSE.build_request(Request("claude", reasoning=Reasoning(budget_tokens=2000), max_tokens=500)).body
@@ -781,12 +781,12 @@ def test_forms_of_output() -> None:
     assert form(OutputFormat("json_object")) == {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}
 
 
-def test_own_fields_that_are_no_object() -> None:
+def test_own_fields_that_are_not_an_object() -> None:
     request = Request("x", dialect="bedrock_converse", extra={"additionalModelRequestFields": 3}, top_k=1)
     assert CONVERSE.build_request(request).body["additionalModelRequestFields"] == {"top_k": 1}
 
 
-def test_media_both_ways() -> None:
+def test_media_in_both_directions() -> None:
     def sent(part: MediaPart) -> Any:
         return CONVERSE.build_request(Request("x", [Message("user", [part])])).body["messages"][0]["content"][0]
 

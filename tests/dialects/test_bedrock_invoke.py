@@ -1,4 +1,4 @@
-"""Bedrock InvokeModel: the words of every family of models inside frames, endings, guardrails, requests and responses."""
+"""Bedrock InvokeModel: every model family inside frames, endings, guardrails, requests and responses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import streamglot
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import (
     Choice,
     Citation,
@@ -139,7 +139,7 @@ def test_an_answer_may_be_empty() -> None:
     assert said == [StreamStart(), REMARK, TOTAL, StreamEnd("end", "stop_sequence")]
 
 
-def test_counts_of_the_family_stand_in_for_those_of_the_service() -> None:
+def test_counts_of_the_family_replace_those_of_the_service() -> None:
     said = read({"generation": "a", "prompt_token_count": 9, "generation_token_count": 1, "stop_reason": "stop"})
     assert said[-2] == Usage(9, 1, raw={"input": 9, "output": 1})
     said = read({"outputText": "a", "inputTextTokenCount": 6.0, "totalOutputTextTokenCount": 3.0, "completionReason": "LENGTH"})
@@ -215,13 +215,13 @@ def test_a_guardrail_ends_the_answer() -> None:
     assert untouched[-1] == StreamEnd("end", "stop")
 
 
-def test_places_that_cannot_be_are_the_first() -> None:
+def test_invalid_indexes_mean_the_first_choice() -> None:
     said = read({"text": "a", "index": -4, "is_finished": False}, {"text": "b", "index": 1e300}, {"finish_reason": "COMPLETE"})
     assert said[-1] == StreamEnd("end", "COMPLETE")
     assert not any(isinstance(event, Choice) for event in said)
 
 
-# --- families with a dialect of their own
+# --- families with their own dialect
 
 MESSAGE: list[dict[str, Any]] = [
     {
@@ -337,15 +337,15 @@ def test_chat_events_of_another_wire_are_read_by_their_own_dialect() -> None:
     assert said == [StreamStart("x"), TextStart(), TextDelta("Hi"), TextEnd(), StreamEnd("end", "COMPLETE")]
 
 
-# --- what is no answer
+# --- bodies that are not answers
 
 
 @pytest.mark.parametrize("body", [{"hello": 1}, [1], 3, b"plain words"])
-def test_words_of_nobody_are_a_fault(body: Any) -> None:
+def test_unknown_families_are_an_error(body: Any) -> None:
     assert failure(read(body)).origin == "upstream"
 
 
-def test_remarks_alone_are_no_answer() -> None:
+def test_service_fields_alone_are_not_an_answer() -> None:
     assert failure(read(COUNTED)).code == "upstream_truncated"
 
 
@@ -448,7 +448,7 @@ ASK += [Message("user", [TextPart("Why?")])]
         ("who.knows", "text"),
     ],
 )
-def test_the_family_is_read_off_the_model(model: str, family: str) -> None:
+def test_the_family_is_derived_from_the_model(model: str, family: str) -> None:
     assert family_for(model) == family
 
 
@@ -546,7 +546,7 @@ def test_a_prompt_with_the_marks_of_its_family() -> None:
         Request("meta.llama3", stop=["END"]),
     ],
 )
-def test_what_a_prompt_cannot_say_is_refused(request_: Request) -> None:
+def test_what_a_prompt_cannot_express_is_refused(request_: Request) -> None:
     with pytest.raises(Unsupported):
         INVOKE.build_request(request_)
 

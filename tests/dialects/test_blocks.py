@@ -1,4 +1,4 @@
-"""The tracker: every way in which servers send fragments of calls, put in order."""
+"""``Blocks``: fragments of calls are ordered, in every form in which servers send them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_name_that_comes_after_the_id() -> None:
 
 
 def test_a_call_without_a_name_is_a_fault_of_the_upstream() -> None:
-    with pytest.raises(UpstreamProtocolError, match="without a name"):
+    with pytest.raises(UpstreamProtocolError, match="has no name"):
         calls((0, "a", "", "{}"))
 
 
@@ -124,7 +124,7 @@ def test_no_arguments_are_an_empty_object() -> None:
     assert calls((0, "a", "f", ""), (1, "b", "g", "  ")) == [("a", "f", "{}"), ("b", "g", "  {}")]
 
 
-def test_interleaved_fragments_are_put_in_order() -> None:
+def test_interleaved_fragments_are_ordered() -> None:
     fragments = [(0, "a", "f", ""), (1, "b", "f", ""), (0, "", "", '{"city":'), (1, "", "", '{"city":')]
     fragments += [(0, "", "", ' "Paris"}'), (1, "", "", ' "Rome"}')]
     assert calls(*fragments) == [("a", "f", PARIS), ("b", "f", ROME)]
@@ -144,7 +144,7 @@ def test_a_call_that_is_whole_ends_when_the_next_one_starts() -> None:
     ]
 
 
-def test_the_call_that_waited_goes_on_live() -> None:
+def test_the_call_that_waited_continues_live() -> None:
     def use(blocks: Blocks) -> None:
         blocks.call(0, "a", "f", "{")
         blocks.call(1, "b", "g", "{")
@@ -154,7 +154,7 @@ def test_the_call_that_waited_goes_on_live() -> None:
     assert run(use)[-4:] == [ToolCallEnd(), ToolCallStart("b", "g"), ToolCallDelta("{"), ToolCallDelta("}")]
 
 
-def test_text_behind_an_unfinished_call_waits_and_text_behind_a_whole_one_does_not() -> None:
+def test_text_after_an_unfinished_call_waits_and_text_after_a_whole_one_does_not() -> None:
     def waits(blocks: Blocks) -> None:
         blocks.call(0, "a", "f", "{")
         blocks.text("later")
@@ -193,11 +193,11 @@ def test_a_custom_tool_takes_free_text() -> None:
 
 def test_more_arguments_for_a_call_that_had_ended() -> None:
     assert calls((0, "a", "f", PARIS), (1, "b", "f", ROME), (0, "", "", " \n")) == [("a", "f", PARIS), ("b", "f", ROME)]
-    with pytest.raises(UpstreamProtocolError, match="had ended"):
+    with pytest.raises(UpstreamProtocolError, match="has ended"):
         calls((0, "a", "f", PARIS), (1, "b", "f", ROME), (0, "", "", "{}"))
 
 
-def test_text_and_reasoning_make_way_for_each_other() -> None:
+def test_text_and_reasoning_end_each_other() -> None:
     def use(blocks: Blocks) -> None:
         blocks.reasoning("a")
         blocks.reasoning("b", summary=True)
@@ -381,7 +381,7 @@ def test_limits(limit: str, value: int, use: Callable[[Blocks], object]) -> None
     assert raised.value.code == f"limit_{limit}"
 
 
-def test_what_was_held_and_let_go_is_not_counted_for_ever() -> None:
+def test_what_was_held_and_released_is_not_counted_for_ever() -> None:
     def use(blocks: Blocks) -> None:
         for number in range(20):
             blocks.call(2 * number, f"a{number}", "f", "{")

@@ -1,4 +1,4 @@
-"""Cohere chat: events, endings, whole responses, requests both ways."""
+"""Cohere chat: events, endings, complete responses, requests in both directions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import streamglot
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import (
     Citation,
     Echo,
@@ -214,7 +214,7 @@ def test_calls_that_make_no_sense_are_faults(event: dict[str, Any]) -> None:
     assert failure(read(START, event)).origin == "upstream"
 
 
-def test_pieces_of_calls_that_say_nothing_are_skipped() -> None:
+def test_empty_pieces_of_calls_are_skipped() -> None:
     assert inner({"type": "tool-call-delta"}, call(0, arguments=None), stop(4, "tool-call-end")) == []
 
 
@@ -337,7 +337,10 @@ def test_a_whole_response_is_read_and_written_again() -> None:
 
 @pytest.mark.parametrize(
     ("body", "message"),
-    [({"message": "invalid token", "id": "x"}, "invalid token"), ({"id": "x"}, "a JSON body without a message")],
+    [
+        ({"message": "invalid token", "id": "x"}, "invalid token"),
+        ({"id": "x"}, "the upstream sent a JSON body without a message"),
+    ],
 )
 def test_bodies_that_are_errors(body: dict[str, Any], message: str) -> None:
     assert failure(every_cut(CohereReader, json.dumps(body).encode())).message.startswith(message)
@@ -421,7 +424,7 @@ ASKED: dict[str, Any] = {
 }
 
 
-def test_a_request_comes_back_as_it_was() -> None:
+def test_a_request_survives_a_round_trip() -> None:
     request = COHERE.parse_request(ASKED)
     assert request.essential == ["documents"]
     assert [message.role for message in request.messages] == ["system", "user", "assistant", "tool", "assistant", "user"]
@@ -548,7 +551,7 @@ def test_messages_of_other_dialects() -> None:
         ToolCallPart("a", "b", "{}"),
     ],
 )
-def test_parts_that_cannot_be_said_are_refused(part: Any) -> None:
+def test_parts_that_cannot_be_expressed_are_refused(part: Any) -> None:
     with pytest.raises(Unsupported):
         COHERE.build_request(Request("m", [Message("user", [part])]))
 

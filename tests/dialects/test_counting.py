@@ -1,4 +1,4 @@
-"""What clients ask a server about besides answers: how many tokens a request has, and which models there are."""
+"""Requests of clients for token counts and model listings."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from streamglot import DIALECTS, RequestError
     ],
 )
 def test_tokens_of_a_request(dialect: str, body: dict[str, Any], answer: dict[str, Any]) -> None:
-    counting = DIALECTS[dialect].counting
+    counting = DIALECTS[dialect]
     request = counting.parse_count(body, "m")
     assert (request.model, request.messages[0].text) == ("m", "Hi")
     assert counting.count_body(7) == answer
 
 
-def test_a_request_that_is_none_is_refused() -> None:
+def test_an_invalid_request_is_refused() -> None:
     with pytest.raises(RequestError, match="generateContentRequest"):
-        DIALECTS["gemini"].counting.parse_count({"generateContentRequest": 5}, "m")
+        DIALECTS["gemini"].parse_count({"generateContentRequest": 5}, "m")
 
 
-def test_models_as_editors_ask_for_them() -> None:
-    catalog = DIALECTS["ollama"].catalog
+def test_model_listings_for_editors() -> None:
+    from streamglot.dialects.ollama import catalog
+
     models = [("a", "x"), ("b:latest", "y")]
     assert [entry["name"] for entry in catalog.tags(models)["models"]] == ["a", "b:latest"]
     assert all("expires_at" in entry for entry in catalog.running(models)["models"])

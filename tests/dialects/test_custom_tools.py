@@ -1,4 +1,4 @@
-"""Custom tools emulated by functions: what the model calls comes back as the custom call, wherever its arguments are cut."""
+"""Custom tools emulated by functions: the calls come back as custom calls, wherever their arguments are split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boxes import feed_all
+from split_checks import feed_all
 from streamglot import Event, PerChoice, StreamEnd, StreamStart, TextDelta, TextEnd, TextStart, ToolCallDelta, ToolCallEnd
 from streamglot.dialects.custom_tools import CustomCalls, as_function, with_functions_only
 from streamglot.events import BareEvent, Choice, Echo, KeepAlive, ToolCallStart
@@ -133,7 +133,7 @@ def test_each_choice_has_a_call_of_its_own() -> None:
     assert [event.event for event in given if isinstance(event, Choice)][1] == ToolCallDelta("x")
 
 
-# --- what is sent
+# --- the upstream request
 
 
 def test_a_grammar_stands_in_the_description() -> None:

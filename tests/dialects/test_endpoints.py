@@ -1,4 +1,4 @@
-"""Where the requests of each dialect go, and with which key."""
+"""The URL and the key of requests in each dialect."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_addresses(name: str, base: str, stream: bool, wanted: Endpoint) -> None
     assert dialect(name).endpoint(base, Request("m", stream=stream), key="k") == wanted
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in DIALECTS.values() if entry.request and entry.reader_class])
+@pytest.mark.parametrize("name", [entry.name for entry in DIALECTS.values() if entry.has_reader])
 def test_no_key_is_no_header(name: str) -> None:
     headers = dialect(name).endpoint("http://a", Request("m")).headers
     assert not any("key" in header or header == "authorization" for header in headers)
@@ -69,7 +69,7 @@ def test_a_dialect_of_clients_has_no_address(name: str) -> None:
         dialect(name).endpoint("http://a", Request("m"))
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in DIALECTS.values() if entry.writer_class])
+@pytest.mark.parametrize("name", [entry.name for entry in DIALECTS.values() if entry.has_writer])
 def test_every_dialect_of_clients_has_an_error_body(name: str) -> None:
     body: dict[str, Any] = dialect(name).error_body(StreamError("code", "what went wrong", status=429))
     assert "what went wrong" in str(body)

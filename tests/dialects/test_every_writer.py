@@ -1,4 +1,4 @@
-"""What holds for all writers alike, whatever their dialect."""
+"""Properties of all writers, whatever their dialect."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from streamglot import (
 from streamglot.framing.sse import Sse
 from streamglot.messages import ReasoningPart, TextPart, ToolCallPart
 
-WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.writer_class)
-BOTH = sorted(name for name in WRITERS if DIALECTS[name].reader_class)
+WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.has_writer)
+BOTH = sorted(name for name in WRITERS if DIALECTS[name].has_reader)
 SIGNED = Echo("elsewhere", {"signature": "opaque"})
 START = StreamStart("a-1", "m-1", 7)
 
@@ -51,7 +51,7 @@ def call(call_id: str, echo: Echo | None = None) -> list[Event]:
 
 
 def written(dialect: str, events: list[Event]) -> bytes:
-    """Written event by event, as it would be live."""
+    """Writes event by event, as in a live stream."""
     box = streamglot.writer(dialect)
     return b"".join([*(box.feed([event]) for event in events), box.close()])
 
@@ -104,7 +104,7 @@ def test_a_keep_alive_at_any_place_changes_nothing(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", WRITERS)
-def test_nothing_is_written_behind_the_end(dialect: str) -> None:
+def test_nothing_is_written_after_the_end(dialect: str) -> None:
     for end in (StreamEnd(), StreamError("x", "it broke")):
         box = streamglot.writer(dialect)
         assert box.feed([START, *text("yes"), end])
@@ -113,7 +113,7 @@ def test_nothing_is_written_behind_the_end(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", sorted(set(WRITERS) - {"openai_completions"}))
-def test_thoughts_between_texts_keep_their_order(dialect: str) -> None:
+def test_reasoning_between_texts_keeps_its_order(dialect: str) -> None:
     body = written(dialect, [START, *thought("one"), *text("two"), *thought("three"), *text("four"), StreamEnd()])
     places = [body.index(f'"{word}"'.encode()) for word in ("one", "two", "three", "four")]
     assert places == sorted(places)

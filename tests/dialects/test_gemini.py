@@ -1,4 +1,4 @@
-"""The reader of Gemini chunks: small streams of our own, whole and cut anywhere."""
+"""The reader of Gemini chunks: small streams, complete and split anywhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import Limits, collect, reader
 from streamglot.dialects.gemini.offsets import Offsets
 from streamglot.dialects.gemini.partial_args import PartialArgs, parse_path
@@ -41,7 +41,7 @@ START = StreamStart("r1", "m1")
 
 
 def chunk(*parts: Any, finish: Any = None, **more: Any) -> dict[str, Any]:
-    """A chunk of candidate 0; fields that belong to the candidate are told by their names."""
+    """A chunk of candidate 0; fields of the candidate are recognized by their names."""
     of_chunk: dict[str, Any] = {
         name: more.pop(name) for name in ("usageMetadata", "promptFeedback", "error", "createTime") if name in more
     }
@@ -79,10 +79,10 @@ def signed(signature: str, **place: Any) -> Echo:
     return Echo("gemini", {"thoughtSignature": signature, **place})
 
 
-# --- text, thoughts and the end of the wire
+# --- text, reasoning and the end of the stream
 
 
-def test_text_and_thoughts() -> None:
+def test_text_and_reasoning() -> None:
     events = read(
         chunk({"text": "hm", "thought": True}),
         chunk({"text": "Good "}, {"text": "day"}),
@@ -212,7 +212,7 @@ def test_a_signature_on_an_empty_part_signs_the_open_block() -> None:
 
 
 @pytest.mark.parametrize(("part", "place"), [({"thought": True}, {}), ({"text": ""}, {"thought": False})])
-def test_a_signature_with_nothing_to_sign_is_a_hidden_thought(part: dict[str, Any], place: dict[str, Any]) -> None:
+def test_a_signature_with_nothing_to_sign_is_hidden_reasoning(part: dict[str, Any], place: dict[str, Any]) -> None:
     called = chunk({"functionCall": {"name": "f", "id": "c"}})
     assert body(called, chunk({**part, "thoughtSignature": "UzE="}, finish="STOP")) == [
         *call("c", "f", "{}"),
@@ -221,7 +221,7 @@ def test_a_signature_with_nothing_to_sign_is_a_hidden_thought(part: dict[str, An
     ]
 
 
-def test_a_signature_on_a_picture_comes_before_it() -> None:
+def test_a_signature_on_an_image_comes_before_it() -> None:
     part = {"inlineData": {"mimeType": "image/png", "data": "QUJD"}, "thoughtSignature": "UzE="}
     assert body(chunk({"text": "see"}, part, finish="STOP")) == [
         *text("see"),
@@ -377,7 +377,7 @@ def test_a_path_of_the_wrong_kind_says_the_argument_again() -> None:
 
 @pytest.mark.parametrize("path", ["", "$", "$[0]", "$.a..b", "$.a[*]", "$" + ".a" * 300])
 def test_paths_that_name_no_place(path: str) -> None:
-    with pytest.raises(UpstreamProtocolError, match="names no place"):
+    with pytest.raises(UpstreamProtocolError, match="invalid path"):
         parse_path(path)
 
 
@@ -398,7 +398,7 @@ def test_numbers_that_are_none_and_halves_of_characters() -> None:
     assert json.loads(written) == {"n": None, "s": "😀é"}
 
 
-def test_a_fragment_without_a_value_says_nothing() -> None:
+def test_a_fragment_without_a_value_is_ignored() -> None:
     part = {"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "$.a"}]}}
     assert body(chunk(part, finish="STOP")) == call("call_r1_1", "f", "{}")
 
@@ -429,7 +429,7 @@ def test_candidates_without_an_index_count_by_place() -> None:
     assert TextDelta("a") in events
 
 
-def test_only_a_later_candidate_speaks() -> None:
+def test_only_a_later_candidate_has_content() -> None:
     events = read(chunk({"functionCall": {"name": "f"}}, index=1, finish="STOP"))
     assert events[1] == Choice(1, ToolCallStart("call_r1_1_1", "f"))
     assert events[-2:] == [Choice(1, StreamEnd("tool_calls", "STOP")), StreamEnd("other")]
@@ -474,7 +474,7 @@ def test_usage_the_last_value_of_each_field_counts() -> None:
     }
 
 
-def test_usage_without_a_count_says_nothing() -> None:
+def test_usage_without_a_count_is_ignored() -> None:
     assert body(chunk({"text": "a"}, finish="STOP", usageMetadata={"trafficType": "X"})) == text("a")
 
 
@@ -568,14 +568,14 @@ def test_a_citation_of_an_earlier_text_has_no_place_in_the_newest() -> None:
     assert [(c.url, c.start, c.end) for c in events if isinstance(c, Citation)] == [("u", None, None), ("v", 0, 1)]
 
 
-def test_a_citation_after_a_thought_ends_it() -> None:
+def test_a_citation_after_reasoning_ends_it() -> None:
     metadata = {"citations": [{"uri": "u"}]}
     assert [type(event) for event in body(
         chunk({"text": "hm", "thought": True}, citationMetadata=metadata), chunk({"text": "a"}, finish="STOP")
     )] == [ReasoningStart, ReasoningDelta, ReasoningEnd, Citation, Extra, TextStart, TextDelta, TextEnd]  # fmt: skip
 
 
-def test_offsets_both_ways() -> None:
+def test_offsets_in_both_directions() -> None:
     offsets = Offsets()
     assert (offsets.characters(3), offsets.bytes(3)) == (0, 0)
     offsets.add("aé")
@@ -585,7 +585,7 @@ def test_offsets_both_ways() -> None:
     assert [offsets.bytes(place) for place in (0, 1, 2, 3, 4, 50)] == [0, 1, 3, 6, 7, 7]
 
 
-def test_metadata_of_a_candidate_is_said_once() -> None:
+def test_metadata_of_a_candidate_is_emitted_once() -> None:
     ratings, logprobs = [{"category": "C"}], {"chosenCandidates": [{"token": "a"}]}
     first = chunk({"text": "a"}, safetyRatings=ratings, logprobsResult=logprobs)
     events = body(first, first, chunk(finish="STOP", finishMessage="bye", avgLogprobs=-0.5, tokenCount=2, continuationToken="x"))
@@ -639,7 +639,7 @@ def test_an_array_live() -> None:
     assert box.feed(array(chunk({"text": "a"}), chunk(finish="STOP"))[:-60]) == [START, TextStart(), TextDelta("a")]
 
 
-def test_one_object_in_place_of_a_stream() -> None:
+def test_one_object_instead_of_a_stream() -> None:
     answer = chunk({"text": "a"})
     assert every_cut(GeminiReader, json.dumps(answer).encode())[-1] == StreamEnd("other")
     pair = json.dumps(answer).encode() + b"\n" + json.dumps(chunk({"text": "b"}, finish="STOP")).encode()
@@ -652,7 +652,7 @@ def test_one_object_in_place_of_a_stream() -> None:
 def test_whole_answers() -> None:
     assert collect(GeminiReader().read_whole(chunk({"text": "a"}))).choices[0].text == "a"
     assert GeminiReader().read_whole({"promptFeedback": {"blockReason": "OTHER"}})[-1] == StreamEnd("content_filter", "OTHER")
-    assert "without candidates" in GeminiReader().read_whole({"x": 1})[-1].message  # type: ignore[union-attr]
+    assert "has no candidates" in GeminiReader().read_whole({"x": 1})[-1].message  # type: ignore[union-attr]
 
 
 def test_errors_in_the_stream() -> None:
@@ -662,7 +662,7 @@ def test_errors_in_the_stream() -> None:
     assert (events[-1].code, events[-1].status) == ("UNAVAILABLE", 503)
 
 
-def test_an_error_in_bare_lines_behind_the_finish() -> None:
+def test_an_error_in_bare_lines_after_the_finish() -> None:
     error = json.dumps({"error": {"code": 499, "message": "gone", "status": "CANCELLED"}}, indent=2).encode()
     good = sse(chunk({"text": "a"}, finish="STOP"))
     events = every_cut(GeminiReader, good + error)
@@ -674,7 +674,7 @@ def test_an_error_in_bare_lines_behind_the_finish() -> None:
     assert every_cut(lambda: GeminiReader(limits=small), endless)[-1].code == "limit_event_bytes"
 
 
-def test_frames_that_are_no_object() -> None:
+def test_frames_that_are_not_an_object() -> None:
     good = chunk({"text": "a"}, finish="STOP")
     assert read(good, b"[DONE]") == read(good)
     assert read(b'"[DONE]"', good) == read(good)

@@ -1,4 +1,4 @@
-"""generateContent requests, both ways."""
+"""generateContent requests, in both directions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def user(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"role": "user", "parts": list(parts)}
 
 
-def test_a_whole_request_both_ways() -> None:
+def test_a_whole_request_in_both_directions() -> None:
     body: dict[str, Any] = {
         "contents": [
             user({"text": "hi"}, {"inlineData": {"mimeType": "image/png", "data": "QUJD"}}),
@@ -379,7 +379,7 @@ def test_state_goes_to_the_provider_that_made_it_only() -> None:
     assert build(Request(messages=[Message("assistant", lost)])).body["contents"] == []
 
 
-def test_what_a_conversation_cannot_say() -> None:
+def test_what_a_conversation_cannot_express() -> None:
     with pytest.raises(RequestError, match="names no tool"):
         build(Request(messages=[Message("tool", [ToolResultPart("c", [])])]))
     with pytest.raises(Unsupported, match="another_dialect"):
@@ -400,12 +400,12 @@ def test_what_a_conversation_cannot_say() -> None:
         ({"toolConfig": {"functionCallingConfig": {"mode": "MAYBE"}}}, "mode must be AUTO"),
     ],
 )
-def test_errors_say_where(body: dict[str, Any], path: str) -> None:
+def test_errors_name_the_field(body: dict[str, Any], path: str) -> None:
     with pytest.raises(RequestError, match=path):
         parse(body)
 
 
-def test_bodies_without_a_bottom() -> None:
+def test_endlessly_nested_bodies() -> None:
     deep: dict[str, Any] = {}
     for _ in range(2000):
         deep = {"a": deep}

@@ -1,4 +1,4 @@
-"""The writer of Gemini chunks: exact bytes, what its own reader makes of them, and what the official client does."""
+"""The writer of Gemini chunks: exact bytes, and what our own reader and the official client read from them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from served import served
+from response_server import serve_response
 from streamglot import collect, reader, writer
-from streamglot.dialects.gemini import response
-from streamglot.dialects.gemini.error import error_body
+from streamglot.dialects.gemini import GEMINI, response
 from streamglot.dialects.gemini.signature import read_signature, sign
-from streamglot.dialects.gemini.wire import write_usage
+from streamglot.dialects.gemini.wire import error_body, write_usage
 from streamglot.dialects.gemini.writer import GeminiWriter
 from streamglot.events import (
     Choice,
@@ -60,7 +59,7 @@ def chunks(*events: Event) -> list[dict[str, Any]]:
 
 
 def parts(*events: Event) -> list[dict[str, Any]]:
-    """The parts of all chunks but the last, which only ends the answer."""
+    """The parts of all chunks except the last, which only ends the answer."""
     *said, last = chunks(*events, StreamEnd("end"))
     assert last["candidates"][0]["content"] == {"role": "model", "parts": [{"text": ""}]}
     return [part for chunk in said for part in chunk["candidates"][0]["content"]["parts"]]
@@ -162,7 +161,7 @@ def test_a_malformed_call_is_not_run(arguments: str) -> None:
 
 
 @pytest.mark.parametrize("array", [False, True])
-def test_a_call_that_cannot_be_read_is_told_by_the_word_of_this_dialect(array: bool) -> None:
+def test_a_call_that_cannot_be_read_has_the_finish_reason_of_this_dialect(array: bool) -> None:
     error = StreamError("tool_call_parse_error", "no JSON")
     box = GeminiWriter(array=array)
     written = box.feed([START, ToolCallStart("c", "f"), ToolCallDelta("{"), ToolCallEnd(complete=False), error]) + box.close()
@@ -255,7 +254,7 @@ def test_metadata_waits_for_the_last_chunk() -> None:
     }
 
 
-def test_what_cannot_be_said_is_counted() -> None:
+def test_what_cannot_be_expressed_is_counted() -> None:
     box, _ = write(
         START, Extra("other", {"candidate": {}}), Extra("gemini", {"what": 1}), Citation(cited_text="x"),
         ToolCallStart("s", "search", "server"), ToolCallDelta("{}"), ToolCallEnd(), ToolResult("s", "found"),
@@ -358,10 +357,10 @@ def test_its_own_reader_gets_the_same_events_back() -> None:
         assert box.feed(write(*events, array=array)[1]) + box.close() == events
 
 
-# --- answers at rest
+# --- complete responses
 
 
-def test_answers_at_rest_both_ways() -> None:
+def test_complete_responses_in_both_directions() -> None:
     body = {
         "candidates": [
             {
@@ -386,13 +385,13 @@ def test_answers_at_rest_both_ways() -> None:
         "modelVersion": "m1",
         "responseId": "r1",
     }
-    answer = response.parse(body)
+    answer = GEMINI.parse_response(body)
     assert answer.choices[0].stop_reason == "tool_calls"
     assert isinstance(answer.choices[0].parts[-1], ToolCallPart)
     assert response.build(answer) == body
 
 
-def test_answers_at_rest_of_others() -> None:
+def test_complete_responses_of_others() -> None:
     events: list[Event] = [
         START, TextStart(refusal=True), TextDelta("no"), TextEnd(),
         TextStart(), TextDelta("é"), Citation("u", "", "", 0, 1), TextEnd(FOREIGN),
@@ -413,16 +412,16 @@ def test_answers_at_rest_of_others() -> None:
     assert candidate["finishReason"] == "SAFETY"
 
 
-def test_answers_at_rest_that_failed() -> None:
+def test_complete_responses_that_failed() -> None:
     error = StreamError("busy", "later", status=503)
     assert response.build(collect([error])) == error_body(error)
     partial = response.build(collect([START, TextStart(), TextDelta("a"), TextEnd(), error]))
     assert "error" in partial
     assert "finishReason" not in partial["candidates"][0]
     blocked = {"promptFeedback": {"blockReason": "SAFETY"}}
-    assert response.build(response.parse(blocked)) == blocked
+    assert response.build(GEMINI.parse_response(blocked)) == blocked
     rated = {"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": "a"}]}, "finishReason": "STOP"}]}
-    assert response.build(response.parse({**rated, "promptFeedback": {"safetyRatings": []}})) == {
+    assert response.build(GEMINI.parse_response({**rated, "promptFeedback": {"safetyRatings": []}})) == {
         **rated,
         "promptFeedback": {"safetyRatings": []},
     }
@@ -430,17 +429,17 @@ def test_answers_at_rest_that_failed() -> None:
     assert response.build(odd)["candidates"][0]["x"] == 1
     odd.choices.clear()
     assert "candidates" not in response.build(odd)
-    assert response.parse({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}).choices[0].parts == [TextPart("a")]
+    assert GEMINI.parse_response({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}).choices[0].parts == [TextPart("a")]
 
 
 # --- the official client
 
 
 def sdk(body: bytes, media_type: str = "text/event-stream") -> tuple[list[Any], Any]:
-    """What google-genai makes of these bytes: its chunks, and the error that it raises."""
+    """What google-genai reads from these bytes: its chunks, and the error that it raises."""
     genai = pytest.importorskip("google.genai")
     said: list[Any] = []
-    with served(body, media_type) as address:
+    with serve_response(body, media_type) as address:
         options = genai.types.HttpOptions(base_url=address, timeout=5000, retry_options=genai.types.HttpRetryOptions(attempts=1))
         client = genai.Client(api_key="key", http_options=options)
         try:
@@ -472,7 +471,7 @@ def test_the_official_client_reads_the_stream() -> None:
     assert (said[-1].usage_metadata.candidates_token_count, said[-1].usage_metadata.thoughts_token_count) == (4, 3)
 
 
-def test_the_official_client_reads_the_answer_at_rest() -> None:
+def test_the_official_client_reads_the_complete_response() -> None:
     body = json.dumps(response.build(collect(ANSWER))).encode()
     said, error = sdk(body, "application/json")
     assert error is None

@@ -1,4 +1,4 @@
-"""Numbers that no upstream should send, in every place where a dialect reads one: no fault, and no usage that is none."""
+"""Invalid numbers in every place where a dialect reads one: they cause no fault, and no invalid usage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 import streamglot
 from streamglot import DIALECTS, StreamError, Usage
-from streamglot.dialects.counts import MAX_DEPTH, MOST, count, plausible
+from streamglot.dialects.counts import MAX_DEPTH, MAX_TOKENS, count, plausible
 from streamglot.dialects.faults import MESSAGE_CHARS, refusal
 from streamglot.dialects.lenient import MAX_DEPTH as DEEPEST
 from streamglot.dialects.lenient import clean, fit
@@ -17,7 +17,7 @@ ODD = (
     *(b'""', b'"inf"', b'"-inf"', b'"nan"', '"²"'.encode(), b'"\\ud800"', b'"\\u0000"', b'"1e5"'),
     *(b"9" * 30, b"9" * 400, b"9" * 5000, b"-" + b"9" * 30, b"9223372036854775808", b'"' + b"9" * 5000 + b'"'),
 )
-"""Each takes the place of ``@``."""
+"""Each value replaces ``@``."""
 STREAMS = {
     "openai_chat": b'data: {"id":"x","created":@,"choices":[{"index":@,"delta":{"content":"hi","tool_calls":[{"index":@,"id":"c",'
     b'"function":{"name":"f","arguments":"{}"}}]},"logprobs":{"content":[{"token":"a","logprob":@,"bytes":[@]}]}}],"usage":'
@@ -59,7 +59,7 @@ FIELDS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens"
 
 
 def filled(template: bytes, odd: bytes) -> list[bytes]:
-    """The odd value in each place alone, with ones in the others, and in all."""
+    """The odd value in each place alone, with ones in the others, and in all places."""
     pieces = template.split(b"@")
     alone = [
         b"".join(piece + (odd if number == place else b"1") for number, piece in enumerate(pieces[:-1])) + pieces[-1]
@@ -76,26 +76,26 @@ def read(name: str, body: bytes) -> list[streamglot.Event]:
 
 
 def written(events: list[streamglot.Event]) -> None:
-    """Every dialect can say it."""
+    """Writes the events in every dialect."""
     response = streamglot.collect(events)
     for name, target in DIALECTS.items():
-        if target.writer_class:
+        if target.has_writer:
             box = streamglot.writer(name)
             assert box.feed(events) + box.close()
-            if target.response:
+            if target.has_response:
                 msgspec.json.encode(target.build_response(response))
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd[:12].decode("utf-8", "replace"))
 @pytest.mark.parametrize("name", STREAMS)
-def test_odd_numbers_are_no_faults_and_no_usage(name: str, odd: bytes) -> None:
+def test_odd_numbers_cause_no_faults_and_no_usage(name: str, odd: bytes) -> None:
     for body in filled(STREAMS[name], odd):
         events = read(name, body)
         written(events)
         for event in events:
             if isinstance(event, Usage):
                 counts = [getattr(event, field) for field in FIELDS]
-                assert all(number is None or (type(number) is int and 0 <= number < 4 * MOST) for number in counts), event
+                assert all(number is None or (type(number) is int and 0 <= number < 4 * MAX_TOKENS) for number in counts), event
 
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: odd[:12].decode("utf-8", "replace"))
@@ -112,11 +112,11 @@ def test_errors_full_of_odd_numbers_have_a_status_and_a_code(name: str, odd: byt
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_negative_usage_is_none(name: str) -> None:
-    """As the events and as the clients of the same dialect see it."""
+    """Checks the events, and what clients of the same dialect see."""
     for body in filled(STREAMS[name], b"-5"):
         events = read(name, body)
         target = DIALECTS[name]
-        if target.writer_class and not isinstance(events[-1], StreamError):
+        if target.has_writer and not isinstance(events[-1], StreamError):
             box = streamglot.writer(name)
             usage = (box.feed(events) + box.close()).lower().partition(b"usage")[2]
             assert b'tokens":-' not in usage
@@ -128,11 +128,11 @@ def test_counts() -> None:
     assert count({"a": -5}, "a") == 0
     assert count({"a": float("-inf")}, "a") == 0
     assert count({"a": 7.9}, "a") == 7
-    assert count({"a": MOST}, "a") is None
+    assert count({"a": MAX_TOKENS}, "a") is None
     assert count({"a": float("nan")}, "a") is None
 
 
-def test_a_usage_object_is_passed_on_without_counts_that_are_none() -> None:
+def test_a_usage_object_is_passed_on_without_counts_that_are_invalid() -> None:
     fine = {"prompt_tokens": 5, "cost": 0.1}
     assert plausible(fine) is fine
     odd = {"prompt_tokens": -5, "cost": -0.1, "details": {"cached_tokens": 10**30, "x": [{"tokenCount": -1, "modality": "TEXT"}]}}
@@ -161,7 +161,7 @@ def test_what_spells_infinity_is_no_number() -> None:
     assert fit(Nested, odd) == Nested(Numbers(None, "a"), [Numbers(None, "b"), Numbers(2.0)])
 
 
-def test_an_error_that_is_nested_without_end_is_still_an_error() -> None:
+def test_an_error_that_is_nested_endlessly_is_still_an_error() -> None:
     for depth in (500, 900):
         last = read("openai_chat", b'{"error":' * depth + b'"why"' + b"}" * depth)[-1]
         assert isinstance(last, StreamError)
@@ -172,15 +172,15 @@ def test_an_error_that_is_nested_without_end_is_still_an_error() -> None:
         assert last.detail is None
 
 
-def test_a_value_that_is_nested_without_end_is_refused() -> None:
+def test_a_value_that_is_nested_endlessly_is_refused() -> None:
     deep: object = 1
     for _ in range(DEEPEST):
         deep = [deep]
     assert clean(deep) == deep
-    with pytest.raises(streamglot.UpstreamProtocolError, match="inside each other"):
+    with pytest.raises(streamglot.UpstreamProtocolError, match="levels deep"):
         clean({"a": deep})
     arguments = "[" * 500 + '"\\ud800"' + "]" * 500
-    assert DIALECTS["gemini"].writer_class
+    assert DIALECTS["gemini"].has_writer
     box = streamglot.writer("gemini")
     call: list[streamglot.Event] = [
         streamglot.ToolCallStart("c", "f"),

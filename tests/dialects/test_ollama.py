@@ -1,4 +1,4 @@
-"""Lines of /api/chat and /api/generate: read, written, and read again by the vendor's client."""
+"""Lines of /api/chat and /api/generate: read, written, and read by the vendor's client."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boxes import every_cut
-from served import served
+from response_server import serve_response
+from split_checks import every_cut
 from streamglot import (
     Choice,
     Citation,
@@ -38,9 +38,8 @@ from streamglot import (
     check,
     collect,
 )
-from streamglot.dialects.ollama.error import error_body
 from streamglot.dialects.ollama.reader import OllamaReader
-from streamglot.dialects.ollama.wire import read_time, write_time
+from streamglot.dialects.ollama.wire import error_body, read_time, write_time
 from streamglot.dialects.ollama.writer import OllamaWriter
 
 HEAD = {"model": "m", "created_at": "2026-02-03T04:05:06.789Z"}
@@ -186,7 +185,7 @@ def test_an_empty_line_of_content_is_a_keep_alive_and_a_blank_line_is_nothing() 
     ]
 
 
-def test_what_only_this_dialect_says_is_kept_once() -> None:
+def test_extras_of_this_dialect_are_kept_once() -> None:
     more = {"remote_model": "big", "remote_host": "there", "_debug_info": {"a": 1}}
     events = read(lines({**said("x"), **more, "logprobs": [{"token": "x"}]}, {**said("y"), **more}, last()))
     extras = [event.data for event in events if isinstance(event, Extra)]
@@ -237,17 +236,17 @@ def test_an_error_with_a_status() -> None:
         (lines(said(tool_calls=[call("", {})])), "tool_call_without_name"),
     ],
 )
-def test_what_is_no_answer_is_an_error(data: bytes, code: str) -> None:
+def test_what_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
     event = read(data)[-1]
     assert isinstance(event, StreamError)
     assert event.code == code
 
 
-def test_lines_after_the_end_say_nothing() -> None:
+def test_lines_after_the_end_are_ignored() -> None:
     assert read(lines(said("x"), last(), said("y")))[-1] == StreamEnd("end", "stop")
 
 
-def test_an_array_in_place_of_lines_and_a_line_without_an_end() -> None:
+def test_an_array_instead_of_lines_and_a_line_without_an_end() -> None:
     whole = read(lines(said("x"), last()))
     assert read(b"[" + lines(said("x")).strip() + b",\n " + lines(last()).strip() + b"]") == whole
     assert read(lines(said("x"), last()).rstrip()) == whole
@@ -353,7 +352,7 @@ def test_written_generate_lines() -> None:
     assert dict(writer.lost) == {"ToolCallStart": 1}
 
 
-def test_what_the_dialect_cannot_say_is_counted() -> None:
+def test_what_the_dialect_cannot_express_is_counted() -> None:
     writer = OllamaWriter()
     writer.feed(
         [
@@ -429,7 +428,7 @@ def test_an_error_ends_the_lines_and_a_half_call_is_never_written() -> None:
 
 def test_the_client_reads_what_is_written() -> None:
     body = write([ANSWER[0], KeepAlive(), *ANSWER[1:]])
-    with served(body, "application/x-ndjson") as address:
+    with serve_response(body, "application/x-ndjson") as address:
         client = ollama.Client(host=address)
         parts = list(client.chat(model="m", messages=[{"role": "user", "content": "q"}], stream=True))
     assert "".join(part.message.content or "" for part in parts) == "Hi\n"
@@ -440,7 +439,7 @@ def test_the_client_reads_what_is_written() -> None:
 
 
 def test_the_client_reads_generate_lines() -> None:
-    with served(write([*ANSWER[:7], *ANSWER[11:]], generate=True), "application/x-ndjson") as address:
+    with serve_response(write([*ANSWER[:7], *ANSWER[11:]], generate=True), "application/x-ndjson") as address:
         parts = list(ollama.Client(host=address).generate(model="m", prompt="q", stream=True))
     assert "".join(part.response or "" for part in parts) == "Hi\n"
     assert parts[0].thinking == "hm"
@@ -449,9 +448,12 @@ def test_the_client_reads_generate_lines() -> None:
 
 def test_the_client_raises_what_is_written_as_an_error() -> None:
     body = write([*ANSWER[:6], StreamError("x", "it broke")])
-    with served(body, "application/x-ndjson") as address, pytest.raises(ollama.ResponseError, match="it broke"):
+    with serve_response(body, "application/x-ndjson") as address, pytest.raises(ollama.ResponseError, match="it broke"):
         list(ollama.Client(host=address).chat(model="m", messages=[], stream=True))
     error = json.dumps(error_body(StreamError("not_found", "no such model", status=404))).encode()
-    with served(error, "application/json", 404) as address, pytest.raises(ollama.ResponseError, match="no such model") as caught:
+    with (
+        serve_response(error, "application/json", 404) as address,
+        pytest.raises(ollama.ResponseError, match="no such model") as caught,
+    ):
         ollama.Client(host=address).chat(model="m", messages=[])
     assert caught.value.status_code == 404

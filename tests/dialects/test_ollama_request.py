@@ -1,4 +1,4 @@
-"""Requests and responses of /api/chat and /api/generate, both ways."""
+"""Requests and responses of /api/chat and /api/generate, in both directions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import ollama
 import pytest
 
-from served import served
+from response_server import serve_response
 from streamglot import (
     Echo,
     Extra,
@@ -22,7 +22,6 @@ from streamglot import (
 from streamglot.dialects import DIALECTS
 from streamglot.dialects.ollama.request import parse
 from streamglot.dialects.ollama.response import build as build_response
-from streamglot.dialects.ollama.response import parse as parse_response
 from streamglot.dialects.ollama.wire import arguments_object
 from streamglot.messages import (
     MediaPart,
@@ -41,6 +40,8 @@ from streamglot.messages import (
     ToolChoice,
     ToolResultPart,
 )
+
+parse_response = DIALECTS["ollama"].parse_response
 
 build = DIALECTS["ollama"].build_request
 HEAD = {"model": "m", "created_at": "2026-02-03T04:05:06.789Z"}
@@ -63,7 +64,7 @@ RESPONSE = Response("r1", "m", 9, [ResponseChoice(0, [TextPart("Hi\n"), ToolCall
 # --- responses
 
 
-def test_a_response_there_and_back() -> None:
+def test_a_response_survives_a_round_trip() -> None:
     body = {
         **HEAD,
         "created_at": "1970-01-01T00:00:09Z",
@@ -89,7 +90,7 @@ def test_a_response_there_and_back() -> None:
     assert dialect("ollama").parse_response(body).choices[0].stop_reason == "tool_calls"
 
 
-def test_a_generate_response_there_and_back() -> None:
+def test_a_generate_response_survives_a_round_trip() -> None:
     body = {
         "model": "m", "created_at": "1970-01-01T00:00:09Z", "response": "Hi", "thinking": "hm", "image": PNG, "done": True,
         "done_reason": "stop", "context": [1],
@@ -97,7 +98,7 @@ def test_a_generate_response_there_and_back() -> None:
     assert build_response(parse_response(body), generate=True) == body
 
 
-def test_responses_that_are_none() -> None:
+def test_responses_that_are_invalid() -> None:
     assert parse_response({"error": "no"}).error is not None
     assert parse_response({"message": {"content": "Hal"}, "done": False}).error is not None
     broken = parse_response({"models": []})
@@ -149,7 +150,7 @@ CHAT = {
 }  # fmt: skip
 
 
-def test_a_chat_request_there_and_back() -> None:
+def test_a_chat_request_survives_a_round_trip() -> None:
     request = parse(CHAT)
     assert request.messages[1].parts == [TextPart("Look"), MediaPart("image/png", PNG)]
     assert request.messages[3].parts == [ToolResultPart("call_1", [TextPart("done")], name="f")]
@@ -162,7 +163,7 @@ def test_a_chat_request_there_and_back() -> None:
     assert built.dropped == []
 
 
-def test_a_generate_request_there_and_back() -> None:
+def test_a_generate_request_survives_a_round_trip() -> None:
     body = {
         "model": "m",
         "prompt": "2+2?",
@@ -330,8 +331,8 @@ def test_no_tools_where_none_may_be_called_and_own_tools_as_they_came() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (Request(messages=[Message("user", [MediaPart("image/png", url="https://a/b.png")])]), "address"),
-        (Request(messages=[Message("user", [MediaPart("image/png", file_id="f")])]), "address"),
+        (Request(messages=[Message("user", [MediaPart("image/png", url="https://a/b.png")])]), "by its URL"),
+        (Request(messages=[Message("user", [MediaPart("image/png", file_id="f")])]), "by its URL"),
         (Request(messages=[Message("user", [MediaPart("audio/wav", "x")])]), "audio/wav"),
         (Request(messages=[Message("user", [NativePart("other", {})])]), "other"),
         (Request(messages=[Message("user", [ToolCallPart("a", "f", "{}")])]), "ToolCallPart"),
@@ -367,10 +368,10 @@ def test_arguments_object_keeps_numbers() -> None:
     assert arguments_object('{"a" : 12345678901234567890123 }') == b'{"a":12345678901234567890123}'
 
 
-def test_the_client_reads_a_response_at_rest() -> None:
+def test_the_client_reads_a_complete_response() -> None:
     for generate in (False, True):
         body = json.dumps(build_response(RESPONSE, generate=generate)).encode()
-        with served(body, "application/json") as address:
+        with serve_response(body, "application/json") as address:
             client = ollama.Client(host=address)
             if generate:
                 assert client.generate(model="m", prompt="q").response == "Hi\n"

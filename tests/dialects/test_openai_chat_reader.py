@@ -1,4 +1,4 @@
-"""Chat chunks of every kind of server, read by the one reader."""
+"""Chat chunks of every kind of server, read by one reader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import Limits, Response, collect, reader
 from streamglot.events import (
     Choice,
@@ -122,7 +122,7 @@ def test_a_call_that_ends_with_stop_is_a_tool_call_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("field", ["stop_reason", "matched_stop"])
-def test_the_stop_sequence_that_servers_tell(field: str) -> None:
+def test_the_stop_sequence_that_servers_send(field: str) -> None:
     assert read(chunk({"content": "a"}, "stop", choice={field: "###"}), DONE)[-1] == StreamEnd("stop_sequence", "stop", "###")
     assert read(chunk({"content": "a"}, "stop", choice={field: 151645}), DONE)[-1] == StreamEnd("end", "stop")
 
@@ -154,7 +154,7 @@ def test_cut_streams_are_never_finished() -> None:
     assert error_of(chunk({"content": "a"}), chunk({"content": "b"}, index=1), chunk({}, "stop")).code == "upstream_truncated"
     assert error_of().code == "upstream_empty"
     assert error_of(chunk({"role": "assistant"}), DONE).code == "upstream_empty"
-    assert error_of(b"<html>502 Bad Gateway</html>\n").message.endswith("it said b'<html>502 Bad Gateway</html>'")
+    assert error_of(b"<html>502 Bad Gateway</html>\n").message.endswith("it sent b'<html>502 Bad Gateway</html>'")
 
 
 def test_half_a_call_is_marked_and_kept() -> None:
@@ -198,7 +198,7 @@ def test_a_call_that_an_error_cut_off_is_marked() -> None:
     assert read(chunk(call(0, "a", "f", '{"x": ')), chunk({}, "error"), DONE)[3] == ToolCallEnd(complete=False)
 
 
-def test_lines_that_are_no_errors_are_passed_over() -> None:
+def test_lines_that_are_not_errors_are_ignored() -> None:
     assert answer(b"what\n\n", b"{broken\n\n", b'{"error": null}\n\n', chunk({"content": "a"}, "stop")).error is None
 
 
@@ -221,7 +221,7 @@ def test_limits_of_the_wire() -> None:
 # --- bodies that are no stream
 
 
-def test_a_whole_response_in_place_of_a_stream() -> None:
+def test_a_whole_response_instead_of_a_stream() -> None:
     message = {"role": "assistant", "content": "Hi", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
     body = {"id": "c1", "created": 7, "model": "m", "choices": [{"message": message, "finish_reason": "tool_calls"}]}
     assert read(json.dumps(body, indent=1).encode())[1:] == [
@@ -318,7 +318,7 @@ def test_reasoning_in_a_field(field: str) -> None:
     ]
 
 
-def test_reasoning_in_several_fields_is_said_once() -> None:
+def test_reasoning_in_several_fields_is_emitted_once() -> None:
     delta = {
         "reasoning": "hm",
         "reasoning_content": "hm",
@@ -387,7 +387,7 @@ def test_content_as_a_list_of_parts() -> None:
     ]
 
 
-# --- what stands beside the text
+# --- annotations and media
 
 
 def test_annotations_images_and_links() -> None:
@@ -421,7 +421,7 @@ def test_audio() -> None:
     ]
 
 
-def test_what_only_this_dialect_says_comes_once_as_extra() -> None:
+def test_extras_of_this_dialect_are_emitted_once() -> None:
     logprobs = {"content": [{"token": "a"}], "refusal": None}
     frames = [
         chunk({"content": "a"}, system_fingerprint="fp", choice={"logprobs": logprobs}),
@@ -452,7 +452,7 @@ def test_keep_alives() -> None:
 # --- usage
 
 
-def test_usage_is_the_last_word() -> None:
+def test_the_last_usage_counts() -> None:
     first = {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2}}
     last = {"completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 3}}
     events = read(
@@ -501,7 +501,7 @@ def test_only_a_later_choice() -> None:
     assert [(choice.index, choice.text) for choice in response.choices] == [(0, ""), (1, "b")]
 
 
-# --- types that are not as they should be
+# --- wrong types
 
 
 def test_wrong_types_cost_only_the_field_that_has_them() -> None:
@@ -546,11 +546,11 @@ def test_a_choice_without_a_delta_and_details_without_text() -> None:
     assert events[2] == ReasoningEnd(Echo("openai_chat", {"reasoning_details": [detail]}), redacted=True)
 
 
-def test_nothing_is_read_behind_the_end_of_a_stream_inside_another() -> None:
+def test_nothing_is_read_after_the_end_of_a_stream_inside_another() -> None:
     box = reader("openai_chat")
     box.feed_frames([Frame(chunk({"content": "a"}, "stop")[6:]), Frame(b"[DONE]")])
     assert box.feed_frames([Frame(b"{}")]) == []
 
 
-def test_an_event_without_data_says_nothing() -> None:
+def test_an_event_without_data_is_ignored() -> None:
     assert answer(chunk({"content": "a"}), b"data: \n\n", chunk({"content": "b"}, "stop")).choices[0].text == "ab"

@@ -1,4 +1,4 @@
-"""Chat requests and responses, both ways."""
+"""Chat requests and responses, in both directions."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def parse(**body: Any) -> Request:
 
 
 ABLE = Abilities(custom_tools=True, cache_control=True)
-"""What some servers of this dialect take beyond what all do."""
+"""What some servers of this dialect accept in addition."""
 
 
 def again(**body: Any) -> dict[str, Any]:
-    """The body after a trip through a Request, for a server that takes all that the dialect has."""
+    """The body after a round trip through a Request, for a server that accepts everything of the dialect."""
     return CHAT.build_request(parse(**body), abilities=ABLE).body
 
 
@@ -87,7 +87,7 @@ def test_a_plain_request_comes_through_unchanged() -> None:
     assert built.dropped == []
 
 
-def test_what_was_asked_is_read() -> None:
+def test_request_fields_are_parsed() -> None:
     request = parse(max_completion_tokens=5, max_tokens=9, stop="x", prompt_cache_key="k", safety_identifier="s", stream=True)
     assert (request.max_tokens, request.stop, request.cache_key, request.user) == (5, ["x"], "k", "s")
     assert not request.include_usage
@@ -116,7 +116,7 @@ def test_what_was_asked_is_read() -> None:
         ({"response_format": {"type": "json_schema"}}, r"response_format.json_schema is required"),
     ],
 )
-def test_bad_requests_say_where_and_what(body: dict[str, Any], says: str) -> None:
+def test_bad_requests_name_the_field_and_the_value(body: dict[str, Any], says: str) -> None:
     with pytest.raises(RequestError, match=says):
         parse(**body)
     with pytest.raises(RequestError, match="the body must be an object"):
@@ -126,7 +126,7 @@ def test_bad_requests_say_where_and_what(body: dict[str, Any], says: str) -> Non
 # --- messages
 
 
-def test_media_both_ways() -> None:
+def test_media_in_both_directions() -> None:
     parts = [
         {"type": "image_url", "image_url": {"url": "http://a", "detail": "low"}},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
@@ -148,7 +148,7 @@ def test_media_both_ways() -> None:
     assert message(role="user", content=[{"type": "image_url", "image_url": "data:text/plain,a%20b"}]).parts == [
         MediaPart("text/plain", "YSBi")
     ]
-    with pytest.raises(Unsupported, match="by its address"):
+    with pytest.raises(Unsupported, match="by its URL"):
         CHAT.build_request(Request(messages=[Message("user", [MediaPart("application/pdf", url="http://a")])]))
 
 
@@ -197,7 +197,7 @@ def test_the_old_functions() -> None:
     assert parse(function_call="auto").tool_choice == ToolChoice("auto")
 
 
-def test_results_with_pictures_and_errors() -> None:
+def test_results_with_images_and_errors() -> None:
     results = [
         ToolResultPart("a", [TextPart("look"), MediaPart("image/png", "AA")]),
         ToolResultPart("b", [MediaPart("image/png", "BB")]),
@@ -233,7 +233,7 @@ def test_refusals_audio_and_native_parts_of_an_assistant() -> None:
         CHAT.build_request(Request(messages=[Message("user", [NativePart("other", {})])]))
 
 
-# --- reasoning that goes back
+# --- reasoning that returns to its provider
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
@@ -243,7 +243,7 @@ def test_reasoning_goes_back_in_the_field_in_which_it_came(field: str) -> None:
     assert again(messages=[turn])["messages"] == [turn]
 
 
-def test_details_go_back_unmodified() -> None:
+def test_details_are_returned_unmodified() -> None:
     details = [{"type": "reasoning.text", "text": "hm", "signature": "s"}, {"type": "reasoning.encrypted", "data": "x"}]
     turn = {"role": "assistant", "content": "a", "reasoning": "hm", "reasoning_details": details}
     assert again(messages=[turn])["messages"] == [{"role": "assistant", "content": "a", "reasoning_details": details}]
@@ -352,7 +352,7 @@ def test_output_formats() -> None:
     assert built.body["response_format"] == {"type": "json_schema", "json_schema": {"name": "answer", "schema": {}}}
 
 
-# --- what only one dialect knows
+# --- fields of one dialect
 
 
 def test_fields_of_another_dialect_are_reported_or_refused() -> None:

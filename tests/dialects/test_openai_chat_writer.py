@@ -1,4 +1,4 @@
-"""Chat chunks as every client takes them."""
+"""Chat chunks that every client accepts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALL: list[BareEvent] = [ToolCallStart("a", "f"), ToolCallDelta('{"x":'), ToolCa
 
 
 def write(*events: Event, **options: Any) -> list[Any]:
-    """The payloads of the frames; comments as they are, [DONE] as a word."""
+    """The payloads of the frames; comments and [DONE] as strings."""
     box = writer("openai_chat", **options)
     data = box.feed(events) + box.close()
     assert data.endswith(b"\n\n")
@@ -70,7 +70,7 @@ def test_one_read_is_one_write_and_nothing_waits() -> None:
     assert box.feed([TextStart(), TextDelta("a"), TextDelta("b")]).count(b"data: ") == 2
 
 
-def test_names_for_what_the_events_do_not_say() -> None:
+def test_defaults_for_missing_names() -> None:
     chunk = write(StreamStart(), *TEXT, END, id="x", model="y", created=3)[0]
     assert (chunk["id"], chunk["model"], chunk["created"]) == ("x", "y", 3)
     assert write(StreamStart(), *TEXT, END)[0]["id"] == "chatcmpl-0", "chunks without an id lose their usage in a client"
@@ -155,7 +155,7 @@ def test_strict_writes_the_specification_only() -> None:
     assert box.lost == {"ReasoningDelta": 1, "ReasoningEnd": 1, "Media": 1}
 
 
-def test_details_of_this_dialect_are_not_said_twice() -> None:
+def test_details_of_this_dialect_are_not_written_twice() -> None:
     entries = [
         {"type": "reasoning.text", "text": "hm", "signature": "s", "format": "f", "index": 0},
         {"type": "reasoning.text", "text": "x", "index": 1},
@@ -249,7 +249,7 @@ def test_media() -> None:
     assert box.lost == {"Media": 1}
 
 
-def test_extras_of_this_dialect_are_said_again_and_others_lost() -> None:
+def test_extras_of_this_dialect_are_written_and_others_lost() -> None:
     logprobs = {"content": [{"token": "a"}]}
     chunks = write(
         START,
@@ -318,7 +318,7 @@ def test_events_that_stop_in_the_middle_end_in_an_error() -> None:
     assert write(START, *TEXT)[-2]["error"]["code"] == "upstream_truncated"
 
 
-def test_nothing_is_written_behind_the_end() -> None:
+def test_nothing_is_written_after_the_end() -> None:
     box = writer("openai_chat")
     box.feed([START, END])
     assert box.feed([*TEXT]) == box.close() == b""

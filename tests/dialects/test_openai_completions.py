@@ -1,4 +1,4 @@
-"""Text completions: read, written, and both halves of a request."""
+"""Text completions: reader, writer, requests and responses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boxes import every_cut
-from served import served
+from response_server import serve_response
+from split_checks import every_cut
 from streamglot import (
     Choice,
     Citation,
@@ -42,12 +42,11 @@ from streamglot import (
     dialect,
 )
 from streamglot.dialects import DIALECTS
-from streamglot.dialects.openai_completions.error import error_body
 from streamglot.dialects.openai_completions.prompt import PromptTemplate
 from streamglot.dialects.openai_completions.reader import CompletionsReader
 from streamglot.dialects.openai_completions.request import parse
 from streamglot.dialects.openai_completions.response import build as build_response
-from streamglot.dialects.openai_completions.response import parse as parse_response
+from streamglot.dialects.openai_completions.wire import error_body
 from streamglot.dialects.openai_completions.writer import CompletionsWriter
 from streamglot.messages import (
     MediaPart,
@@ -65,6 +64,8 @@ from streamglot.messages import (
     ToolChoice,
     ToolResultPart,
 )
+
+parse_response = DIALECTS["openai_completions"].parse_response
 
 build = DIALECTS["openai_completions"].build_request
 HEAD = {"id": "cmpl-1", "object": "text_completion", "created": 9, "model": "m"}
@@ -143,7 +144,7 @@ def test_the_sequence_that_stopped_it() -> None:
     assert read(stream(chunk("a", "stop", stop_reason=128009)))[-1] == StreamEnd("end", "stop")
 
 
-def test_reasoning_and_what_only_this_dialect_says() -> None:
+def test_reasoning_and_extras_of_this_dialect() -> None:
     filters = {"hate": {"filtered": False}}
     events = read(
         stream(
@@ -190,13 +191,13 @@ def test_the_last_usage_counts_and_keeps_what_it_does_not_say() -> None:
         (b'{"data":[]}', "upstream_protocol_error"),
     ],
 )
-def test_what_is_no_answer_is_an_error(data: bytes, code: str) -> None:
+def test_what_is_not_an_answer_is_an_error(data: bytes, code: str) -> None:
     event = read(data)[-1]
     assert isinstance(event, StreamError)
     assert event.code == code
 
 
-def test_a_json_body_in_place_of_a_stream_and_mistyped_fields() -> None:
+def test_a_json_body_instead_of_a_stream_and_mistyped_fields() -> None:
     assert read(json.dumps(chunk("Hi", "stop")).encode())[1:4] == [TextStart(), TextDelta("Hi"), TextEnd()]
     assert read(stream({"id": 3, "choices": "x", "usage": []}, chunk("a", "stop", index=-1)))[-1] == StreamEnd("end", "stop")
 
@@ -261,7 +262,7 @@ def test_several_answers_are_written_with_their_index() -> None:
     ]
 
 
-def test_what_only_this_dialect_says_is_written_again() -> None:
+def test_extras_of_this_dialect_are_written() -> None:
     extra: dict[str, Any] = {
         "choice": {"logprobs": LOGPROBS, "content_filter_results": {"a": 1}},
         "system_fingerprint": "fp",
@@ -278,7 +279,7 @@ def test_what_only_this_dialect_says_is_written_again() -> None:
     assert only.count(b"data: ") == 2
 
 
-def test_what_the_dialect_cannot_say_is_counted() -> None:
+def test_what_the_dialect_cannot_express_is_counted() -> None:
     writer = CompletionsWriter()
     writer.feed(
         [
@@ -332,7 +333,7 @@ def client(address: str) -> openai.OpenAI:
 
 def test_the_client_reads_what_is_written() -> None:
     events = [*ANSWER[:3], KeepAlive(), Extra("openai_completions", {"choice": {"logprobs": LOGPROBS}}), *ANSWER[3:]]
-    with served(write(events), "text/event-stream") as address:
+    with serve_response(write(events), "text/event-stream") as address:
         parts = list(client(address).completions.create(model="m", prompt="q", stream=True))
     assert "".join(choice.text for part in parts for choice in part.choices) == "Hi\n"
     assert [choice.finish_reason for part in parts for choice in part.choices][-1] == "length"
@@ -343,15 +344,15 @@ def test_the_client_reads_what_is_written() -> None:
 
 def test_the_client_raises_what_is_written_as_an_error() -> None:
     body = write([*ANSWER[:3], StreamError("x", "it broke")])
-    with served(body, "text/event-stream") as address, pytest.raises(openai.APIError, match="it broke"):
+    with serve_response(body, "text/event-stream") as address, pytest.raises(openai.APIError, match="it broke"):
         list(client(address).completions.create(model="m", prompt="q", stream=True))
     error = json.dumps(error_body(StreamError("x", "slow down", status=429))).encode()
-    with served(error, "application/json", 429) as address, pytest.raises(openai.RateLimitError, match="slow down"):
+    with serve_response(error, "application/json", 429) as address, pytest.raises(openai.RateLimitError, match="slow down"):
         client(address).completions.create(model="m", prompt="q")
 
 
-def test_the_client_reads_a_response_at_rest() -> None:
-    with served(json.dumps(build_response(collect(ANSWER))).encode(), "application/json") as address:
+def test_the_client_reads_a_complete_response() -> None:
+    with serve_response(json.dumps(build_response(collect(ANSWER))).encode(), "application/json") as address:
         answer = client(address).completions.create(model="m", prompt="q")
     assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("Hi\n", "length")
 
@@ -359,7 +360,7 @@ def test_the_client_reads_a_response_at_rest() -> None:
 # --- responses
 
 
-def test_a_response_there_and_back() -> None:
+def test_a_response_survives_a_round_trip() -> None:
     body = {**chunk("Hi", "stop", logprobs=LOGPROBS), "usage": USAGE, "system_fingerprint": "fp"}
     response = parse_response(body)
     assert response.usage == TokenCounts(3, 2, raw=USAGE)
@@ -376,7 +377,7 @@ def test_pieces_of_logprobs_are_joined() -> None:
     assert "content_filter_results" not in build_response(collect(events), strict=True)["choices"][0]
 
 
-def test_responses_that_broke_off() -> None:
+def test_responses_that_were_truncated() -> None:
     error = StreamError("x", "it broke")
     assert build_response(Response(error=error)) == error_body(error)
     partial = Response(choices=[ResponseChoice(0, [TextPart("Ha"), RefusalPart("lf")])], error=error, extensions={"x": []})
@@ -396,7 +397,7 @@ BODY = {
 }  # fmt: skip
 
 
-def test_a_request_there_and_back() -> None:
+def test_a_request_survives_a_round_trip() -> None:
     request = parse(BODY)
     assert request.messages == [Message("user", [TextPart("Once upon")])]
     assert (request.logprobs, request.top_logprobs, request.include_usage) == (True, 3, True)

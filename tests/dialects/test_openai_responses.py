@@ -1,4 +1,4 @@
-"""Responses streams as servers really send them, to events."""
+"""Reads Responses streams as servers really send them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import streamglot
-from boxes import every_cut, feed_all
+from split_checks import every_cut, feed_all
 from streamglot import (
     Citation,
     Echo,
@@ -167,7 +167,7 @@ def test_the_type_may_stand_in_the_event_line_only() -> None:
         [text("Hi", None), done(message("Hi"), None)],
     ],
 )
-def test_a_text_is_said_once_wherever_it_stands(events: list[dict[str, Any]]) -> None:
+def test_a_text_is_emitted_once_wherever_it_stands(events: list[dict[str, Any]]) -> None:
     pieces = [event for event in body(*events) if isinstance(event, (TextStart, TextDelta, TextEnd))]
     assert "".join(event.text for event in pieces if isinstance(event, TextDelta)) == "Hi"
     assert [pieces[0], pieces[-1]] == [TextStart(), TextEnd()]
@@ -347,7 +347,7 @@ def test_each_summary_is_a_block_and_the_last_has_the_state() -> None:
     ]
 
 
-def test_raw_thoughts_that_are_repeated_as_a_summary_are_said_once() -> None:
+def test_raw_reasoning_that_is_repeated_as_a_summary_is_emitted_once() -> None:
     item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm hm"}]}
     delta = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "hm"}
     last = {**delta, "type": "response.reasoning_text.done", "text": "hm hm"}
@@ -358,14 +358,14 @@ def test_raw_thoughts_that_are_repeated_as_a_summary_are_said_once() -> None:
     assert body(old, {**old, "type": "response.reasoning_summary.delta"})[1] == ReasoningDelta("hm")
 
 
-def test_thoughts_that_come_only_in_the_item() -> None:
+def test_reasoning_that_comes_only_in_the_item() -> None:
     raw = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}, {"text": 3}]}
     assert body(done(raw)) == [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(Echo(NAME, raw))]
     short = {**raw, "summary": [{"type": "summary_text", "text": "h"}]}
     assert body(done(short))[:2] == [ReasoningStart(summary=True), ReasoningDelta("h")]
 
 
-def test_hidden_thoughts() -> None:
+def test_hidden_reasoning() -> None:
     item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "e"}
     assert body(done(item), done(item)) == [ReasoningStart(), ReasoningEnd(Echo(NAME, item), redacted=True)]
     bare = {"type": "reasoning", "id": "rs_1", "summary": []}
@@ -425,7 +425,7 @@ def test_a_call_without_arguments_and_one_without_a_call_id() -> None:
     assert body(done(call("{}", call_id="")))[0] == ToolCallStart("fc_1", "look", native=native())
 
 
-def test_what_only_this_dialect_says_of_a_call_goes_back() -> None:
+def test_native_fields_of_a_call_are_returned() -> None:
     echo = native(namespace="crm", name="look")
     got = body(done(call("{}", namespace="crm")))
     assert got == [ToolCallStart("call_1", "crm__look", native=echo), ToolCallDelta("{}"), ToolCallEnd(echo)]
@@ -519,7 +519,7 @@ def test_halves_of_surrogates_in_what_a_tool_was_given() -> None:
     assert events[1] == ToolCallDelta('{"action":{"a":"\ufffd"}}')
 
 
-def test_pictures_and_sound() -> None:
+def test_images_and_sound() -> None:
     item = {"type": "image_generation_call", "id": "ig_1", "result": "QUJD", "output_format": "webp"}
     assert server(item)[-1] == Media("image/webp", "QUJD", id="ig_1")
     assert server({**item, "result": None})[-1] == ToolCallEnd(Echo(NAME, {**item, "result": None}))
@@ -542,7 +542,7 @@ def test_results_that_are_items_wait_for_open_blocks() -> None:
     assert body(done(plain)) == [ToolResult("c", "x", native=Echo(NAME, plain))]
 
 
-# --- the rest
+# --- other events
 
 
 def test_keep_alives_and_unknown_events() -> None:
@@ -630,10 +630,10 @@ def test_a_pair_of_surrogates_cut_between_two_deltas() -> None:
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "\U0001f600"
 
 
-# --- whole bodies
+# --- response objects
 
 
-def test_a_body_in_place_of_a_stream() -> None:
+def test_a_body_instead_of_a_stream() -> None:
     whole = {**CREATED["response"], "status": "completed", "output": [message("Hi")]}  # type: ignore[dict-item]
     data = json.dumps(whole).encode()
     assert [event for event in every_cut(ResponsesReader, data) if not isinstance(event, Extra)] == [
@@ -653,7 +653,7 @@ def test_a_body_in_place_of_a_stream() -> None:
         ({"status": "failed", "error": {"code": "server_error", "message": "x"}}, "server_error"),
     ],
 )
-def test_bodies_that_are_no_answer(whole: dict[str, Any], code: str) -> None:
+def test_bodies_that_are_not_an_answer(whole: dict[str, Any], code: str) -> None:
     last = feed_all(ResponsesReader(), [json.dumps(whole).encode()])[-1]
     assert isinstance(last, StreamError)
     assert last.code == code

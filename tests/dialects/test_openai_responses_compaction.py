@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamglot.dialects import dialect
 from streamglot.dialects.openai_responses.compaction import INSTRUCTION, build_compaction, summary_request
 from streamglot.dialects.openai_responses.request import parse
+from streamglot.errors import ConfigError
 from streamglot.messages import Response, ResponseChoice, TextPart, TokenCounts
 
 INPUT = [
@@ -24,7 +27,16 @@ def summarized(text: str) -> Response:
 
 
 def test_the_dialect_has_it() -> None:
-    assert dialect("openai_responses").compaction.summary_request is summary_request
+    spoken = dialect("openai_responses")
+    assert spoken.summary_request(parse(BODY)) == summary_request(parse(BODY))
+    assert spoken.build_compaction(summarized("s"), BODY)["object"] == "response.compaction"
+
+
+def test_other_dialects_do_not_have_it() -> None:
+    with pytest.raises(ConfigError, match="no compaction"):
+        dialect("gemini").summary_request(parse(BODY))
+    with pytest.raises(ConfigError, match="no compaction"):
+        dialect("gemini").build_compaction(summarized("s"), BODY)
 
 
 def test_calls_and_results_are_text_in_the_request_for_a_summary() -> None:

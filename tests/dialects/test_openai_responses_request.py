@@ -1,4 +1,4 @@
-"""Responses requests both ways."""
+"""Responses requests in both directions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def user(*content: dict[str, Any]) -> dict[str, Any]:
 # --- round trips
 
 
-def test_every_item_of_a_history_comes_back_as_it_was() -> None:
+def test_every_item_of_a_history_survives_a_round_trip() -> None:
     history = [
         {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be brief"}]},
         user(
@@ -101,7 +101,7 @@ ALLOWED = [
 ]
 
 
-def test_every_field_comes_back_as_it_was() -> None:
+def test_every_field_survives_a_round_trip() -> None:
     body = {
         "model": "m",
         "input": [user({"type": "input_text", "text": "Hi"})],
@@ -257,7 +257,7 @@ def test_tool_choices_that_only_this_dialect_has() -> None:
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
     ],
 )
-def test_errors_say_where(body: dict[str, Any], words: str) -> None:
+def test_errors_name_the_field(body: dict[str, Any], words: str) -> None:
     with pytest.raises(RequestError) as error:
         parse(body)
     assert words in error.value.message
@@ -293,7 +293,7 @@ def test_parts_side_by_side_are_one_message() -> None:
     assert items(TextPart("note"), role="tool") == [user({"type": "input_text", "text": "note"})]
 
 
-def test_thoughts_go_back_to_their_provider_only() -> None:
+def test_reasoning_returns_to_its_provider_only() -> None:
     item = {"type": "reasoning", "id": "rs_1", "encrypted_content": "e"}
     assert items(ReasoningPart("", echo=Echo(NAME, item))) == [{"summary": [], **item}]
     assert (
@@ -337,7 +337,7 @@ def test_calls_and_results() -> None:
     ]
 
 
-def test_what_cannot_be_said() -> None:
+def test_what_cannot_be_expressed() -> None:
     with pytest.raises(Unsupported, match="MediaPart"):
         items(MediaPart("image/png", "QUJD"))
     with pytest.raises(Unsupported, match="NativePart"):

@@ -1,4 +1,4 @@
-"""A response that is asked for again: what it repeats, and the items that it was made of."""
+"""Stored responses: the request fields that they repeat, and their input items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamglot.messages import (
     ToolSpec,
 )
 
-STORED = DIALECTS["openai_responses"].stored
+STORED = DIALECTS["openai_responses"]
 
 
 def user(text: str) -> Message:
@@ -33,18 +33,18 @@ def test_what_was_asked_is_repeated_without_its_input() -> None:
         output=OutputFormat("json_object"),
         metadata={"a": "b"},
     )
-    told: dict[str, Any] = STORED.repeated(request, True)
+    told: dict[str, Any] = STORED.repeated_fields(request, True)
     assert (told["instructions"], told["max_output_tokens"], told["metadata"]) == ("Be kind.", 9, {"a": "b"})
     assert told["tools"][0]["name"] == "weather"
     assert told["text"]["format"] == {"type": "json_object"}
     assert not {"model", "input"} & set(told)
-    assert "instructions" not in STORED.repeated(Request(messages=[user("Hi")]), False)
-    assert "instructions" not in STORED.repeated(Request(), False)
+    assert "instructions" not in STORED.repeated_fields(Request(messages=[user("Hi")]), False)
+    assert "instructions" not in STORED.repeated_fields(Request(), False)
 
 
 def test_a_system_message_of_the_input_is_no_instructions() -> None:
     request = Request(messages=[Message("system", [TextPart("Be kind.")]), user("Hi")])
-    assert "instructions" not in STORED.repeated(request, False)
+    assert "instructions" not in STORED.repeated_fields(request, False)
     assert [item["role"] for item in STORED.input_items(request, "resp_1", False)] == ["system", "user"]
     assert [item["role"] for item in STORED.input_items(request, "resp_1", True)] == ["user"]
 

@@ -1,4 +1,4 @@
-"""Tools in namespaces and tools that a search loads: flat for other dialects, and put back on the calls."""
+"""Tools in namespaces and tools that a search loads: flat for other dialects, and restored on the calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from streamglot import DIALECTS, Event, StreamEnd, StreamStart, ToolCallDelta, ToolCallEnd, ToolCallStart, collect
 from streamglot.dialects.abilities import Abilities
-from streamglot.dialects.openai_responses.stored import input_items, repeated
+from streamglot.dialects.openai_responses.stored import input_items, repeated_fields
 from streamglot.dialects.openai_responses.tools import flat_name
 from streamglot.dialects.openai_responses.writer import ResponsesWriter
 from streamglot.events import Echo
@@ -56,7 +56,7 @@ def parse(**changes: Any) -> Request:
     return RESPONSES.parse_request({**BODY, **changes})
 
 
-# --- out
+# --- requests
 
 
 def test_flat_names() -> None:
@@ -158,7 +158,7 @@ def test_choices_in_a_namespace() -> None:
 
 
 def test_history_of_another_upstream_is_named_as_it_was_declared() -> None:
-    """A conversation that began with an upstream of another dialect, and goes on with one of this."""
+    """A conversation that began with an upstream of another dialect continues with one of this dialect."""
     calls: list[Any] = [
         ToolCallPart("a", "multi_agent_v1__spawn", ""),
         ToolCallPart("b", "tool_search", '{"q": "z"}'),
@@ -181,7 +181,7 @@ def test_ids_that_we_made_are_not_sent_back() -> None:
     assert all("id" not in item for item in RESPONSES.build_request(request, provider="openai_responses").body["input"])
 
 
-# --- back
+# --- streams
 
 
 def written(*events: Event, request: Request | None = None, last: Event | None = None) -> list[dict[str, Any]]:
@@ -197,7 +197,7 @@ def call(name: str, *pieces: str, kind: Any = "function", **options: Any) -> lis
 
 
 def done(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The finished items, without what every item has."""
+    """The finished items, without the fields that every item has."""
     items = [frame["item"] for frame in frames if frame["type"] == "response.output_item.done"]
     assert frames[-1]["response"]["output"] == items
     return [{name: value for name, value in item.items() if name not in ("id", "status")} for item in items]
@@ -300,7 +300,7 @@ def test_a_search_in_a_stream() -> None:
 
 def test_a_stored_response_shows_them_as_they_were() -> None:
     request = parse()
-    assert repeated(request, instructed=False)["tools"] == TOOLS
+    assert repeated_fields(request, instructed=False)["tools"] == TOOLS
     request.messages.append(Message("assistant", [ToolCallPart("n", "multi_agent_v1__spawn", "{}")]))
     request.messages.append(Message("tool", [ToolResultPart("n", [TextPart("yes")])]))
     items = input_items(request, "resp_1", instructed=False)

@@ -1,4 +1,4 @@
-"""Events to Responses streams, as bytes and as the official client reads them."""
+"""Writes Responses streams, checked as bytes and with the official client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import openai
 import pytest
 
 import streamglot
-from served import served
+from response_server import serve_response
 from streamglot import (
     Choice,
     Citation,
@@ -51,7 +51,7 @@ def write(*events: Event, **options: Any) -> bytes:
 
 
 def said(*events: Event, last: Event | None = None, **options: Any) -> list[dict[str, Any]]:
-    """The payloads; each under its own name, numbered from 0."""
+    """The payloads; each has its own event name, and they are numbered from 0."""
     wire = write(START, *events, StreamEnd() if last is None else last, **options)
     return payloads(wire)
 
@@ -133,7 +133,7 @@ def test_the_start_goes_out_with_the_first_feed_and_an_empty_stream_is_whole() -
 
 
 def test_a_response_before_its_stream() -> None:
-    """Showing it is no event: the stream begins as if nobody had looked."""
+    """Showing the response is not an event: the stream begins as usual."""
     looked, plain = (ResponsesWriter(id="resp_1", model="m", mirror={"background": True}) for _ in range(2))
     shown = looked.queued()
     assert (shown["id"], shown["status"], shown["background"], shown["output"]) == ("resp_1", "queued", True, [])
@@ -384,10 +384,10 @@ def test_results() -> None:
     assert (items[3]["type"], items[3]["output"], items[4]) == ("custom_tool_call_output", "no", own)
 
 
-# --- the rest
+# --- other events
 
 
-def test_pictures_wait_for_the_end_of_the_text() -> None:
+def test_images_wait_for_the_end_of_the_text() -> None:
     picture = {"id": "ig_sglot_resp1_1", "type": "image_generation_call", "status": "completed", "result": "QUJD"}
     assert output(TextStart(), TextDelta("Hi"), Media("image/png", "QUJD"), TextEnd()) == [
         message("Hi"),
@@ -407,7 +407,7 @@ def test_sound() -> None:
     assert kinds(told)[2:-1] == ["audio.delta", "audio.transcript.delta", "audio.done", "audio.transcript.done"]
 
 
-def test_what_cannot_be_said_is_counted() -> None:
+def test_what_cannot_be_expressed_is_counted() -> None:
     assert lost(Extra("other", {"x": 1}), Choice(1, TextStart())) == {"Extra": 1, "TextStart": 1}
     odd = Extra(NAME, {"event": {"note": 1}})
     assert said(odd)[2] == {"type": "response.extra", "note": 1, "sequence_number": 2}
@@ -436,10 +436,10 @@ def test_reading_back_what_was_written() -> None:
     assert (back.usage.input_tokens, back.usage.output_tokens) == (5, 3)
 
 
-# --- responses at rest
+# --- response objects
 
 
-def test_a_response_at_rest_is_the_end_of_the_stream() -> None:
+def test_a_complete_response_is_the_end_of_the_stream() -> None:
     events = [START, *HI, Usage(5, 3), StreamEnd("end", "completed")]
     body = build(streamglot.collect(events), mirror={"instructions": "x"})
     assert body == {**payloads(write(*events))[-1]["response"], "instructions": "x"}
@@ -456,7 +456,7 @@ def test_a_response_at_rest_is_the_end_of_the_stream() -> None:
 
 
 def client_reads(wire: bytes) -> tuple[list[Any], Any]:
-    with served(wire, "text/event-stream") as address:
+    with serve_response(wire, "text/event-stream") as address:
         client = openai.OpenAI(base_url=address, api_key="none", max_retries=0)
         with client.responses.stream(model="m", input="x") as stream:
             return list(stream), stream

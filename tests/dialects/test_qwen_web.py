@@ -1,4 +1,4 @@
-"""The web chat: its stream read, its request built, and an answer of it told to a chat client."""
+"""The web chat: its reader, its request builder, and an answer of it written for a chat client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import (
     Citation,
     ConfigError,
@@ -120,7 +120,7 @@ def test_without_the_finish_marker_the_partial_answer_is_kept_as_a_truncation() 
     assert events[-1].code == "upstream_truncated"
 
 
-def test_done_is_an_end_with_or_without_the_marker_and_nothing_behind_it_counts() -> None:
+def test_done_is_an_end_with_or_without_the_marker_and_nothing_after_it_counts() -> None:
     assert read(stream({"content": "Yes"}, created=False, done=True)) == [
         StreamStart(),
         TextStart(),
@@ -164,7 +164,7 @@ def test_reasoning_in_a_field_of_its_own_and_text_after_the_marker() -> None:
     assert collect(events).choices[0].text == "ab"
 
 
-def test_summaries_of_the_thinking_are_told_once() -> None:
+def test_summaries_of_the_thinking_are_emitted_once() -> None:
     def thought(content: Any) -> dict[str, Any]:
         return say("", "thinking_summary", extra={"summary_thought": {"content": content}})
 
@@ -255,7 +255,7 @@ def test_results_and_rounds_of_a_tool_that_the_provider_runs() -> None:
     assert events[-1] == StreamEnd("end")
 
 
-def test_another_phase_that_speaks_ends_the_answer_too() -> None:
+def test_another_phase_with_text_ends_the_answer_too() -> None:
     assert read(stream(say("https://picture", "image_gen"), say("", "image_gen", "finished")))[-1] == StreamEnd("end")
     assert isinstance(read(stream(say("", "web_search", "finished")))[-1], StreamError)
 
@@ -275,13 +275,13 @@ def test_another_phase_that_speaks_ends_the_answer_too() -> None:
         (b'{"ret":["punish"]}', "upstream_protocol_error", 502),
     ],
 )
-def test_what_is_no_answer_is_an_error(data: bytes, code: str, status: int) -> None:
+def test_what_is_not_an_answer_is_an_error(data: bytes, code: str, status: int) -> None:
     event = read(data)[-1]
     assert isinstance(event, StreamError)
     assert (event.code, event.status) == (code, status)
 
 
-def test_an_answer_that_is_no_stream() -> None:
+def test_an_answer_without_streaming() -> None:
     data = {
         "chat_id": "c",
         "parent_id": "p",
@@ -428,7 +428,7 @@ def test_a_chat_that_is_known_gets_the_newest_turn_only() -> None:
     assert content(Request(messages=[*CONVERSATION, user("And?")]), parent_id="p") == RESULTS + "\n\nAnd?"
 
 
-def test_what_a_stream_told_makes_the_next_request_go_on() -> None:
+def test_the_state_of_a_stream_continues_the_conversation() -> None:
     wire = DIALECTS["qwen_web"]
     assert wire.continued is not None
     options = wire.continued({"chat_id": "c", "parent_id": "p", "response_id": "r"}, "m", 9)
@@ -450,7 +450,7 @@ def test_a_new_chat_gets_the_whole_conversation() -> None:
     assert content(Request(messages=[Message("user", [RefusalPart("no")])])) == "no"
 
 
-def test_tools_stand_in_the_text_where_one_says_how() -> None:
+def test_tools_are_described_in_the_text_if_configured() -> None:
     request = Request(messages=[user("Hi")], tools=[ToolSpec("read")], output=OutputFormat())
     assert content(request, describe_tools=lambda tools: f"You have {tools[0].name}.") == "You have read.\n\nHi"
     request.tool_choice = ToolChoice("none")
@@ -489,14 +489,14 @@ def test_what_this_upstream_cannot_do_is_refused(request_: Request, words: str) 
         build(request_)
 
 
-def test_no_tool_can_be_demanded() -> None:
+def test_a_tool_cannot_be_required() -> None:
     for choice in (ToolChoice("required"), ToolChoice("auto", ["f"])):
         with pytest.raises(Unsupported, match="which tool"):
             build(Request(tools=[ToolSpec("f")], tool_choice=choice), describe_tools=str)
 
 
-def test_no_client_speaks_it() -> None:
+def test_no_client_uses_it() -> None:
     with pytest.raises(ConfigError, match="'qwen_web' cannot parse a request"):
-        _ = dialect("qwen_web").parse_request
+        dialect("qwen_web").parse_request({})
     with pytest.raises(ConfigError, match="has no writer"):
         dialect("qwen_web").writer()

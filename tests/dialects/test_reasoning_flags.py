@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot import DIALECTS, Echo, Response, collect, reader
 from streamglot.messages import Part, Reasoning, ReasoningPart, ResponseChoice, TextPart
 
@@ -74,7 +74,7 @@ def test_tokens_that_the_server_marks_as_reasoning_are_reasoning(place: str) -> 
     assert collect(every_cut(lambda: reader("openai_chat"), body)).choices[0].parts == expected
 
 
-@pytest.mark.parametrize("dialect", sorted(name for name, entry in DIALECTS.items() if entry.response and entry.writer_class))
+@pytest.mark.parametrize("dialect", sorted(name for name, entry in DIALECTS.items() if entry.has_response and entry.has_writer))
 def test_a_whole_answer_has_its_extensions_unless_it_is_strict(dialect: str) -> None:
     response = Response("r", "m", 7, [ResponseChoice(0, [TextPart("a")], "end")], extensions={"reasoning_chunks": ["hm"]})
     build = DIALECTS[dialect].build_response

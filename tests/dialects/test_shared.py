@@ -1,7 +1,8 @@
-"""What the dialects share: the registry, fitting of odd JSON, parameters."""
+"""What the dialects share: the registry, lenient decoding of JSON, parameters."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,13 +10,13 @@ import pytest
 
 import streamglot
 from streamglot import ConfigError, UpstreamProtocolError
-from streamglot.dialects import DIALECTS, dialect
+from streamglot.dialects import DIALECTS, Dialect, dialect
 from streamglot.dialects.echo import claimed
 from streamglot.dialects.lenient import clean, fit, loads
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.dialects.reader import Reader
-from streamglot.events import Echo
-from streamglot.messages import Message, Part, ReasoningPart, Request, TextPart
+from streamglot.events import Echo, StreamError
+from streamglot.messages import Message, Part, ReasoningPart, Request, Response, TextPart
 
 
 class Inner(msgspec.Struct):
@@ -66,15 +67,38 @@ def test_the_registry() -> None:
         dialect("klingon")
     for name, entry in DIALECTS.items():
         assert name == entry.name
-        if entry.reader_class:
+        if entry.has_reader:
             assert entry.reader().dialect == name
         else:
             with pytest.raises(ConfigError, match=f"the dialect '{name}' has no reader; these have one: openai_chat"):
                 entry.reader()
-        if entry.writer_class:
+        if entry.has_writer:
             assert entry.writer().dialect == name
-        if entry.response:
-            assert callable(entry.parse_response)
+        assert entry.has_response == (type(entry).build_response is not Dialect.build_response)
+    assert len(DIALECTS) == len(list(DIALECTS)) == 12
+    assert "klingon" not in DIALECTS
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "message"),
+    [
+        ("agui", lambda entry: entry.reader(), "has no reader; these have one: openai_chat"),
+        ("cohere", lambda entry: entry.writer(), "has no writer; these have one: openai_chat"),
+        ("qwen_web", lambda entry: entry.parse_response({}), "has no response; these have one: openai_chat"),
+        ("qwen_web", lambda entry: entry.build_response(Response()), "has no response; these have one: openai_chat"),
+        ("qwen_web", lambda entry: entry.parse_request({}), "only upstreams speak it"),
+        ("qwen_web", lambda entry: entry.error_body(StreamError("x", "y")), "only upstreams speak it"),
+        ("agui", lambda entry: entry.build_request(Request()), "only clients speak it"),
+        ("agui", lambda entry: entry.endpoint("http://x", Request()), "only clients speak it"),
+        ("cohere", lambda entry: entry.parse_count({}), "no requests for token counts"),
+        ("cohere", lambda entry: entry.count_body(1), "no requests for token counts"),
+        ("cohere", lambda entry: entry.repeated_fields(Request(), False), "no stored responses"),
+        ("cohere", lambda entry: entry.input_items(Request(), "r", False), "no stored responses"),
+    ],
+)
+def test_what_a_dialect_does_not_support_is_a_config_error(name: str, call: Callable[[Dialect], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"the dialect '{name}' .*{message}"):
+        call(DIALECTS[name])
 
 
 def test_every_shared_parameter_is_a_field_of_the_request() -> None:

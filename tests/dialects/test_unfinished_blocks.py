@@ -1,7 +1,4 @@
-"""No writer says of an unfinished block that it is done when an error follows, wherever the stream was cut.
-
-Agents act on what says so: they run half a call, or do not repeat a request that the provider itself would have repeated.
-"""
+"""No writer marks an incomplete block as done before an error, wherever the stream was cut."""
 
 from __future__ import annotations
 
@@ -34,17 +31,17 @@ from streamglot import (
 )
 from streamglot.framing.sse import Sse
 
-WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.writer_class)
+WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.has_writer)
 STARTS = (TextStart, ReasoningStart, ToolCallStart)
 ENDS = (TextEnd, ReasoningEnd, ToolCallEnd)
 ERROR = StreamError("upstream_truncated", "it broke off")
 
 
-# --- what each wire says of its blocks
+# --- the block markers of each wire format
 
 
 class Said(NamedTuple):
-    """The blocks that were opened and those that were told as finished, in order, up to the error; and the rest of it."""
+    """The blocks that were opened and those that were marked as finished, in order, up to the error; and the rest."""
 
     opened: list[str]
     finished: list[str]
@@ -95,7 +92,7 @@ def said_in_vercel_ui(frames: Frames) -> Said:
 
 
 def said_in_chunks(frames: Frames) -> Said:
-    """Wires that never say where a block ends: all that they can say is that the answer does."""
+    """Wire formats without block ends can only mark the end of the answer."""
     choices = [choice for frame in frames for choice in frame.get("choices") or frame.get("candidates") or ()]
     words = [choice.get("finish_reason") or choice.get("finishReason") for choice in choices]
     return Said([], [], any(words) or any(frame.get("done") for frame in frames))
@@ -114,7 +111,7 @@ def is_error(frame: dict[str, Any]) -> bool:
 
 
 def before_the_error(dialect: str, events: list[Event]) -> Said:
-    """What was written for these events before the error, which must be there; the same for events one by one."""
+    """What was written for these events before the error, which must exist; the same for events one by one."""
     both = []
     for reads in ([events], [[event] for event in events]):
         box = streamglot.writer(dialect)
@@ -134,7 +131,7 @@ def is_broken(event: Event) -> bool:
 
 
 def shown_and_broken(events: list[Event]) -> int:
-    """How many blocks broke off that a client was shown something of: calls at once, texts with their first visible word."""
+    """The number of incomplete blocks that a client has seen: calls at once, texts with their first visible word."""
     broken, shown = 0, False
     for event in events:
         if isinstance(event, STARTS):
@@ -147,7 +144,7 @@ def shown_and_broken(events: list[Event]) -> int:
 
 
 def cuts(recording: Recording) -> Iterator[list[Event]]:
-    """The events of the stream cut behind each of its bytes, where they are others than before."""
+    """The events of the stream, cut after each of its bytes, if they differ from those of the previous cut."""
     before: list[Event] = []
     for place in range(len(recording.body) + 1):
         box = streamglot.reader(recording.dialect)
@@ -163,7 +160,7 @@ def recorded() -> list[Recording]:
 
 
 @pytest.mark.parametrize("recording", recorded(), ids=lambda recording: f"{recording.dialect}-{recording.name}")
-def test_no_cut_has_an_unfinished_block_told_as_done(recording: Recording) -> None:
+def test_no_cut_has_an_unfinished_block_reported_as_done(recording: Recording) -> None:
     for events in cuts(recording):
         shown = shown_and_broken(events)
         for dialect in WRITERS:
@@ -180,8 +177,8 @@ def test_the_recordings_are_cut_in_texts_in_reasoning_and_in_calls() -> None:
 
 
 @pytest.mark.parametrize("dialect", WRITERS)
-def test_several_blocks_that_broke_off_are_none_of_them_finished(dialect: str) -> None:
-    """Blocks that came interleaved leave one after the other when the stream breaks."""
+def test_several_truncated_blocks_are_never_finished(dialect: str) -> None:
+    """Interleaved blocks are closed one after the other when the stream breaks."""
     thought: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(complete=False)]
     text: list[Event] = [TextStart(), TextDelta("b"), TextEnd(complete=False)]
     call: list[Event] = [ToolCallStart("c_1", "f"), ToolCallDelta('{"a'), ToolCallEnd(complete=False)]
@@ -190,7 +187,7 @@ def test_several_blocks_that_broke_off_are_none_of_them_finished(dialect: str) -
     assert not said.ended
 
 
-def test_a_call_that_the_provider_runs_is_not_told_as_done_either() -> None:
+def test_a_call_that_the_provider_runs_is_not_reported_as_done() -> None:
     for native in ({"type": "web_search_call", "id": "ws"}, {"type": "mcp_call", "id": "mcp"}):
         start = ToolCallStart("ws", "web_search", "server", Echo("openai_responses", native))
         writer = streamglot.writer("openai_responses")
@@ -200,8 +197,8 @@ def test_a_call_that_the_provider_runs_is_not_told_as_done_either() -> None:
         assert output[0].get("status") == ("incomplete" if native["type"] == "mcp_call" else None)
 
 
-def test_a_block_that_broke_off_is_finished_where_the_stream_ends_properly() -> None:
-    """The model was stopped, or the client asked for it: the wire wants its ends."""
+def test_a_block_that_was_truncated_is_finished_where_the_stream_ends_properly() -> None:
+    """The model was stopped, or the client requested it: the wire format needs its end markers."""
     half: list[Event] = [ToolCallStart("c_1", "f"), ToolCallDelta('{"a'), ToolCallEnd(complete=False)]
     events: list[Event] = [StreamStart("a", "m"), TextStart(), TextDelta("b"), TextEnd(complete=False), *half]
     for dialect in ("anthropic", "agui", "vercel_ui"):
@@ -213,7 +210,7 @@ def test_a_block_that_broke_off_is_finished_where_the_stream_ends_properly() -> 
 
 
 @pytest.mark.parametrize("dialect", WRITERS)
-def test_a_broken_answer_at_rest_is_not_told_as_finished_either(dialect: str) -> None:
+def test_a_truncated_response_object_is_not_reported_as_finished(dialect: str) -> None:
     thought: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd()]
     halves: list[list[Event]] = [
         [TextStart(), TextDelta("Hel"), TextEnd(complete=False)],
@@ -227,7 +224,7 @@ def test_a_broken_answer_at_rest_is_not_told_as_finished_either(dialect: str) ->
         said = before_the_error(dialect, events)
         assert not said.ended
         assert dialect not in SAID or said.opened[-1] not in said.finished
-        if DIALECTS[dialect].response:
+        if DIALECTS[dialect].has_response:
             body = DIALECTS[dialect].build_response(response)
             assert body.get("error")
             assert "tool_use" not in str(body)

@@ -1,4 +1,4 @@
-"""A native call whose arguments are not JSON is never presented as one to run, whatever the finish says."""
+"""A native call whose arguments are not JSON is never presented as one to run, whatever the finish reason."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import streamglot
-from boxes import every_cut
 from recordings import framed
+from split_checks import every_cut
 from streamglot import DIALECTS, StreamEnd, StreamError, ToolCallEnd, collect
 from streamglot.messages import ToolCallPart
 
@@ -59,7 +59,7 @@ def anthropic(arguments: str, finish: str) -> bytes:
 
 
 def gemini(arguments: str, finish: str) -> bytes:
-    part = {"functionCall": {"id": "c", "name": "write", "args": arguments}}  # as relays put them into a string
+    part = {"functionCall": {"id": "c", "name": "write", "args": arguments}}  # as a string, as some relays send them
     return sse({"candidates": [{"content": {"parts": [part]}, "finishReason": finish}]})
 
 

@@ -1,4 +1,4 @@
-"""The writer of the UI message stream and the parser of what a chat transport posts."""
+"""The writer of the UI message stream and the parser of chat transport requests."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from streamglot import (
 )
 from streamglot.dialects.approval import Approval, asking
 from streamglot.dialects.echo import pack
-from streamglot.dialects.vercel_ui.error import error_body
 from streamglot.dialects.vercel_ui.request import parse
+from streamglot.dialects.vercel_ui.wire import error_body
 from streamglot.dialects.writer import Writer
 from streamglot.messages import (
     MediaPart,
@@ -71,7 +71,7 @@ def read(written: bytes) -> list[dict[str, Any]]:
 
 
 def write(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-    """The same bytes whether the events come together or one by one; the last frame is always [DONE]."""
+    """Writes the events together and one by one; the bytes must be the same, and the last frame is [DONE]."""
     box = make(**options)
     written = box.feed(events) + box.close()
     single = make(**options)
@@ -81,7 +81,7 @@ def write(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
 
 
 def inside(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
-    """What is written inside the one step."""
+    """The parts inside the only step."""
     said = write([START, *events, StreamEnd("end")], **options)
     assert said[:2] == OPENING
     assert [part["type"] for part in said[-2:]] == ["finish-step", "finish"]
@@ -89,7 +89,7 @@ def inside(events: Sequence[Any], **options: Any) -> list[dict[str, Any]]:
 
 
 class TestMessage:
-    def test_the_least(self) -> None:
+    def test_a_minimal_case(self) -> None:
         finish = {"type": "finish", "finishReason": "stop", "messageMetadata": {"finishReason": "end"}}
         assert write([START, StreamEnd()]) == [*OPENING, {"type": "finish-step"}, finish]
 
@@ -292,7 +292,7 @@ class TestCalls:
         assert said[2] == {"type": "tool-output-available", "output": "hit", **head}
 
     @pytest.mark.parametrize("text", ['{"a":', "[" * 5000, "nothing"])
-    def test_arguments_that_are_no_json_are_not_run(self, text: str) -> None:
+    def test_arguments_that_are_not_json_are_not_run(self, text: str) -> None:
         said = inside([ToolCallStart("a", "f"), ToolCallDelta(text), ToolCallEnd()])[-1]
         assert (said["type"], said["input"]) == ("tool-input-error", text)
         assert "not valid JSON" in said["errorText"]
@@ -313,7 +313,7 @@ class TestCalls:
         assert [part["toolCallId"] for part in said if part["type"] == "tool-input-start"] == ["a", "a-2", "call", "call-2"]
         assert [part["toolCallId"] for part in said if part["type"] == "tool-output-available"] == ["a", "a-2"]
 
-    def test_the_end_of_no_call_says_nothing(self) -> None:
+    def test_the_end_of_no_call_is_ignored(self) -> None:
         assert inside([ToolCallEnd()]) == []
 
     def test_approval(self) -> None:
@@ -392,7 +392,7 @@ class TestErrors:
     def test_an_error_between_the_steps(self) -> None:
         assert [part["type"] for part in write([START, self.ERROR])] == ["start", "error", "finish"]
 
-    def test_a_call_that_broke_off_is_not_run(self) -> None:
+    def test_a_call_that_was_truncated_is_not_run(self) -> None:
         broken = [START, ToolCallStart("a", "f"), ToolCallDelta('{"x'), ToolCallEnd(complete=False)]
         said = write([*broken, StreamEnd("length")])
         assert (said[4]["type"], said[4]["input"]) == ("tool-input-error", '{"x')
@@ -440,7 +440,7 @@ def call(state: str, **more: Any) -> dict[str, Any]:
 
 
 class TestRequest:
-    def test_the_least(self) -> None:
+    def test_a_minimal_case(self) -> None:
         request = parse(
             {"id": "chat", "trigger": "submit-message", "messageId": None, "messages": [user({"type": "text", "text": "q"})]}
         )
@@ -474,12 +474,12 @@ class TestRequest:
             ({"tools": [{}]}, r"tools\[0\].name"),
         ],
     )
-    def test_faults_say_where(self, body: dict[str, Any], path: str) -> None:
+    def test_faults_name_the_field(self, body: dict[str, Any], path: str) -> None:
         with pytest.raises(RequestError, match=path):
             parse(body)
 
-    def test_no_upstream_speaks_it(self) -> None:
-        with pytest.raises(ConfigError, match="language of clients"):
+    def test_no_upstream_uses_it(self) -> None:
+        with pytest.raises(ConfigError, match="only clients speak it"):
             dialect("vercel_ui").build_request(parse({}))
 
     def test_plain_messages(self) -> None:
@@ -578,7 +578,7 @@ class TestRequest:
         said = messages_of(assistant(call(state, approval=approval)))
         assert said[1].parts == [ToolResultPart("c", [TextPart(words)], True, "f")]
 
-    def test_a_question_is_void_once_the_user_spoke_again(self) -> None:
+    def test_a_question_expires_with_the_next_user_message(self) -> None:
         question = assistant(call("approval-requested", approval={"id": "q"}))
         assert [message.role for message in messages_of(question)] == ["assistant"]
         assert [message.role for message in messages_of(question, user({"type": "text", "text": "q"}))] == ["user"]

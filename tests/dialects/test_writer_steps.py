@@ -1,4 +1,4 @@
-"""All writers: answers of several model turns, events without a start, and deltas outside of their block."""
+"""All writers: answers of several model turns, events without a start, and deltas outside their block."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from streamglot import (
 )
 from streamglot.messages import TextPart, ToolCallPart, ToolResultPart
 
-WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.writer_class)
-BOTH = sorted(name for name in WRITERS if DIALECTS[name].reader_class)
+WRITERS = sorted(name for name, entry in DIALECTS.items() if entry.has_writer)
+BOTH = sorted(name for name in WRITERS if DIALECTS[name].has_reader)
 JOINED = ["gemini", "ollama", "openai_chat", "openai_completions"]
 """Dialects with one text for the whole answer."""
 SHOWN = ["anthropic", "openai_responses"]
@@ -71,7 +71,7 @@ def test_usage_is_summed_over_steps(dialect: str) -> None:
     assert box.usage == Usage(30, 12)
     usage = collect(read(dialect, body)).usage
     assert (usage.input_tokens, usage.output_tokens) == (30, 12)
-    if DIALECTS[dialect].response:
+    if DIALECTS[dialect].has_response:
         whole = DIALECTS[dialect].build_response(collect(LOOP))
         assert DIALECTS[dialect].parse_response(whole).usage.input_tokens == 30
 
@@ -150,7 +150,7 @@ def test_a_delta_outside_of_its_block_is_refused(dialect: str, event: Event, sta
     for before in blocks:
         box = streamglot.writer(dialect)
         box.feed(before)
-        with pytest.raises(GrammarError, match=f"came outside of its block: feed {start} before it"):
+        with pytest.raises(GrammarError, match=f"is outside its block: feed {start} first"):
             box.feed([event])
 
 
@@ -171,7 +171,7 @@ def test_a_refused_event_leaves_a_stream_that_can_be_ended(dialect: str) -> None
 
 @pytest.mark.parametrize("dialect", WRITERS)
 def test_every_line_of_a_stream_without_a_start_is_whole(dialect: str) -> None:
-    """Each data line is one JSON value, as every client expects it."""
+    """Each data line is one JSON value, as every client expects."""
     events: list[Event] = [ReasoningStart(), ReasoningDelta("hm"), ReasoningEnd(), *TEXT, StreamEnd()]
     for line in written(dialect, events).decode().splitlines():
         data = line.removeprefix("data: ") if dialect != "ollama" else line
@@ -179,7 +179,7 @@ def test_every_line_of_a_stream_without_a_start_is_whole(dialect: str) -> None:
             json.loads(data)
 
 
-# --- calls that our own loop ran
+# --- calls that streamglot's tool loop ran
 
 FAILED: list[Event] = [
     ToolResult("c", "no such port", is_error=True) if isinstance(event, ToolResult) else event for event in LOOP
@@ -207,7 +207,7 @@ def test_a_call_of_the_loop_comes_back_in_the_history_of_the_client(dialect: str
     assert [part.name for part in streamed if isinstance(part, ToolCallPart)] == ["tides"]
 
 
-def test_a_call_of_the_loop_is_told_in_the_order_that_clients_expect() -> None:
+def test_a_call_of_the_loop_is_written_in_the_order_that_clients_expect() -> None:
     body = written("openai_responses", LOOP)
     kinds = [line.split(b": ")[1].decode() for line in body.splitlines() if line.startswith(b"event: response.mcp")]
     assert kinds == [

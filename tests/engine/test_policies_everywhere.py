@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.shell import Shell, chunk
-from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, asked
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked
 from gateway.running import Running, running
 from streamglot import Client, collect
 from streamglot.config import load

@@ -1,4 +1,4 @@
-"""AWS event stream: lengths, checksums, headers of every type, exceptions, limits; cut anywhere."""
+"""AWS event stream: lengths, checksums, headers of every type, exceptions and limits, split anywhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot.framing import AwsEventStream, Frame
 from streamglot.framing.aws_eventstream import frame
 from streamglot.limits import Limits
@@ -22,7 +22,7 @@ def frames(data: bytes, **limits: int) -> list[Frame]:
 
 
 def fault(data: bytes, **limits: int) -> tuple[list[Frame], str]:
-    """What came before the fault, and its code: the same whole and byte by byte."""
+    """The frames before the fault, and its code: the same for the whole input and byte by byte."""
     box = AwsEventStream(Limits(**limits))
     given = [*box.feed(data), *box.close()]
     assert frames(data, **limits) == given
@@ -33,7 +33,7 @@ def fault(data: bytes, **limits: int) -> tuple[list[Frame], str]:
 
 
 def message(headers: bytes, data: bytes = b"{}", total: int | None = None, size: int | None = None) -> bytes:
-    """A message put together by hand, its checksums right."""
+    """A message built by hand, with correct checksums."""
     lengths = struct.pack(
         ">II", 16 + len(headers) + len(data) if total is None else total, len(headers) if size is None else size
     )
@@ -62,13 +62,13 @@ def test_an_exception_is_marked_and_named() -> None:
     assert frames(frame(b"{}", {":message-type": "exception"})) == [Frame(b"{}", "exception", "exception")]
 
 
-def test_an_error_without_a_payload_says_its_words_in_a_header() -> None:
+def test_an_error_without_a_payload_has_its_message_in_a_header() -> None:
     headers = {":message-type": "error", ":error-code": "InternalError", ":error-message": "it broke"}
     assert frames(frame(b"", headers)) == [Frame(b'{"message":"it broke"}', "InternalError", "exception")]
     assert frames(frame(b"", {":message-type": "error"}))[0].event == "error"
 
 
-def test_header_values_of_every_type_are_stepped_over() -> None:
+def test_header_values_of_every_type_are_skipped() -> None:
     values = {0: b"", 1: b"", 2: b"x", 3: b"xx", 4: b"x" * 4, 5: b"x" * 8, 6: b"\x00\x03abc", 8: b"x" * 8, 9: b"x" * 16}
     headers = b"".join(b"\x01h" + bytes((kind,)) + value for kind, value in values.items())
     assert frames(message(headers + b"\x0b:event-type\x07\x00\x05chunk")) == [Frame(b"{}", "chunk")]
@@ -94,7 +94,7 @@ def test_a_wrong_checksum_is_a_fault_and_keeps_what_came_before() -> None:
         assert fault(good + bytes(broken)) == ([Frame(b'{"a": 1}', "chunk")], "bad_checksum")
 
 
-def test_text_in_place_of_frames_is_a_fault() -> None:
+def test_text_instead_of_frames_is_a_fault() -> None:
     assert fault(b"data: {}\n\ndata: {}\n\n")[1] == "bad_checksum"
 
 
@@ -116,7 +116,7 @@ def test_many_kinds_of_headers_are_not_all_remembered() -> None:
     assert len(box._meanings) == 64
 
 
-def test_a_long_message_byte_by_byte_costs_its_length() -> None:
+def test_a_long_message_byte_by_byte_costs_linear_time() -> None:
     data = frame(b"x" * 300_000, EVENT)
     box = AwsEventStream()
     given = [one for place in range(len(data)) for one in box.feed(data[place : place + 1])]

@@ -1,4 +1,4 @@
-"""JSON lines, streamed arrays, and the depth counter below them."""
+"""JSON lines, streamed arrays, and the depth counter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot.framing import Frame, JsonArray, JsonDepth, NdJson
 from streamglot.framing.ndjson import line
 from streamglot.framing.utf8 import Surrogates, Utf8, whole_characters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boxes import every_cut
+from split_checks import every_cut
 from streamglot.framing import Frame, Sse
 from streamglot.framing.sse import comment, event
 from streamglot.limits import Limits
@@ -37,7 +37,7 @@ def test_data_lines_of_one_event_are_joined() -> None:
     assert frames(b"data: {\ndata: }\n\n") == [Frame(b"{\n}")]
 
 
-def test_an_event_name_without_data_says_nothing_and_does_not_last() -> None:
+def test_an_event_name_without_data_is_ignored_and_does_not_last() -> None:
     assert frames(b"event: a\n\ndata: 1\n\n") == [Frame(b"1")]
 
 
@@ -45,7 +45,7 @@ def test_data_may_come_before_the_event_name() -> None:
     assert frames(b"data: 1\nevent: a\n\n") == [Frame(b"1", "a")]
 
 
-def test_ids_and_retries_are_no_frames() -> None:
+def test_ids_and_retries_are_not_frames() -> None:
     assert frames(b"id: 1\n\nretry: 3\n\nid: 2\ndata: 1\n\n") == [Frame(b"1")]
 
 
@@ -57,11 +57,11 @@ def test_a_comment_is_a_frame_of_its_own() -> None:
     ]
 
 
-def test_a_line_that_is_no_field_is_a_stray_frame() -> None:
+def test_a_line_that_is_not_a_field_is_a_stray_frame() -> None:
     assert frames(b'error: {"a": 1}\n\n{"b": 2}\n') == [Frame(b'error: {"a": 1}', kind="stray"), Frame(b'{"b": 2}', kind="stray")]
 
 
-def test_an_event_without_its_blank_line_is_still_given_out() -> None:
+def test_an_event_without_its_blank_line_is_still_returned() -> None:
     assert frames(b"data: 1\n\ndata: 2") == [Frame(b"1"), Frame(b"2")]
     assert frames(b"data: 2\n") == [Frame(b"2")]
 

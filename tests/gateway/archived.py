@@ -1,4 +1,4 @@
-"""ConcurrencyLimit in the database of a gateway, put there as another worker would."""
+"""Turns in the database of a gateway, written as another worker would."""
 
 from __future__ import annotations
 

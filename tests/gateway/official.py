@@ -13,7 +13,7 @@ from conformance.oracles import Reading
 from google import genai
 from google.genai import types
 
-from gateway.asking import SCHEMA
+from gateway.dialect_clients import SCHEMA
 from waiting import PATIENCE
 
 Asked = Callable[[str, str, bool], Reading]

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import func, select
 
-from gateway.asking import CLIENT_DIALECTS, body_of, path_of, understood
+from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.running import Answer
 from gateway.scenarios import DONE, END, said, usage
 from gateway.upstream import head, piece, sse

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.asking import CLIENT_DIALECTS, body_of, path_of, understood
+from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, said, usage
 from gateway.soak import SERVE, Watched, _parsed
 from gateway.upstream import head, piece, sse

@@ -97,7 +97,7 @@ def test_a_tool_that_only_a_provider_has_can_not_be_demanded(gateway: Running, u
     answer = gateway.ask("/v1/responses", {**BODY, "model": "chat/agent-tools", "tool_choice": {"type": "web_search"}})
     assert answer.status == 400
     message = answer.json()["error"]["message"]
-    assert "demands the tool 'web_search'" in message
+    assert "requires the tool 'web_search'" in message
     assert "status 400" not in message, "no upstream said so"
     assert "chosen upstream 'chat', model 'agent-tools'" in message
     assert len(upstream.seen) == before

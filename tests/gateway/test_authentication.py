@@ -13,12 +13,12 @@ import pytest
 from sqlalchemy import delete
 
 from gateway.archived import database, with_store
-from gateway.asking import body_of
-from gateway.kept import said
-from gateway.line import Line, at_once
+from gateway.dialect_clients import body_of
 from gateway.process import serving
 from gateway.running import Answer, Running, running
+from gateway.stored_turns import said
 from gateway.upstream import HostileUpstream
+from gateway.worker_client import Line, at_once
 from streamglot import ConfigError
 from streamglot.authentication import authentication
 from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig

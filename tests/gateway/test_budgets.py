@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from gateway.archived import inside, store_of, with_store
-from gateway.asking import CLIENT_DIALECTS, body_of, path_of, understood
-from gateway.kept import USAGE, chunk, keeping, kept, said
-from gateway.line import Line, at_once
+from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.process import Served, serving
 from gateway.running import Answer, Running
+from gateway.stored_turns import USAGE, chunk, keeping, kept, said
 from gateway.upstream import Hang, HostileUpstream, Until, sse, streamed, whole
+from gateway.worker_client import Line, at_once
 from store.turns import answer, ask, take, user
 from streamglot.messages import TokenCounts
 from streamglot.store import Store

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from gateway.archived import with_store
-from gateway.asking import body_of
 from gateway.conftest import upstreams_at
-from gateway.kept import USAGE, chunk, keeping, kept, said
+from gateway.dialect_clients import body_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
+from gateway.stored_turns import USAGE, chunk, keeping, kept, said
 from gateway.upstream import Hang, HostileUpstream, Step, Until, sse, streamed, unfinished, whole
 from streamglot.engine.tokens import estimate, estimated_usage
 from streamglot.gateway.auth.authenticator import digest_of

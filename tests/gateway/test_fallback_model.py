@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.running import running
 from gateway.scenarios import PLAIN
 from gateway.upstream import HostileUpstream, streamed

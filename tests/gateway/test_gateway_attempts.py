@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.conftest import HASTY, upstreams_at
+from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT_AND_CALL, said
 from gateway.upstream import Cut, Hang, HostileUpstream, Reset, Script, sse, streamed, unfinished, whole

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, asked
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, said, usage
 from gateway.upstream import HostileUpstream, sse, streamed

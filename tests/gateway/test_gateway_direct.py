@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import uvicorn
 
-from gateway.asking import body_of
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import body_of
 from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import PLAIN, said

@@ -14,8 +14,8 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, path_of, understood
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, asked, body_of, path_of, understood
 from gateway.raw import raw
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, SCENARIOS, TEXT_AND_CALL, answer, said

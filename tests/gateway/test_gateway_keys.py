@@ -11,8 +11,8 @@ import pytest
 from google import genai
 from google.genai import errors, types
 
-from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.official import USER
 from gateway.raw import RawClient
 from gateway.running import Running, running

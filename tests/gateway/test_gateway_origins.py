@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.asking import body_of
+from gateway.dialect_clients import body_of
 from gateway.running import Running, running
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.gateway.http.cors import CORS

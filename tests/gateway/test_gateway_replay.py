@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, asked, body_of
+from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of
 from gateway.running import running
 from gateway.scenarios import PLAIN, SCENARIOS, TEXT, anthropic, stopped
 from streamglot.config import Config, LoadedConfig, ServerConfig, StoreConfig

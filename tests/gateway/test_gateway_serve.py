@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from gateway.asking import body_of
+from gateway.dialect_clients import body_of
 from gateway.raw import raw
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed

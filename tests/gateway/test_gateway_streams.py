@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.conftest import PATIENT, upstreams_at
+from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.raw import raw
 from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, TEXT_AND_CALL, said

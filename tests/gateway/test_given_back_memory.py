@@ -6,10 +6,10 @@ import os
 import resource
 from pathlib import Path
 
-from gateway.line import asked
 from gateway.process import serving
 from gateway.scenarios import PLAIN
 from gateway.upstream import Seen, Step, head, hostile, piece, sse, streamed
+from gateway.worker_client import asked
 from streamglot.gateway.observe.memory import ATTEMPTS, CROWD, FIRST_TICKS, GROWTH_BYTES, LONGEST_TICKS, Memory
 from waiting import until
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.conftest import PATIENT, upstreams_at
+from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, Script, Seen, head, sse, streamed, whole
@@ -314,7 +314,7 @@ def test_a_model_cannot_mean_another_address(upstream: HostileUpstream, dialect:
             assert not {"..", ".", ""} & set(segments[1:])
         if len(upstream.seen) == before:
             assert answer.status == 400
-            assert b"cannot stand in the address" in answer.body
+            assert b"cannot be part of an upstream" in answer.body
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_kinds_of_errors(code: str, status: int, origin: Any, kind: str) -> None
 # --- the log
 
 
-def test_a_log_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_written_does_not_end_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         fails = True
         text = ""

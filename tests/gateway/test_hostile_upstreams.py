@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, TOOLS, Understood, asked
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, TOOLS, Understood, asked
 from gateway.running import Running
 from gateway.scenarios import SCENARIOS, Scenario
 from gateway.upstream import HostileUpstream

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, body_of, path_of
-from gateway.kept import chunk, keeping, kept, said
+from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import running
+from gateway.stored_turns import chunk, keeping, kept, said
 from gateway.upstream import Cut, HostileUpstream, Until, sse, streamed, unfinished, whole
 from streamglot.messages import ReasoningPart, TextPart
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from gateway.kept import USAGE, chunk
-from gateway.line import Line, at_once
 from gateway.process import serving
+from gateway.stored_turns import USAGE, chunk
 from gateway.upstream import Hang, HostileUpstream, Script, Seen, sse, streamed
+from gateway.worker_client import Line, at_once
 from streamglot.store import Database, Filter, Queries, TurnDetail
 from streamglot.store.writer import COMMIT_SECONDS
 from waiting import soon

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from clients.node import NodeClients, missing
-from gateway.asking import SCHEMA, body_of, path_of, understood
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import SCHEMA, body_of, path_of, understood
 from gateway.official import openai_client
 from gateway.running import Running, running
 from gateway.scenarios import DONE, PARIS, called, calls, chunk, said, usage

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.asking import body_of, path_of
-from gateway.kept import chunk, keeping, kept, said
+from gateway.dialect_clients import body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
+from gateway.stored_turns import chunk, keeping, kept, said
 from gateway.upstream import HostileUpstream, Until, sse, streamed, whole
 from streamglot.gateway.observe.live import MAX_WATCHERS
 from waiting import PATIENCE, until

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, asked, body_of
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of
 from gateway.judges import SCRIPTED, judged
 from gateway.running import Running, running
 from gateway.scenarios import DONE, WEATHER, calls, chunk, said, usage

@@ -13,8 +13,8 @@ import pytest
 from msgspec import Struct, field
 
 from clients.node import NodeClients, missing
-from gateway.asking import SCHEMA, body_of, path_of
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import SCHEMA, body_of, path_of
 from gateway.judges import REFUSAL, SCRIPTED, judged
 from gateway.official import (
     CHAT_TOOLS,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.asking import body_of, path_of, understood
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import body_of, path_of, understood
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, WEATHER, answer, calls, chunk, lines, said
 from gateway.upstream import HostileUpstream, sse, streamed, whole

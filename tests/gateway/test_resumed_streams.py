@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.archived import inside, store_of, with_store
-from gateway.asking import CLIENT_DIALECTS, body_of, path_of, understood
-from gateway.kept import keeping, kept, said
+from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
 from gateway.raw import RawClient
 from gateway.running import Running
+from gateway.stored_turns import keeping, kept, said
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.gateway.event_ids import EVENT_IDS, Elements, Frames, Lines

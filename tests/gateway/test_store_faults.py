@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gateway.kept import USAGE, chunk
-from gateway.line import Line, at_once
 from gateway.process import Served, serving
+from gateway.stored_turns import USAGE, chunk
 from gateway.upstream import HostileUpstream, Pause, Script, Seen, sse, streamed
+from gateway.worker_client import Line, at_once
 from store.servers import Postgres, nobody
 from streamglot.store import Database, Filter, Queries
 from waiting import soon, until

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from gateway.archived import database, inside, keep, store_of, with_store
-from gateway.asking import body_of
+from gateway.dialect_clients import body_of
 from gateway.official import USER
 from gateway.running import Answer, Running, running
 from store.turns import answer, ask, user

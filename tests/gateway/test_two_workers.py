@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, body_of, path_of
-from gateway.kept import said
-from gateway.line import Line, answered_by, at_once
+from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from gateway.process import Served, serving
+from gateway.stored_turns import said
 from gateway.upstream import Hang, HostileUpstream, Pause, Step, Until
+from gateway.worker_client import Line, answered_by, at_once
 from store.servers import Postgres
 from streamglot.gateway.event_ids import EVENT_IDS, EventIds
 from waiting import soon

@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from gateway.archived import inside, store_of
-from gateway.kept import USAGE, chunk, keeping, kept, said
-from gateway.line import Line, at_once
 from gateway.running import Running
+from gateway.stored_turns import USAGE, chunk, keeping, kept, said
 from gateway.upstream import HostileUpstream, sse, streamed
+from gateway.worker_client import Line, at_once
 from store.servers import writing
 from streamglot.store import StoreSettings
 from waiting import until

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of
 from gateway.conftest import PATIENT, upstreams_at
-from gateway.kept import keeping, kept
+from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, said
+from gateway.stored_turns import keeping, kept
 from gateway.upstream import HostileUpstream, Seen, sse, streamed, unfinished, whole
 from streamglot.client.capture import Capture, capture
 from streamglot.config import Config, LoadedConfig, load, shown

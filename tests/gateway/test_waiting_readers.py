@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from gateway.archived import store_of, with_store
-from gateway.asking import body_of, path_of
-from gateway.kept import keeping, kept, said
+from gateway.dialect_clients import body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import Running
+from gateway.stored_turns import keeping, kept, said
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.events import StreamError

@@ -14,7 +14,7 @@ import msgspec
 import uvicorn
 from msgspec import Struct
 
-from gateway.asking import body_of
+from gateway.dialect_clients import body_of
 from gateway.running import Running
 from hostile.responses import Response, parse_responses
 from streamglot.config import Config, LoadedConfig

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.asking import CLIENT_DIALECTS, body_of, path_of
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from gateway.running import Running
 from gateway.scenarios import PLAIN
 from gateway.upstream import HostileUpstream, streamed, whole

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.asking import body_of
 from gateway.conftest import upstreams_at
+from gateway.dialect_clients import body_of
 from gateway.running import Running, running
 from gateway.scenarios import DONE, END, said
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed

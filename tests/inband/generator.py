@@ -1,4 +1,4 @@
-"""Writes calls by the grammar of a notation: every way that the grammar allows, and the slips that models make."""
+"""Writes calls by the grammar of a notation: every form that the grammar allows, and the mistakes that models make."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ QUOTES = {"gemma4": '<|"|>', "functiongemma": "<escape>"}
 M3_TOKEN = "]<]minimax[>["
 
 Choose = Callable[[int], int]
-"""Takes a number of possibilities and chooses one of them."""
+"""Takes a number of possibilities and chooses one."""
 
 
 class Node(NamedTuple):
-    """``kind``: text, word, row (one behind the other), choice, maybe, slip, each."""
+    """``kind``: text, word, row (a sequence), choice, maybe, slip, each."""
 
     kind: str
     text: str = ""
@@ -29,7 +29,7 @@ class Node(NamedTuple):
 
 
 class Grammar:
-    """The rules of one notation, by name; ``first`` is the whole."""
+    """The rules of one notation, by name; ``first`` is the start symbol."""
 
     def __init__(self, source: str) -> None:
         self._tokens = list(self._cut(source))

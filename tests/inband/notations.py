@@ -1,4 +1,4 @@
-"""What can be written in a notation: its own markup, and the few strings that no reader can tell from it."""
+"""What a notation can contain: its own markup, and the few strings that no reader can distinguish from it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PROSE = {
     "muse_glimmer": ("<|start|>assistant to=user<|message|>{}<|eom|>", "<|start|>assistant to=user<|message|>{}<|eot|>"),
     "functionary_v32": ("all\n{}", ">>>all\n{}"),
 }
-"""How text before and behind the calls is written where the notation has a header for it."""
+"""How text before and after the calls is written if the notation has a header for it."""
 
 CALLS = {"muse_glimmer": "<|start|>assistant to=tools<|message|>{}<|eom|>"}
-"""What stands around the calls, where their engine writes only a part of it."""
+"""What surrounds the calls, if their engine writes only a part of it."""
 
 TAGS = """
 qwen3_coder nemotron_v3 step3p5 qwen3_think seed_oss minimax_m2 dots step3 deepseek_v32 deepseek_v4 muse_glimmer
@@ -24,10 +24,10 @@ qwen3_coder nemotron_v3 step3p5 qwen3_think seed_oss minimax_m2 dots step3 deeps
 """Notations with raw values between tags."""
 
 PAIRS = ("glm4x", "ling3", "poolside_v1", "hy_v3", "longcat")
-"""Those with a tag for the key and a tag for the value."""
+"""Notations with a key tag and a value tag."""
 
 TRIMMED = ("qwen3_coder", "nemotron_v3", "step3p5", "qwen3_think")
-"""Those in which a value stands on lines of its own."""
+"""Notations with values on lines of their own."""
 
 _VALUE = "§"
 _TAG = re.compile(r"<[^<>]+>")
@@ -35,14 +35,14 @@ _M3 = re.escape("]<]minimax[>[")
 
 
 def markup(format: str) -> list[str]:
-    """The markers of the format itself: inside a string they are nothing but text."""
+    """The markers of the format: inside a string they are only text."""
     row = FORMATS[format]
     words = [word for engine in row.engines for word in (*engine.openers, *engine.closers)]
     return sorted({*words, *row.think.openers, *row.think.closers, *row.drop, "<eos>"})
 
 
 def markup_in(format: str, tool: str, key: str) -> list[str]:
-    """The same, with everything that stands around the value of this parameter."""
+    """The same, with everything that surrounds the value of this parameter."""
     before, behind = _around(format, tool, key)
     return [*markup(format), *_TAG.findall(before + behind), before, behind, f"</{key}>", "<![CDATA[", "]]>"]
 

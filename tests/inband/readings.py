@@ -1,4 +1,4 @@
-"""What a text says, read in a certain cut: the text, the thinking and the calls, put together again."""
+"""The result of reading a text with a given split: the text, the reasoning and the calls, joined again."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def cut(text: str, seed: int) -> list[str]:
 
 
 def read_all_ways(text: str, format: str, tools: Any = (WEATHER,), **more: Any) -> dict[str, Any]:
-    """The reading, which must be the same whole, character by character and in random cuts."""
+    """The reading, which must be the same whole, character by character and in random splits."""
     whole = read(text, format, tools, **more)
     for pieces in (list(text), cut(text, 1), cut(text, 2)):
         assert read(pieces, format, tools, **more) == whole
@@ -90,6 +90,6 @@ def arguments(found: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def outcome(text: str, format: str, tools: Any = (WEATHER,), **more: Any) -> tuple[str, list[Any], list[bool]]:
-    """What is left as text, the calls as they were written, and which of them are whole; the same in every cut."""
+    """The remaining text, the calls as they were written, and which of them are complete; the same for every split."""
     found = read_all_ways(text, format, tools, **{"starts_in_reasoning": False, **more})
     return found["text"], [tuple(call) for call in found["calls"]], found["complete"]

@@ -57,7 +57,7 @@ def test_half_a_call_can_be_text() -> None:
     assert (found["text"], found["calls"], found["end"]) == (HALF, [], "end")
 
 
-def test_whole_calls_are_calls_whatever_becomes_of_bad_ones() -> None:
+def test_whole_calls_are_calls_whatever_happens_to_bad_ones() -> None:
     text = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call> Well.'
     for bad_call in ("incomplete", "text", "error"):
         found = read_all_ways(text, "hermes", bad_call=bad_call)
@@ -98,7 +98,7 @@ def test_what_was_not_delivered_as_part_of_a_call_is_text() -> None:
         ("kimi_k3", '<|open|>tools<|sep|><|open|>call tool="get_weather"'),
     ],
 )
-def test_a_text_that_ends_inside_a_call_is_no_success(format: str, text: str) -> None:
+def test_a_text_that_ends_inside_a_call_is_not_a_success(format: str, text: str) -> None:
     found = read_all_ways(text, format, starts_in_reasoning=False)
     assert (found["calls"], found["end"]) == ([], PARSE_ERROR)
     assert found["text"].strip() in text
@@ -116,7 +116,7 @@ def test_a_text_that_ends_inside_a_call_is_no_success(format: str, text: str) ->
         ("llama3_json", '{"name": "get_weather", "parameters": {"city": "Par'),
     ],
 )
-def test_markup_that_never_became_a_call_is_text_and_no_error(format: str, text: str) -> None:
+def test_markup_that_never_became_a_call_is_text_and_not_an_error(format: str, text: str) -> None:
     found = read_all_ways(text, format, [WEATHER, READ], starts_in_reasoning=False)
     assert (found["text"], found["calls"], found["end"]) == (text, [], "end")
 
@@ -141,7 +141,7 @@ def test_a_call_that_broke_before_the_cut_is_an_error(end: BareEvent, code: str 
     assert (last.code if isinstance(last, StreamError) else None) == code
 
 
-def test_the_text_behind_a_broken_call_and_the_usage_come_before_the_error() -> None:
+def test_the_text_after_a_broken_call_and_the_usage_come_before_the_error() -> None:
     events = stream(BROKEN, Usage(5, 2))
     found = given([*events, StreamEnd("end")])
     assert put_together(found)["text"] == "oops}} Well."
@@ -173,7 +173,7 @@ def through(events: list[Event], **more: Any) -> list[Event]:
 
 
 def choices(first: str, second: str, *, more: str = "") -> list[Event]:
-    """Two answers, the end of choice 0 last; ``more`` is said in the second one after the first is said."""
+    """Two answers, the end of choice 0 last; ``more`` is text of the second one after the first has ended."""
     other: list[BareEvent] = [TextStart(), TextDelta(second)]
     ends: list[BareEvent] = [TextDelta(more), TextEnd(), StreamEnd("end")]
     return [

@@ -1,4 +1,4 @@
-"""The box over events: what is not text passes through in its place."""
+"""The box over events: events that are not text pass through in their place."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_block_of_the_upstream_does_not_end_the_answer() -> None:
     assert (found["text"], found["reasoning"]) == ("One \n Two\nThree", "ab")
 
 
-def test_every_turn_of_a_tool_loop_begins_anew() -> None:
+def test_every_turn_of_a_tool_loop_starts_fresh() -> None:
     events: list[BareEvent] = [StreamStart(), TextStart(), TextDelta(f"a</think>{CALL}"), TextEnd(), StepEnd(1, "end")]
     events += [TextStart(), TextDelta("b</think>c"), TextEnd(), StreamEnd("end")]
     given = run(inband("hermes", [WEATHER], starts_in_reasoning=True), events)

@@ -69,12 +69,12 @@ def test_objects_that_break(inside: str, written: str, left: str | None) -> None
         ("thoughtful", "", "thoughtful"),
     ],
 )
-def test_the_label_of_a_thought(text: str, reasoning: str, answer: str) -> None:
+def test_the_label_of_reasoning(text: str, reasoning: str, answer: str) -> None:
     found = read_all_ways(text, "gemma4")
     assert (found["reasoning"], found["text"]) == (reasoning, answer)
 
 
-def test_a_thought_that_the_template_opened() -> None:
+def test_reasoning_that_the_template_opened() -> None:
     found = read_all_ways("Hm.<channel|>Hi.", "gemma4", starts_in_reasoning=True)
     assert (found["reasoning"], found["text"]) == ("Hm.", "Hi.")
 

@@ -1,4 +1,4 @@
-"""Formats whose answer is a row of messages with headers."""
+"""Formats whose answer is a sequence of messages with headers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ K3_CALL = (
         ("harmony", "analysis", "", "analysis", []),
         ("harmony", "Yes.<|start|>assist", "", "Yes.", []),
         ("harmony", "Yes.<|start|>assistant<|channe", "", "Yes.", []),
-        # markup in a message to the user is no call
+        # markup in a message to the user is not a call
         ("muse_glimmer", f"<|start|>assistant to=user<|message|>Like this: {ATEM} So.<|eot|>", "", f"Like this: {ATEM} So.", []),
         ("muse_glimmer", f"to=user<|message|>Hi.<|eom|><|start|>assistant to=get_weather<|message|>{ATEM}<|eot|>", "", "Hi.", [PARIS]),
         ("muse_glimmer", f"<|start|>assistant to=self<|message|>Hm.<|eom|>{ATEM}", "Hm.", "", [PARIS]),
@@ -152,6 +152,6 @@ def test_calls_that_are_not_wanted_are_text(format: str, text: str, left: str) -
 @pytest.mark.parametrize(
     "value", ["a<|close|>argument<|sep|>", "<|close|>argument<|sep|>b", "<|close|>call<|sep|>", "<|open|>call"]
 )
-def test_a_value_may_speak_of_the_notation(value: str) -> None:
+def test_a_value_may_contain_the_notation(value: str) -> None:
     found = read_all_ways(K3_CALL.replace("Paris", value), "kimi_k3", starts_in_reasoning=False)
     assert (arguments(found), found["complete"]) == ([("get_weather", {"city": value})], [True])

@@ -1,4 +1,4 @@
-"""What every row keeps: it is there, it reads its example and what it writes, and it calls nothing that it must not."""
+"""Properties of every row: it reads its example and what it writes, and it calls nothing that it must not."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ qwen3_think think_generic kimi_vl_think minimax_m2_append_think llama_function t
 """.split()  # noqa: SIM905
 WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines)
 ANY_NAME = ("gemma4", "kimi_k3")
-"""Rows that take any name, because their tokens can say nothing but a call."""
+"""Rows that accept any name, because their tokens can only mean a call."""
 FENCED = ("generic_json", "xlam")
-"""Rows in which a fence with nothing but a call in it is a call."""
+"""Rows in which a fence that contains only a call is a call."""
 PARIS = Call("get_weather", '{"city": "Paris"}', "0")
 ROME = Call("get_weather", '{"city": "Rome", "days": 2}', "1")
 
@@ -45,7 +45,7 @@ def test_the_example(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_CALLS)
-def test_text_before_between_and_behind_calls(name: str) -> None:
+def test_text_before_between_and_after_calls(name: str) -> None:
     write = FORMATS[name].write
     before = "all\nBefore." if name == "functionary_v32" else "Before."
     found = read_all_ways(f"{before}\n{write([PARIS, ROME])}\nBehind.", name, starts_in_reasoning=False)
@@ -122,11 +122,11 @@ def test_a_call_that_was_cut_is_text_or_incomplete(name: str) -> None:
 LIKE_PROSE = """
 cohere_command_r_plus firefunction_v2 generic_json json_array llama3_json phi4_mini tool_tags xlam harmony
 """.split()  # noqa: SIM905
-"""Rows whose calls look like ordinary text, or like a message to somebody: what is no call is never an error there."""
+"""Rows whose calls look like ordinary text, or like a message to somebody: what is not a call is never an error there."""
 
 
 @pytest.mark.parametrize("name", sorted(set(WITH_CALLS) - set(ANY_NAME)))
-def test_a_call_that_is_none_can_be_an_error(name: str) -> None:
+def test_a_call_that_is_not_one_can_be_an_error(name: str) -> None:
     before = "all\nLook: " if name == "functionary_v32" else "Look: "
     text = before + FORMATS[name].write([Call("rm_rf", '{"city": "Paris"}', "0")])
     found = read_all_ways(text, name, starts_in_reasoning=False, bad_call="error")
@@ -141,7 +141,7 @@ ernie45 cohere_command4 deepseek_r1 deepseek_r1_tools qwen3_coder qwen3_think ne
 
 
 def test_which_rows_begin_in_the_thinking() -> None:
-    """A plain answer of these is thinking unless somebody says otherwise; of every other row it is the answer."""
+    """A plain answer of these rows is reasoning by default; of every other row it is the answer."""
     assert sorted(name for name, row in FORMATS.items() if row.think.starts) == sorted(ALWAYS_THINK)
     for name in FORMATS:
         found = read("Hello.", name)

@@ -29,7 +29,7 @@ SCHEMAS: list[dict[str, Any]] = [
     {"type": "object", "properties": {"deep": {"type": "string"}}},
 ]
 THINKING_IS_NO_PART = ("functionary_v32",)
-"""Notations that begin with a header, and have no thinking of their own."""
+"""Notations that begin with a header, and have no reasoning."""
 GAPS = (" ", ", ", ".\n", ' "', "' ", " (", ") ", ": ", " & ", "\n\n", " = ")
 
 
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
 
 
 class Words:
-    """Words that no other place of the text holds."""
+    """Words that occur nowhere else in the text."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -57,7 +57,7 @@ class Words:
 
 
 def written_answer(format: str, choose: Choose, slips: bool) -> Answer:
-    """An answer with calls and text around them. ``choose`` decides everything."""
+    """An answer with calls and text around them. ``choose`` makes all decisions."""
     words = Words()
 
     def sentence() -> str:
@@ -132,7 +132,7 @@ STRAY = " w9999q "
 
 
 def damaged(text: str, choose: Choose) -> str:
-    """The text with one thing wrong: cut off, or a piece of it lost, doubled or swapped, a special token or a stray word."""
+    """The text with one fault: cut off, or a piece of it lost, doubled or swapped, a special token or a stray word."""
     kind = choose(6)
     pieces = [found.span() for found in (MARKUP if kind in (3, 5) else PIECES).finditer(text)] or [(0, 0)]
     start, end = pieces[choose(len(pieces))]
@@ -154,7 +154,7 @@ def damaged(text: str, choose: Choose) -> str:
 
 
 DROPS_UNDECLARED = ("minicpm5",)
-"""Notations that leave out parameters which the tool does not have, as their own parsers do."""
+"""Notations that drop parameters which the tool does not have, as their own parsers do."""
 
 
 @pytest.mark.parametrize("bad_call", BAD_CALLS)

@@ -1,4 +1,4 @@
-"""The box: what flows, what waits, what passes through, and what becomes of a call that is none."""
+"""The in-band box: what is emitted at once, what waits, what passes through, and what happens to a call that is not one."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_arguments_wait_for_the_border_of_a_fragment() -> None:
 # --- correct
 
 
-def test_several_calls_and_the_text_between_and_behind_them() -> None:
+def test_several_calls_and_the_text_between_and_after_them() -> None:
     found = read_all_ways(f"One. {CALL} Two. {CALL} Three.", "hermes")
     assert found["text"] == "One.  Two.  Three."
     assert arguments(found) == [("get_weather", {"city": "Paris"})] * 2
@@ -239,7 +239,7 @@ def test_doubled_braces_fences_and_bare_json() -> None:
         '<tool_call>{"name": "get_wea',
     ],
 )
-def test_what_is_no_call_is_text_with_nothing_lost(text: str) -> None:
+def test_what_is_not_a_call_is_text_with_nothing_lost(text: str) -> None:
     found = read_all_ways(text, "hermes")
     assert found["text"] == text
     assert found["calls"] == []
@@ -302,7 +302,7 @@ def test_ids_come_from_the_notation_where_it_has_them() -> None:
     assert read(CALL, "hermes", call_prefix="toolu")["ids"] == ["toolu_1"]
 
 
-def test_special_tokens_are_dropped_unless_somebody_speaks_about_them() -> None:
+def test_special_tokens_are_dropped_unless_the_text_mentions_them() -> None:
     assert read_all_ways("<bos>Hello!<eos> There.", "hermes")["text"] == "Hello! There."
     assert read_all_ways("The `<eos>` token.", "hermes")["text"] == "The `<eos>` token."
     assert read_all_ways("The <eos> token.", "none")["text"] == "The <eos> token."

@@ -1,4 +1,4 @@
-"""Calls as JSON objects: the ways in which models write them, and what is none."""
+"""Calls as JSON objects: the forms in which models write them, and what is not a call."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_lists_of_calls() -> None:
         ("hermes", '<tool_call>{"name": "\\u12'),
     ],
 )
-def test_what_is_no_call_stays_as_it_was(format: str, text: str) -> None:
+def test_what_is_not_a_call_stays_as_it_was(format: str, text: str) -> None:
     assert outcome(text, format) == (text, [], [])
 
 
@@ -120,7 +120,7 @@ def test_arguments_that_break(text: str, written: str | None, left: str | None) 
         '{"tool_calls": [' * 5000,
     ],
 )
-def test_objects_around_calls_that_are_none(text: str) -> None:
+def test_objects_that_do_not_wrap_calls(text: str) -> None:
     found = read(text, "generic_json", starts_in_reasoning=False)
     assert (found["text"], found["calls"]) == (text, [])
 
@@ -166,20 +166,20 @@ def test_values_that_models_bend(written: str, value: Any) -> None:
         ('"arguments": {}, "city": "Paris"', ', "city": "Paris"}'),
     ],
 )
-def test_arguments_in_the_wrong_place_are_no_call_without_them(members: str, left: str) -> None:
+def test_a_call_with_misplaced_arguments_is_not_a_call(members: str, left: str) -> None:
     found = read_all_ways(f'<tool_call>{{"name": "get_weather", {members}}}</tool_call>', "hermes")
     assert (found["text"], found["complete"], found["end"]) == (left, [False], "tool_call_parse_error")
 
 
 @pytest.mark.parametrize("gap", [";", " ; ", "\n;\n  "])
-def test_calls_one_behind_the_other(gap: str) -> None:
+def test_calls_one_after_the_other(gap: str) -> None:
     call = '{"name": "get_weather", "parameters": {"city": "Paris"}}'
     assert outcome(f"{call}{gap}{call}{gap}Well.", "llama3_json")[1:] == ([PARIS, PARIS], [True, True])
     assert outcome(f"{call}{gap}Well.", "llama3_json")[0] == f"{gap}Well."
 
 
 @pytest.mark.parametrize("written", ["0b12", "1__.", "x" * 5000, "--5", "'a'"])
-def test_words_that_are_no_value(written: str) -> None:
+def test_words_that_are_not_a_value(written: str) -> None:
     found = read_all_ways(f'<tool_call>{{"name": "get_weather", "arguments": {{"city": {written}}}}}</tool_call>', "hermes")
     assert found["calls"] == [["get_weather", '{"city": ']]
     assert found["complete"] == [False]

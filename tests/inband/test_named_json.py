@@ -1,4 +1,4 @@
-"""Calls that give the name in a header and the arguments as JSON behind it."""
+"""Calls with the name in a header, followed by the arguments as JSON."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_calls_without_arguments(format: str, text: str) -> None:
         ("functionary_v32", "", ""),
     ],
 )
-def test_what_is_no_call(format: str, text: str, left: str) -> None:
+def test_what_is_not_a_call(format: str, text: str, left: str) -> None:
     found = read_all_ways(text, format, [WEATHER, READ], starts_in_reasoning=False)
     assert (found["text"], found["calls"]) == (left, [])
 
@@ -100,7 +100,7 @@ def test_an_empty_section() -> None:
         ("mistral", "[TOOL_CALLS]get_weather[ARGS]oops", "oops"),
     ],
 )
-def test_a_call_that_breaks_behind_its_name(format: str, text: str, left: str) -> None:
+def test_a_call_that_breaks_after_its_name(format: str, text: str, left: str) -> None:
     assert outcome(text, format) == (left, [("get_weather", "")], [False])
 
 

@@ -1,4 +1,4 @@
-"""Which model speaks which format."""
+"""Which model uses which format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request side: tools, calls and results in words."""
+"""The request side: tools, calls and results as text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_earlier_calls_are_written_as_the_parser_reads_them(name: str) -> None:
     assert "get_weather" in made.messages[0].text
 
 
-def test_results_speak_as_the_user_and_none_is_dropped() -> None:
+def test_results_are_sent_as_the_user_and_none_is_dropped() -> None:
     made = as_prompt(request(), "hermes")
     assert [message.role for message in made.messages] == ["system", "user", "assistant", "user"]
     text = made.messages[3].text
@@ -115,7 +115,7 @@ def test_calls_and_text_in_turn_keep_their_order() -> None:
     assert made.messages[1].parts == [TextPart(call), TextPart("And then"), parts[2], TextPart(call)]
 
 
-def test_a_result_keeps_its_pictures_and_takes_its_name_from_the_call() -> None:
+def test_a_result_keeps_its_images_and_takes_its_name_from_the_call() -> None:
     picture = MediaPart("image/png", url="https://example.org/a.png")
     messages = [
         Message("user", [TextPart("?")]),
@@ -142,7 +142,7 @@ def test_the_choice_in_words() -> None:
     assert "<tool_call>" in none.messages[2].text, "what was called before stays in the conversation"
 
 
-def test_the_tools_join_the_first_system_message_even_behind_the_user() -> None:
+def test_the_tools_join_the_first_system_message_even_after_the_user() -> None:
     messages = [Message("user", [TextPart("Hi")]), Message("developer", [])]
     made = as_prompt(Request(messages=messages, tools=TOOLS), "hermes")
     assert [message.role for message in made.messages] == ["user", "developer"]

@@ -75,7 +75,7 @@ def test_literals(text: str, value: Any) -> None:
         "[link](http://x) and [other",
     ],
 )
-def test_bare_lists_that_are_no_calls(text: str) -> None:
+def test_bare_lists_that_are_not_calls(text: str) -> None:
     found = read_all_ways(text, "pythonic", starts_in_reasoning=False)
     if found["calls"]:
         assert found["complete"] == [False]
@@ -83,7 +83,7 @@ def test_bare_lists_that_are_no_calls(text: str) -> None:
         assert found["text"] == text
 
 
-def test_lists_behind_a_marker() -> None:
+def test_lists_after_a_marker() -> None:
     assert outcome(LFM.format("[]"), "lfm2") == ("", [], [])
     assert outcome(LFM.format(""), "lfm2") == ("", [], [])
     for inside in ("no list", "[no list", "[rm_rf()]"):

@@ -63,7 +63,7 @@ prose = some.lists(
 
 
 def value_of(schema: dict[str, Any]) -> some.SearchStrategy[Any]:
-    """A value that the schema describes to its last member, or one of the type if it says no more."""
+    """A value that fits the schema."""
     if "items" in schema:
         return some.lists(value_of(schema["items"]), max_size=3)
     if "properties" in schema:
@@ -72,7 +72,7 @@ def value_of(schema: dict[str, Any]) -> some.SearchStrategy[Any]:
 
 
 def strings_with(words: list[str]) -> some.SearchStrategy[str]:
-    """Strings full of these words, whole or broken off."""
+    """Strings that contain these words, whole or truncated."""
     broken = some.sampled_from(words).flatmap(lambda word: some.integers(1, len(word)).map(lambda size: word[:size]))
     return some.lists(some.one_of(some.sampled_from(words), broken, texts), max_size=4).map("".join)
 
@@ -113,7 +113,7 @@ def strings_in(value: Any) -> list[str]:
 def test_what_is_written_is_read(format: str, data: Any, before: str, after: str, seed: int) -> None:
     tools, calls = data.draw(tools_and_calls(format))
     if format == "functionary_v32":
-        before = before.rstrip(">")  # its separator is three of them, and nobody can tell which three
+        before = before.rstrip(">")  # its separator is three of them, and the border is ambiguous
     head, tail = PROSE.get(format, ("{}\n", "\n{}"))
     text = CALLS.get(format, "{}").format(FORMATS[format].write(calls))
     text = (head.format(before) if before else "") + text + (tail.format(after) if after else "")

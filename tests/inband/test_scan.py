@@ -1,4 +1,4 @@
-"""The ground under the engines: markers across borders, JSON while it is written, and what it costs."""
+"""The base of the engines: split markers, incremental JSON, and its cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BRACES = Notation(quotes=('<|"|>', '"'), bare_keys=True, bare_strings=True)
 
 
 def run(steps: Any, source: Source, pieces: list[str]) -> str:
-    """Feeds the pieces to a grammar, and tells what it left unread."""
+    """Feeds the pieces to a grammar, and returns what it left unread."""
     for piece in pieces:
         source.push(piece)
         try:
@@ -47,7 +47,7 @@ def test_only_the_beginning_of_a_marker_is_held_back() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_a_stream_hands_on_what_is_no_marker(size: int) -> None:
+def test_a_stream_hands_on_what_is_not_a_marker(size: int) -> None:
     text = "one <two> <tool_call> three <tool_"
     source, parts = Source(), []  # type: ignore[var-annotated]
     found = []
@@ -83,12 +83,12 @@ def test_values_become_json(text: str, notation: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{1: 2}", '{"a" 1}', '{"a": oops}', '["a"}', "[1 2]"])
-def test_what_is_no_value(text: str) -> None:
+def test_what_is_not_a_value(text: str) -> None:
     with pytest.raises(Malformed):
         written(text)
 
 
-def test_a_value_that_was_cut_and_one_with_text_behind_it() -> None:
+def test_a_value_that_was_cut_and_one_with_text_after_it() -> None:
     with pytest.raises(Cut):
         written('{"a": "b')
     source = Source()
@@ -143,7 +143,7 @@ def test_the_cost_grows_with_the_length(format: str, before: str) -> None:
     assert seconds(20_000) < 40 * max(seconds(2_000), 0.001)
 
 
-def test_nothing_piles_up_behind_a_call_that_never_comes() -> None:
+def test_nothing_accumulates_after_a_call_that_never_comes() -> None:
     box = inband("hermes")
     box.feed(TextDelta('<tool_call>{"arguments": {"a": "'))
     events = []

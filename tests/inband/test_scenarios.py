@@ -1,4 +1,4 @@
-"""Whole ways through: a web chat's bytes, the in-band parser, chat chunks; and how calls follow text in chat streams."""
+"""Whole paths: a web chat's bytes, the in-band parser, chat chunks; and how calls follow text in chat streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FINISHED = {**delta("", phase="answer", status="finished"), "usage": {"input_tok
 
 
 def through(*chunks: dict[str, Any]) -> list[Any]:
-    """The chat payloads for these chunks of a web chat, each read and written on its own, as it comes."""
+    """The chat payloads for these chunks of a web chat, each read and written as it arrives."""
     source, target = reader("qwen_web"), writer("openai_chat", model="qwen3-max")
     parser = PerChoice(lambda: inband("tool_tags", tools=[READ]))
     written = b""
@@ -98,7 +98,7 @@ def test_tags_that_the_end_cuts_off_are_text_and_nothing_is_lost() -> None:
     assert payloads[-3]["choices"][0]["finish_reason"] == "stop"
 
 
-# --- the four ways in which content and calls follow each other in chat streams
+# --- the four orders of content and calls in chat streams
 
 
 def fragments(index: int, name: str, *arguments: str, content: str | None = None) -> list[dict[str, Any]]:
@@ -110,7 +110,7 @@ def fragments(index: int, name: str, *arguments: str, content: str | None = None
 
 
 def events_of(deltas: list[dict[str, Any]], finish: str) -> list[list[Event]]:
-    """The events that each chunk gives, as soon as it has come."""
+    """The events of each chunk."""
     box = reader("openai_chat")
     chunks = [*({"id": "c", "choices": [{"index": 0, "delta": one, "finish_reason": None}]} for one in deltas)]
     chunks.append({"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})

@@ -1,4 +1,4 @@
-"""The text around calls: fences, thinking, calls that are not wanted, and limits."""
+"""The text around calls: fences, reasoning, calls that are switched off, and limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_fence_ends_only_with_its_own_kind(text: str) -> None:
     assert (found["text"], found["calls"]) == (text, [])
 
 
-def test_three_ticks_inside_a_line_are_no_fence() -> None:
+def test_three_ticks_inside_a_line_are_not_a_fence() -> None:
     found = read_all_ways(f"Use ``` here. {CALL}", "hermes")
     assert (found["text"], len(found["calls"])) == ("Use ``` here.", 1)
 
@@ -81,7 +81,7 @@ def test_thinking_that_is_not_wanted_is_text() -> None:
     assert (found["reasoning"], found["text"], len(found["calls"])) == ("", "<think>a</think>", 1)
 
 
-def test_what_is_no_call_in_the_thinking_stays_thinking() -> None:
+def test_what_is_not_a_call_in_the_thinking_stays_thinking() -> None:
     found = read_all_ways("<think>The <tool_call> tag</think>So.", "qwen3_coder", bad_call="error")
     assert (found["reasoning"], found["text"], found["end"]) == ("The <tool_call> tag", "So.", "end")
     long = f'<|content_invoke_tool_json|>{{"args": {{"a": "{"x" * 3000}"}}, "name": "other"}}'
@@ -109,7 +109,7 @@ def test_thinking_with_wide_gaps() -> None:
     assert (found["reasoning"], found["text"]) == (f"a{gap}b", f"c{gap}d")
 
 
-# --- what flows around the text
+# --- events around the text
 
 
 def fed(box: InBand, events: list[BareEvent]) -> list[BareEvent]:
@@ -161,7 +161,7 @@ def test_pieces_by_sentence_and_by_block() -> None:
     assert [event.text for event in deltas] == ["One. Two, three.", "Four five!", " Six"]  # type: ignore[union-attr]
 
 
-# --- the ground
+# --- the base
 
 
 def steps(source: Source, grammar: Iterator[None]) -> None:
@@ -201,7 +201,7 @@ def test_a_header_that_is_too_long_is_none() -> None:
         next(source.upto(Markers((">",))), None)
 
 
-def test_calls_at_rest() -> None:
+def test_complete_calls() -> None:
     assert Call("f", "").members() == {}
     assert Call("f", "oops").members() == {"arguments": "oops"}
     assert Call("f", "[1]").members() == {"arguments": [1]}
@@ -227,7 +227,7 @@ def test_prose_after_a_call_is_read_like_any_other() -> None:
         ("qwen3_coder", "<tool_call><function=get_weather><parameter=city>a</parameter>", "</function></tool_call>"),
     ],
 )
-def test_white_space_without_end_reads_the_same_in_any_cut(format: str, head: str, tail: str, size: int) -> None:
+def test_endless_white_space_reads_the_same_in_any_cut(format: str, head: str, tail: str, size: int) -> None:
     text = head + " " * size + tail
     found = read_all_ways(text, format, starts_in_reasoning=False)
     if found["calls"]:

@@ -1,4 +1,4 @@
-"""Raw text of a parameter and its declared type; what schemas say, and what a tool is."""
+"""Raw text of a parameter and its declared type; schemas, and definitions of tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG = "x" * 5000
 
 
 def written(text: str, types: set[str], untyped: str = "string", trim: bool = False) -> str:
-    """The JSON for a text, the same in one piece, in characters and in pieces of seven."""
+    """The JSON for a text: the same in one piece, in characters and in pieces of seven."""
     results = []
     for pieces in ([text], list(text), [text[start : start + 7] for start in range(0, len(text), 7)]):
         parts: list[str] = []
@@ -148,7 +148,7 @@ def test_types_of_a_schema(schema: Any, types: set[str]) -> None:
     assert schema_types(schema, ROOT) == types
 
 
-def test_a_schema_that_nests_without_end_says_nothing() -> None:
+def test_a_schema_that_nests_endlessly_is_ignored() -> None:
     deep: dict[str, Any] = {"type": "integer"}
     for _ in range(12):
         deep = {"anyOf": [deep]}

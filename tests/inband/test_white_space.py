@@ -1,4 +1,4 @@
-"""White space stays with the text that it belongs to: only the very start and the very end of an answer are trimmed."""
+"""White space stays with the text that it belongs to: only the start and the end of an answer are trimmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamglot.messages import Response, TextPart
 GAPS = ("", " ", "\n", "\n\n", " \n ")
 PARIS = Call("get_weather", '{"city": "Paris"}', "0")
 BY_HEADERS = ("harmony", "muse_glimmer", "functionary_v32")
-"""Notations that name the recipient of every text: it stands in a message of its own."""
+"""Notations that name the recipient of every text, in a message of its own."""
 WITH_CALLS = sorted(name for name, row in FORMATS.items() if row.engines and name not in BY_HEADERS)
 WITH_THINKING = sorted(name for name, row in FORMATS.items() if row.think.openers and name != "functionary_v32")
 
@@ -30,7 +30,7 @@ def test_white_space_around_a_call(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", WITH_THINKING)
-def test_white_space_around_a_thought(format: str) -> None:
+def test_white_space_around_reasoning(format: str) -> None:
     think = FORMATS[format].think
     for before, behind in product(GAPS, GAPS):
         text = f"One{before}{think.openers[0]}I look.{think.closers[0]}{behind}Two."
@@ -48,12 +48,12 @@ def texts(events: list[BareEvent]) -> list[str]:
     return blocks
 
 
-def test_white_space_before_a_thought_stays_in_its_block() -> None:
+def test_white_space_before_reasoning_stays_in_its_block() -> None:
     assert texts(parse_text("One <think>b</think>Two", "hermes")) == ["One ", "Two"]
     assert texts(parse_text("One<think>b</think>\n\nTwo", "hermes")) == ["One", "\n\nTwo"]
 
 
-def test_white_space_before_a_call_waits_for_the_text_behind_it() -> None:
+def test_white_space_before_a_call_waits_for_the_text_after_it() -> None:
     call = FORMATS["hermes"].write([PARIS])
     assert texts(parse_text(f"One \n{call}\nTwo", "hermes", [WEATHER])) == ["One", " \n\nTwo"]
     assert texts(parse_text(f"One \n{call}\n{call}\n", "hermes", [WEATHER])) == ["One"]
@@ -74,7 +74,7 @@ def test_the_start_and_the_end_of_an_answer(text: str, left: str) -> None:
     assert read_all_ways(text, "hermes")["text"] == left
 
 
-def test_thoughts_keep_what_stands_between_them() -> None:
+def test_reasoning_keeps_the_white_space_between_its_blocks() -> None:
     found = read_all_ways("<think>\na\n</think>One <think>\nb\n</think>Two", "hermes")
     assert (found["reasoning"], found["text"]) == ("a\n\nb", "One Two")
 

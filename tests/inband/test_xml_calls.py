@@ -1,4 +1,4 @@
-"""Calls as tags with one tag for each parameter: forgotten tags, tags inside values, and what belongs to no call."""
+"""Calls as tags with one tag per parameter: omitted tags, tags inside values, and markup that belongs to no call."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_an_empty_section_is_nothing(format: str, text: str) -> None:
         ("minicpm5", '<function name="get_weather"><param name="properties">Paris</param></function>'),
     ],
 )
-def test_what_is_no_call(format: str, text: str) -> None:
+def test_what_is_not_a_call(format: str, text: str) -> None:
     assert outcome(text, format) == (text, [], [])
 
 
@@ -248,7 +248,7 @@ def test_words_for_parameters() -> None:
     "inside",
     ["get_weather 5=2", "get_weather =2", "get_weather a=1 b", "get_weather a=1", 'get_weather {"a": 1} b', 'get_weather a="1'],
 )
-def test_words_that_are_no_call(inside: str) -> None:
+def test_words_that_are_not_calls(inside: str) -> None:
     end = "" if inside.endswith(("=1", '"1')) else "</tool_call>"
     assert outcome(f"<tool_call>{inside}{end}", "glm4x") == (f"<tool_call>{inside}{end}", [], [])
 

@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import delete, insert
 
 from gateway.conftest import UPSTREAM_DIALECTS
-from gateway.kept import chunk, keeping, kept, said
 from gateway.running import Running
+from gateway.stored_turns import chunk, keeping, kept, said
 from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, whole
 from inspected import Inspected, joined, of_answer, unzipped
 from recordings import recordings

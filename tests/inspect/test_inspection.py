@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boxes import every_cut
 from inspected import of_pieces, unzipped
 from recordings import Recording, recordings
+from split_checks import every_cut
 from streamglot import check
 from streamglot.dialects import DIALECTS
 from streamglot.errors import RequestError
@@ -40,7 +40,7 @@ from streamglot.inspect.recording import Piece, begins_in_thinking, notation_of,
 from streamglot.inspect.requests import MAX_STRING_CHARS, curl, shortened, shown_body
 
 EVERY = recordings()
-WRITERS = [one.name for one in DIALECTS.values() if one.writer_class]
+WRITERS = [one.name for one in DIALECTS.values() if one.has_writer]
 
 
 def named(recording: Recording) -> str:

@@ -76,11 +76,11 @@ def test_an_unencrypted_url_needs_a_hash(environment: dict[str, str]) -> None:
 def test_wrong_bytes_are_discarded(tmp_path: Path, environment: dict[str, str]) -> None:
     with offered(GGUF) as address, pytest.raises(ConfigError, match="they were discarded"):
         weights.pull(address, sha256="00" * 32, environment=environment)
-    with offered(b"<html>") as address, pytest.raises(ConfigError, match="no GGUF"):
+    with offered(b"<html>") as address, pytest.raises(ConfigError, match="not a GGUF"):
         weights.pull(address, sha256=hashlib.sha256(b"<html>").hexdigest(), environment=environment)
     page = tmp_path / "page.gguf"
     page.write_bytes(b"<html>")
-    with pytest.raises(ConfigError, match="no GGUF"):
+    with pytest.raises(ConfigError, match="not a GGUF"):
         weights.pull(str(page), environment=environment)
     with pytest.raises(ConfigError, match="no file"):
         weights.pull(str(tmp_path / "none.gguf"), environment=environment)

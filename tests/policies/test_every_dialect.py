@@ -13,8 +13,8 @@ from streamglot.messages import TextPart, ToolCallPart
 from streamglot.policies import Callbacks, Policy, load_policies, refuse
 from streamglot.policies.patterns import detectors
 
-WRITERS = [name for name, entry in DIALECTS.items() if entry.writer_class]
-READ_BACK = [name for name in WRITERS if DIALECTS[name].reader_class]
+WRITERS = [name for name, entry in DIALECTS.items() if entry.has_writer]
+READ_BACK = [name for name in WRITERS if DIALECTS[name].has_reader]
 SECRET = "AKIAIOSFODNN7EXAMPLE"
 EVENTS = stream(
     reasoning("I know ", SECRET[:9], SECRET[9:]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from boxes import random_cuts
+from split_checks import random_cuts
 from streamglot.events import (
     Choice,
     Event,

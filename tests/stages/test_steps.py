@@ -217,7 +217,7 @@ def test_a_result_whose_call_is_elsewhere_is_kept() -> None:
     ]
 
 
-UPSTREAMS = sorted(name for name, entry in DIALECTS.items() if entry.request and entry.reader_class)
+UPSTREAMS = sorted(name for name, entry in DIALECTS.items() if entry.has_reader)
 WITHOUT_TOOLS = {"openai_completions", "qwen_web"}
 
 

@@ -20,7 +20,7 @@ async def count(store: Store, table: str) -> int:
 
 
 @asynchronous
-async def test_a_turn_comes_back_as_it_was(url: str) -> None:
+async def test_a_turn_survives_a_round_trip(url: str) -> None:
     store = await Store.open(StoreSettings(url=url, raw=True))
     request = ask(Message("system", [TextPart("Be brief.")]), user("Read package.json"), temperature=0.5, max_tokens=100)
     response = answer(thought("hm", "sig"), "I'll read the file.", call("call_1"), ident="chatcmpl-1")

@@ -71,7 +71,7 @@ def test_a_gateway_killed_in_the_middle_of_a_loop_leaves_the_steps_that_ran(tmp_
     }
 
     def ask_until_it_dies(port: int) -> None:
-        from gateway.line import asked
+        from gateway.worker_client import asked
 
         with suppress(Exception):
             asked(port, "/v1/chat/completions", body)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
-from gateway.asking import body_of
+from gateway.dialect_clients import body_of
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, Until, hostile, streamed
 from web.chromium import PHONE, Watched, launched

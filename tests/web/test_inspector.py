@@ -21,7 +21,7 @@ from web.injections import INJECTIONS
 from web.scripts import OVERLOADED, THOUGHT, answer, chunk, ending, said, words
 
 TEXTS = {"anthropic": "text_cached", "openai_responses": "hosted", "bedrock_invoke": "messages_text", "bedrock_converse": "text"}
-WRITERS = [one.name for one in DIALECTS.values() if one.writer_class]
+WRITERS = [one.name for one in DIALECTS.values() if one.has_writer]
 MANY = 100_000
 
 
@@ -231,7 +231,7 @@ def test_a_dropped_stream_of_a_web_page_is_read(watched: Watched, dialect: str) 
     expect(column(page, "events").get_by_role("option").filter(has_text="text_delta").first).to_be_visible()
 
 
-@pytest.mark.parametrize("dialect", [one.name for one in DIALECTS.values() if one.reader_class])
+@pytest.mark.parametrize("dialect", [one.name for one in DIALECTS.values() if one.has_reader])
 def test_a_dropped_stream_of_every_dialect_is_recognised(watched: Watched, dialect: str) -> None:
     recording = short_text(dialect)
     page = pasted(watched, recording.body)

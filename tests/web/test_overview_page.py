@@ -6,7 +6,7 @@ import threading
 
 from playwright.sync_api import expect
 
-from gateway.asking import body_of
+from gateway.dialect_clients import body_of
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until
 from waiting import until

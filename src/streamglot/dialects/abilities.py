@@ -1,7 +1,8 @@
-"""What an upstream takes of what its dialect can say, as data.
+"""What an upstream accepts of what its dialect can express, as data.
 
-A dialect's ``request.py`` has the ABILITIES that servers of this dialect have unless more is known. The table of providers
-and the configuration of an upstream change single ones. ``adapt.py`` brings a request into the form that they allow.
+A ``Dialect`` has the abilities that servers of the dialect have unless more is known. The provider table and the configuration
+of an
+upstream change single ones. ``adapt.py`` reduces a request to what they allow.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from .parameters import PARAMETERS
 
 
 class Abilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """None: as the dialect says.
+    """What an upstream accepts. None means: as the dialect says.
 
-    ``custom_tools``: tools that take free text; otherwise functions emulate them. ``namespaces``: tools in namespaces, and
-    tools that a search loads; otherwise all are plain functions. ``developer_role``: otherwise such messages become system
-    messages. ``inner_system``: system messages anywhere; otherwise one stands at the beginning and later ones become the
-    user's. ``cache_control``: marks up to where a prompt is cached. ``user_chars``: the longest ``user``, 0 where none is
-    taken. ``call_id_chars``: the longest id of a call; with ``call_id_fixed`` an id has exactly so many letters and digits.
-    ``refused``: parameters that the dialect has and the server refuses, by their names in docs/parameters.md.
+    - ``custom_tools``: tools that take free text; without it, functions emulate them.
+    - ``namespaces``: tools in namespaces, and tools that a search loads; without it, all are plain functions.
+    - ``developer_role``: developer messages; without it, they become system messages.
+    - ``inner_system``: system messages anywhere; without it, there is one at the beginning and later ones become user messages.
+    - ``cache_control``: marks in the prompt up to which it is cached.
+    - ``user_chars``: the maximum length of ``user``; 0 if it is not accepted.
+    - ``call_id_chars``: the maximum length of a call id; with ``call_id_fixed`` an id has exactly this many letters and digits.
+    - ``refused``: parameters of the dialect that the server refuses, by their names in docs/parameters.md.
     """
 
     custom_tools: bool | None = None
@@ -35,15 +38,15 @@ class Abilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     refused: tuple[str, ...] | None = None
 
     def over(self, base: Abilities) -> Abilities:
-        """These abilities, and those of ``base`` where these say nothing."""
+        """These abilities, completed by those of ``base`` where these are None."""
         said = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return structs.replace(base, **said) if said else base
 
     def fault(self) -> str:
-        """What is wrong with these abilities, in words; empty where nothing is."""
+        """What is wrong with these abilities; empty if nothing is."""
         unknown = [name for name in self.refused or () if name not in PARAMETERS]
         if unknown:
-            return f"refused names {unknown[0]!r}, which is no parameter; there are {', '.join(PARAMETERS)}"
+            return f"refused names {unknown[0]!r}, which is not a parameter; parameters: {', '.join(PARAMETERS)}"
         for name in ("user_chars", "call_id_chars"):
             if (getattr(self, name) or 0) < 0:
                 return f"{name} is {getattr(self, name)}; it must be 0 or more"
@@ -60,4 +63,4 @@ PLAIN: Final = Abilities(
     call_id_fixed=False,
     refused=(),
 )
-"""For a dialect whose builder says developers' and inner system messages in a way of its own."""
+"""The abilities of a dialect whose builder handles developer messages and inner system messages itself."""

@@ -1,6 +1,6 @@
-"""A request in the form that an upstream takes: what it has no word for is left out or said in another way, and named.
+"""Adapts a request to an upstream: what the upstream does not accept is removed or expressed in another way, and reported.
 
-The request that comes in is not changed, and comes out itself where nothing has to be done.
+The given request is not changed. It is returned as it is if nothing has to be done.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def adapt(request: Request, dialect: str, abilities: Abilities) -> tuple[Request
 
 
 def emulated_tools(request: Request, abilities: Abilities) -> frozenset[str]:
-    """The custom tools whose calls come back as calls of functions."""
+    """The custom tools whose calls come back as function calls."""
     if abilities.custom_tools:
         return frozenset()
     return frozenset(tool.name for tool in request.tools if tool.kind == "custom")
@@ -77,7 +77,7 @@ class _Tools:
         return changes if tools else {**changes, "parallel_tool_calls": None}
 
     def _is_foreign(self, tool: ToolSpec) -> bool:
-        """Does another provider run this tool?"""
+        """Whether another provider runs this tool."""
         return tool.kind == "server" and (tool.native is None or tool.native.provider != self._dialect)
 
     def _adapted(self, tool: ToolSpec) -> ToolSpec:
@@ -92,14 +92,14 @@ class _Tools:
 
 
 def _choice_without(missing: list[str], choice: ToolChoice | None, tools: list[ToolSpec]) -> ToolChoice | None:
-    """The choice where these tools are not to be had; an error where it wants one of them."""
+    """The tool choice without the missing tools. Raises if it requires one of them."""
     if choice is None or choice.mode == "none":
         return choice if tools else None
     left = [name for name in choice.tools if name not in missing]
     if choice.mode == "required" and (not tools or (choice.tools and not left)):
         wanted = next((name for name in choice.tools if name in missing), missing[0])
         raise Unsupported(
-            f"tool_choice demands the tool {wanted!r}, which another provider runs and the chosen upstream does not have; leave "
+            f"tool_choice requires the tool {wanted!r}, which another provider runs and the chosen upstream does not have; leave "
             "the choice to the model, or choose an upstream that has the tool",
             detail={"param": "tool_choice"},
         )
@@ -119,7 +119,7 @@ class _Messages:
         self._server_calls: set[str] = set()
 
     def adapted(self, messages: list[Message]) -> list[Message] | None:
-        """None where nothing changes."""
+        """The adapted messages; None if nothing changes."""
         parts = (part for message in messages for part in message.parts)
         self._server_calls = {part.call_id for part in parts if isinstance(part, ToolCallPart) and part.kind == "server"}
         adapted = [self._message(message) for message in messages]
@@ -157,7 +157,7 @@ class _Messages:
         return part
 
     def _without_cache(self, part: Any) -> Any:
-        """Any part that has the field ``cache``."""
+        """The part without its ``cache`` mark."""
         if self._abilities.cache_control:
             return part
         _note(self._built, "cache_control")
@@ -170,7 +170,7 @@ class _Messages:
         return structs.replace(part, call_id=_digest(part.call_id, most))
 
     def _in_words(self, part: ToolResultPart) -> ToolResultPart:
-        """The result with what only another dialect knows in words, or without it where there are none."""
+        """The result with parts of other dialects converted to text, or without them if they have none."""
         content = [said for piece in part.content if (said := self._piece(piece)) is not None]
         return part if _same(content, part.content) else structs.replace(part, content=content)
 
@@ -182,8 +182,8 @@ class _Messages:
         return said
 
     def _with_one_system_message(self, messages: list[Message]) -> list[Message]:
-        """One system message at the beginning; later ones stay in their place as messages of the user, but never between a
-        call and its result."""
+        """Puts one system message at the beginning. Later ones stay in place as user messages, but never between a call and its
+        result."""
         first = next((place for place, message in enumerate(messages) if message.role not in _SYSTEM), len(messages))
         leading = messages[:first]
         adapted = leading if len(leading) < 2 else [_joined(leading)]
@@ -216,7 +216,7 @@ def _calls(message: Message) -> bool:
 
 
 def _same(new: Sequence[object], old: Sequence[object]) -> bool:
-    """Are these the very same objects?"""
+    """Whether both sequences contain the same objects."""
     return len(new) == len(old) and all(map(is_, new, old))
 
 
@@ -225,7 +225,7 @@ def _fits(call_id: str, most: int, fixed: bool) -> bool:
 
 
 def _digest(text: str, most: int) -> str:
-    """A short name for a long one, the same every time: letters and digits."""
+    """A short, stable replacement for a long id: letters and digits."""
     return sha256(text.encode("utf-8", "replace")).hexdigest()[:most]
 
 

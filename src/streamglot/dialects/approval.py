@@ -1,7 +1,7 @@
-"""A call that waits for the decision of a person, as an Extra that more than one dialect can write.
+"""A tool call that waits for a person's approval, as an Extra that several dialects can express.
 
-There is no event for it, because most wires cannot ask. Whoever holds a call back emits ``asking(Approval(...))``. The writers of
-dialects that can ask write it in their own form; the others count it as lost.
+The event vocabulary has no event for it, because most wire formats cannot ask for approval. Code that holds a call back emits
+``asking(Approval(...))``; the writers of dialects that support approval write it in their own form, the others count it as lost.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ APPROVAL: Final = "approval"
 
 
 class Approval(Struct, omit_defaults=True):
-    """``name`` and ``arguments`` are those of the call, where the client was not told of it. ``schema`` is the shape of the answer that is
-    wanted, where it is more than yes or no."""
+    """A request for approval. ``name`` and ``arguments`` are those of the call, if the client has not seen it. ``schema`` describes
+    the expected answer if it is more than yes or no."""
 
     id: str
     call_id: str
@@ -52,7 +52,7 @@ def asking(approval: Approval) -> Extra:
 
 
 def asked(event: Extra) -> Approval | None:
-    """The question that this Extra asks, or None if it is no question."""
+    """The approval that this Extra requests, or None if it requests none."""
     if event.dialect != APPROVAL:
         return None
     try:

@@ -1,12 +1,15 @@
-"""The one tracker that opens, orders, numbers and closes blocks for every reader.
+"""Opens, orders, numbers and closes the blocks of every reader.
 
-Wires tell about blocks in two ways. Some name each block and say when it starts and stops: their readers use ``open``,
-``add`` and ``end``. Others only send pieces (a delta has text, or a fragment of call 2): their readers use ``text``,
-``reasoning`` and ``call``, and the tracker finds out where one block ends and the next begins.
+Wire formats describe blocks in two ways. Some name each block and mark its start and end: their readers use ``open``, ``add``
+and
+``end``. Others only send pieces (a delta has text, or a fragment of call 2): their readers use ``text``, ``reasoning`` and
+``call``,
+and this class determines where one block ends and the next begins.
 
-Out comes one block at a time. The oldest block that is not finished is *live*: its pieces go out as they come. Blocks
-that were opened behind it wait in the queue with their pieces until it ends. A call that was begun and is not yet whole
-JSON therefore holds back what comes after it; a call that is whole ends as soon as the next block begins.
+The events contain one block at a time. The oldest unfinished block is *live*: its pieces are emitted as they arrive. Blocks that
+were opened after it wait in a queue with their pieces until it ends. So a call whose JSON is incomplete holds back what follows;
+a
+call whose JSON is complete ends as soon as the next block begins.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ BlockStart = TextStart | ReasoningStart | ToolCallStart
 
 
 class Block:
-    """One block on its way. ``start`` is None for a call whose name has not come yet; ``echo`` may be made at its end."""
+    """One block. ``start`` is None for a call whose name has not arrived yet; ``echo`` may be set at its end."""
 
     __slots__ = (
         "call_id",
@@ -76,7 +79,8 @@ class Block:
         self.surrogates: Surrogates | None = None
 
     def whole(self) -> bool:
-        """Are all brackets and strings of the arguments closed? A custom tool takes free text, which may stop anywhere."""
+        """Whether all brackets and strings of the arguments are closed. A custom tool takes free text, which may stop
+        anywhere."""
         if self.kind == "custom":
             return True
         if self.depth is None:
@@ -90,15 +94,15 @@ class Block:
 
 
 class Blocks:
-    """The blocks of one answer. ``emit`` takes the events in their order."""
+    """The blocks of one answer. ``emit`` receives the events in order."""
 
     def __init__(self, emit: Callable[[BareEvent], None], limits: Limits = DEFAULT_LIMITS, call_prefix: str = "call") -> None:
         self.lone_surrogates = False
-        """Set by the reader once the wire has cut a surrogate pair: then halves are held and joined."""
+        """Set by the reader once the wire has split a surrogate pair; from then on halves are held back and joined."""
         self.calls = 0
-        """Calls that the client has to run, so far: they decide the stop reason, whatever word the provider uses."""
+        """Calls so far that the client has to run. They decide the stop reason, whatever the provider sends."""
         self.unreadable: list[str] = []
-        """The names of calls that ended and cannot be run: their arguments are cut off or are not JSON."""
+        """The names of ended calls that cannot be run because their arguments are truncated or are not JSON."""
         self.count = 0
         self._emit = emit
         self._limits = limits
@@ -109,7 +113,7 @@ class Blocks:
         self._by_index: dict[int, Block] = {}
         self._latest_call: Block | None = None
 
-    # --- wires that name their blocks
+    # --- wire formats that name their blocks
 
     def open(self, start: BlockStart | None, kind: CallKind | None = None) -> Block:
         block = Block(start, kind)
@@ -129,7 +133,7 @@ class Blocks:
         return block
 
     def add(self, block: Block, piece: str) -> None:
-        """The next piece of this block's text or arguments."""
+        """Adds the next piece of this block's text or arguments."""
         if self.lone_surrogates:
             block.surrogates = block.surrogates or Surrogates()
             piece = block.surrogates.feed(piece)
@@ -152,14 +156,14 @@ class Blocks:
             self._hold(block, event, len(piece))
 
     def put(self, event: Citation | Media) -> None:
-        """A citation or a medium: inside the newest text, or on its own."""
+        """Adds a citation or a medium, inside the newest text or on its own."""
         tail = self._queue[-1] if self._queue else None
         if tail is None or (tail is self._queue[0] and type(tail.start) is TextStart):
             self._emit(event)
         elif type(tail.start) is TextStart:
             self._hold(tail, event, 0)
         else:
-            self._give_way()
+            self._end_if_complete()
             if self._queue:
                 block = self.open(TextStart())
                 self.put(event)
@@ -168,7 +172,7 @@ class Blocks:
                 self._emit(event)
 
     def end(self, block: Block, echo: Echo | None = None) -> None:
-        """This block has got its last piece."""
+        """Ends this block."""
         if block.ended:
             return
         if block.surrogates is not None:
@@ -184,31 +188,31 @@ class Blocks:
         block.pieces.clear()
         if echo is not None:
             block.echo = echo
-        self._let_go()
+        self._advance_queue()
 
-    # --- wires that only send pieces
+    # --- wire formats that only send pieces
 
     def text(self, piece: str, refusal: bool = False) -> None:
         block = self._queue[-1] if self._queue else None
         if block is None or type(block.start) is not TextStart or block.start.refusal is not refusal or block.ended:
-            self._give_way()
+            self._end_if_complete()
             block = self.open(TextStart(refusal))
         self.add(block, piece)
 
     def reasoning(self, piece: str = "", summary: bool = False) -> Block:
         block = self._queue[-1] if self._queue else None
         if block is None or type(block.start) is not ReasoningStart or block.start.summary is not summary or block.ended:
-            self._give_way()
+            self._end_if_complete()
             block = self.open(ReasoningStart(summary))
         if piece:
             self.add(block, piece)
         return block
 
     def call(self, index: int | None, call_id: str, name: str, args: str, kind: CallKind = "function") -> Block:
-        """A fragment of a call. A new id, or a new name, starts a call; everything else continues one."""
+        """Adds a fragment of a call. A new id or a new name starts a call; everything else continues one."""
         block = self._find_call(index, call_id, name)
         if block is None:
-            self._give_way()
+            self._end_if_complete()
             block = self.open(None, kind)
         self._latest_call = block
         if call_id:
@@ -225,15 +229,15 @@ class Blocks:
             self.end(block)
         return block
 
-    # --- the end of it all
+    # --- the end of the stream
 
     def finish(self, cut: bool = False) -> None:
-        """Ends what is open. ``cut``: the model was stopped. A custom call that is open then was cut off; whether the
-        arguments of a function are whole, they say themselves."""
+        """Ends all open blocks. ``cut``: the model was stopped, so an open custom call is incomplete. The arguments of a
+        function show by themselves whether they are complete."""
         for block in list(self._queue):
             if block.start is None:
                 raise UpstreamProtocolError(
-                    f"a tool call came without a name (id {excerpt(block.call_id)}, {block.size} characters of arguments)",
+                    f"a tool call has no name (id {excerpt(block.call_id)}, {block.size} characters of arguments)",
                     code="tool_call_without_name",
                 )
             if cut and not block.ended and (block.kind == "custom" or (block.kind == "function" and block.blank())):
@@ -241,29 +245,29 @@ class Blocks:
             self.end(block)
 
     def abort(self) -> None:
-        """The stream broke: blocks that nobody ended are closed and marked as incomplete."""
+        """Closes the open blocks after a broken stream and marks them as incomplete."""
         head = self._queue[0] if self._queue else None
         self._queue = deque(block for block in self._queue if block.start is not None)
         if self._queue and self._queue[0] is not head:
             self._begin(self._queue[0])
-            self._let_go()
+            self._advance_queue()
         for block in list(self._queue):
             block.complete = block.complete and block.ended
             block.surrogates = None
             self.end(block)
 
     def half_call(self) -> bool:
-        """Is there an open call whose arguments are not whole?"""
+        """Whether a call with incomplete arguments is open."""
         return any(block.kind is not None and not block.ended and not block.whole() for block in self._queue)
 
-    # --- inside
+    # --- internals
 
     def _find_call(self, index: int | None, call_id: str, name: str) -> Block | None:
         if call_id and call_id in self._by_id:
             return self._by_id[call_id]
         block = self._latest_call if index is None else self._by_index.get(index)
         if call_id:
-            # A new id starts a call. Without a name it is a late or changing id of the call that is under way.
+            # A new id starts a call. Without a name it is a late or changed id of the current call.
             return None if name else block
         if name:
             if block is None or (block.name and (block.name != name or block.whole())):
@@ -281,7 +285,7 @@ class Blocks:
             self._begin(block)
 
     def _begin(self, block: Block) -> None:
-        """The block is first in the queue now: out with what it holds."""
+        """Emits what a block holds when it becomes the first of the queue."""
         if block.start is None:
             return
         self._emit(block.start)
@@ -291,15 +295,15 @@ class Blocks:
             self._held_chars -= block.size
             block.held = []
 
-    def _let_go(self) -> None:
-        """What has ended and is first in the queue leaves it, and the next one is live."""
+    def _advance_queue(self) -> None:
+        """Removes ended blocks from the head of the queue and makes the next one live."""
         while self._queue and self._queue[0].ended:
             self._emit(self._end_event(self._queue.popleft()))
             if self._queue:
                 self._begin(self._queue[0])
 
-    def _give_way(self) -> None:
-        """Another block wants to begin: does this end the newest one?"""
+    def _end_if_complete(self) -> None:
+        """Ends the newest block if the next one can begin."""
         if self._queue:
             tail = self._queue[-1]
             if not tail.ended and (tail.kind is None or (tail.start is not None and tail.whole())):
@@ -314,7 +318,7 @@ class Blocks:
     def _late(self, block: Block, piece: str) -> None:
         if piece.strip() and block.ended:
             raise UpstreamProtocolError(
-                f"the block {excerpt(block.call_id or block.start)} had ended, and more came for it: {excerpt(piece)}",
+                f"the block {excerpt(block.call_id or block.start)} has ended, but another piece of it arrived: {excerpt(piece)}",
                 code="piece_after_end",
             )
 

@@ -1,4 +1,4 @@
-"""Counts of tokens out of an upstream's usage object, which may hold anything."""
+"""Token counts from an upstream's usage object, which may contain anything."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Any, Final
 
 from ..events import Usage
 
-MOST: Final = 2**40
-"""Tokens. A million times the largest context: what is larger is no count, and the sum over millions of answers still fits into
-64 bits."""
+MAX_TOKENS: Final = 2**40
+"""The maximum token count: a million times the largest context. A larger number is not a count, and the sum over millions of
+answers must fit into 64 bits."""
 MAX_DEPTH: Final = 8
-"""Objects inside each other in a usage object; no provider has more than three."""
+"""Maximum nesting of a usage object; no provider has more than three levels."""
 
 
 def count(raw: dict[str, Any], *names: str) -> int | None:
-    """The first of these fields that holds a count. A negative one counts as 0."""
+    """The first of these fields that contains a count. A negative number counts as 0."""
     for name in names:
         value = raw.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value < MOST:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value < MAX_TOKENS:
             return int(value) if value > 0 else 0
     return None
 
 
 def details(raw: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The first of these fields that holds an object; an empty one if none does."""
+    """The first of these fields that contains an object; an empty one if none does."""
     for name in names:
         value = raw.get(name)
         if isinstance(value, dict):
@@ -36,22 +36,22 @@ def first(*values: int | None) -> int | None:
 
 
 def total(*values: int | None) -> int | None:
-    """The sum of what is known; None if nothing is."""
+    """The sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def totals(said: dict[str, int | None], before: Usage | None, raw: dict[str, Any]) -> Usage:
-    """Running totals: what this usage object does not say stays as it was before."""
+    """Running totals: values that this usage object lacks stay as they were."""
     if before is not None:
         said = {name: getattr(before, name) if value is None else value for name, value in said.items()}
     return Usage(**said, raw=plausible(raw))
 
 
 def plausible(raw: dict[str, Any], depth: int = 0) -> dict[str, Any]:
-    """The usage object for the clients of its own dialect: the same one, or a copy with 0 for every count that is none."""
+    """The usage object for clients of its own dialect: the same object, or a copy in which invalid counts are 0."""
     for value in raw.values():
-        if (type(value) in (int, float) and not 0 <= value < MOST) or isinstance(value, (dict, list)):
+        if (type(value) in (int, float) and not 0 <= value < MAX_TOKENS) or isinstance(value, (dict, list)):
             break
     else:
         return raw
@@ -63,12 +63,12 @@ def _plausible(name: str, value: Any, depth: int) -> Any:
         return plausible(value, depth + 1) if depth < MAX_DEPTH else {}
     if isinstance(value, list):
         return [_plausible(name, element, depth + 1) for element in value] if depth < MAX_DEPTH else []
-    if type(value) in (int, float) and not 0 <= value < MOST and _is_count(name):
+    if type(value) in (int, float) and not 0 <= value < MAX_TOKENS and _is_count(name):
         return 0
     return value
 
 
 def _is_count(name: str) -> bool:
-    """Counts of tokens are named so in every dialect; a price or a time may be below 0."""
+    """Whether a field is a token count by its name. Prices and times may be negative."""
     name = name.lower()
     return "token" in name or "count" in name

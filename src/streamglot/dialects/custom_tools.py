@@ -1,7 +1,7 @@
-"""Custom tools, which take free text, for upstreams that know functions only.
+"""Emulates custom tools, which take free text, for upstreams that know functions only.
 
-Such a tool is declared as a function with one text, ``input``. What the model calls comes back as the custom call that the
-client declared: ``CustomCalls`` takes the text out of the arguments while they stream, wherever they are cut.
+Such a tool is declared as a function with one text parameter, ``input``. The model's calls are converted back to custom calls:
+``CustomCalls`` extracts the text from the arguments while they stream, wherever they are split.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _HOW: Final = 'Give the whole input as one string in "input".'
 
 
 def as_function(tool: ToolSpec) -> ToolSpec:
-    """The function that stands for a custom tool. A grammar for its input becomes a part of the description."""
+    """The function that replaces a custom tool. A grammar for its input becomes part of the description."""
     said = [tool.description, _HOW, _grammar(tool.format)]
     description = "\n\n".join(text for text in said if text)
     return structs.replace(tool, description=description, parameters=FREE_TEXT, kind="function", format=None)
 
 
 def with_functions_only(request: Request) -> Request:
-    """The request with functions for its custom tools, in its conversation too. It comes back itself if it has none."""
+    """The request with functions for its custom tools, also in its messages. It is returned as it is if it has none."""
     tools = [as_function(tool) if tool.kind == "custom" else tool for tool in request.tools]
     messages = [_with_function_calls(message) for message in request.messages]
     if all(map(is_, tools, request.tools)) and all(map(is_, messages, request.messages)):
@@ -100,16 +100,16 @@ def _delta(text: str) -> list[BareEvent]:
 _HEAD: Final = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _HEAD_BEGINS: Final = re.compile(r'\s*(?:\{\s*(?:"(?:i(?:n(?:p(?:u(?:t(?:"\s*(?::\s*)?)?)?)?)?)?)?)?)?\Z')
 _HEAD_CHARS: Final = 200
-"""Characters before the text itself: models write fewer than 20. The head is read again with each piece."""
+"""Maximum characters before the text. Models write fewer than 20; the head is parsed again with each piece."""
 _SPECIAL: Final = re.compile(r'["\\]')
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _UNICODE_CHARS: Final = 6
-"""``\\uXXXX``"""
+r"""The length of ``\uXXXX``."""
 _REPLACEMENT: Final = "\ufffd"
 
 
 class _Input:
-    """The text in ``{"input": "…"}`` as it comes. Arguments of another form are held to their end and read as a whole."""
+    """Extracts the text of ``{"input": "…"}`` as it streams. Arguments in another form are held back and parsed at the end."""
 
     def __init__(self) -> None:
         self._held: list[str] = []

@@ -1,8 +1,9 @@
-"""Opaque state inside another dialect's opaque field.
+"""Carries opaque state inside another dialect's opaque field.
 
 A client of dialect A keeps and returns A's opaque fields (a signature, encrypted reasoning) and nothing else. State of a
-provider that speaks B is therefore packed into A's field under a mark of ours, and unpacked when the client sends the
-conversation back. It goes to the provider that made it, and to no other.
+provider
+with dialect B is therefore packed into A's field with a prefix, and unpacked when the client sends the conversation back. It is
+sent to the provider that made it, and to no other.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def pack(echo: Echo) -> str:
 
 
 def unpack(text: str) -> Echo | None:
-    """The echo that ``pack`` made, or None if this is not one."""
+    """The echo that ``pack`` encoded, or None if the text is not one."""
     if not text.startswith(_MARK):
         return None
     try:
@@ -34,8 +35,8 @@ def unpack(text: str) -> Echo | None:
 
 
 def claimed(request: Request, dialect: str, provider: str) -> Request:
-    """The request with state that carries only the dialect's name given to this provider of the dialect: a client that
-    returns a native field does not say whose it was. State that names its provider stays with it."""
+    """Assigns state that names only the dialect to this provider of the dialect, because a client that returns a native field
+    does not say whose it was. State that names its provider is unchanged."""
     if dialect == provider or not any(_carries(message, dialect) for message in request.messages):
         return request
     messages = []

@@ -1,6 +1,6 @@
-"""Where a request goes: the address and the headers that an upstream of a dialect wants.
+"""The URL and the headers of an upstream request.
 
-What a client says becomes part of an address only through ``encoded``, ``path_segment`` and ``path_segments``.
+Values from clients enter a URL only through ``encoded``, ``path_segment`` and ``path_segments``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def join(base_url: str, path: str) -> str:
-    """The address of a path below a base. Parameters of both are kept, those of the base first."""
+    """The URL of a path below a base URL. The query parameters of both are kept, those of the base first."""
     base, _, parameters = base_url.partition("#")[0].partition("?")
     path, _, own = path.partition("?")
     query = "&".join(filter(None, (parameters, own)))
@@ -30,25 +30,25 @@ def join(base_url: str, path: str) -> str:
 
 
 def encoded(name: str) -> str:
-    """A name as a value in an address: every character that means something there is encoded."""
+    """Percent-encodes a name for use in a URL."""
     try:
         return quote(name, safe="")
     except UnicodeEncodeError:
         raise RequestError(
-            f"the name {excerpt(name)} has half a character in it, which no address can have", code="invalid_name"
+            f"the name {excerpt(name)} contains half a surrogate pair, which a URL cannot contain", code="invalid_name"
         ) from None
 
 
 def path_segment(name: str) -> str:
-    """A name as one segment of a path. Names that mean another folder are refused."""
+    """A name as one segment of a path. Names that would change the path are refused."""
     if name in ("", ".", ".."):
         raise RequestError(
-            f"the name {excerpt(name)} cannot stand in the address of an upstream: it would mean another address; name a model",
+            f"the name {excerpt(name)} cannot be part of an upstream's URL: it would change the path; name a model",
             code="invalid_name",
         )
     return encoded(name)
 
 
 def path_segments(name: str) -> str:
-    """A name with slashes in it as several segments, each as careful as one."""
+    """A name with slashes as several segments."""
     return "/".join(map(path_segment, name.split("/")))

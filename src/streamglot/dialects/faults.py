@@ -1,4 +1,4 @@
-"""What upstreams say when they fail, in one form: any error object or word to an UpstreamRefused."""
+"""Converts the errors of upstreams, whatever their form, to UpstreamRefused."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from typing import Any, Final
 
 from ..errors import UpstreamRefused, excerpt
+from ..events import StreamError
 
 MESSAGE_CHARS: Final = 4096
-"""The longest message of an upstream that is passed on: some put a whole page there."""
+"""Maximum characters of an upstream's message that are passed on. Some upstreams send a whole page."""
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.:#/-]{0,63}")
-"""What can be a code of an error: one word. Anything else is text, which has its place in the message."""
+"""An error code is one word. Anything else is text and belongs in the message."""
 
 STATUS_OF: Final[dict[str, int]] = {
     "invalid_request_error": 400,
@@ -69,7 +70,7 @@ STATUS_OF: Final[dict[str, int]] = {
     "modeltimeoutexception": 504,
     "overloaded_error": 529,
 }
-"""The status that a word in ``type``, ``code`` or ``status`` of an error object stands for."""
+"""The HTTP status for a word in ``type``, ``code`` or ``status`` of an error object."""
 
 KIND_OF: Final[dict[int, str]] = {
     400: "invalid_request",
@@ -88,18 +89,18 @@ KIND_OF: Final[dict[int, str]] = {
     504: "timeout",
     529: "overloaded",
 }
-"""Our name for the kind of fault behind a status: the error's ``code`` where the upstream gave no word of its own."""
+"""Our word for the kind of fault behind a status. It is the error's ``code`` if the upstream sent none."""
 
 RETRYABLE: Final = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 
 
 def is_error(value: object) -> bool:
-    """Is this what an error object holds: something said, in an object or in words?"""
+    """Whether a value is an error: a non-empty object, list or string."""
     return bool(value) and isinstance(value, (dict, str, list))
 
 
 def refusal(error: Any, status: int | None = None) -> UpstreamRefused:
-    """The exception for an upstream's error object, however it is shaped."""
+    """The exception for an upstream's error object."""
     while True:
         if isinstance(error, list):
             error = error[0] if error else {}
@@ -132,7 +133,7 @@ def refusal(error: Any, status: int | None = None) -> UpstreamRefused:
 
 
 def _status(value: Any) -> int | None:
-    """The HTTP status of an error that a field of an error object names; None if it names none."""
+    """The HTTP status in a field of an error object; None if it has none."""
     if isinstance(value, str) and len(value) == 3 and value.isascii() and value.isdecimal():
         value = int(value)
     return value if isinstance(value, int) and 400 <= value < 600 else None
@@ -153,4 +154,14 @@ TYPE_OF: Final[dict[int, str]] = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""The word for ``error.type`` that the dialects agree on."""
+"""The value of ``error.type`` for a status, on which the dialects agree."""
+
+
+def typed_error_body(error: StreamError) -> dict[str, Any]:
+    """The error object with a ``type``, a ``param`` and a ``code``, which several dialects share."""
+    kind = TYPE_OF.get(error.status, "server_error")
+    if error.status in (404, 413):
+        kind = "invalid_request_error"
+    elif error.status >= 500:
+        kind = "server_error"
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code}}

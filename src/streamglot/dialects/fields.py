@@ -1,6 +1,6 @@
-"""A client's JSON object, taken apart field by field with errors that say where and what.
+"""Takes a client's JSON object apart, field by field, with errors that name the field and the value.
 
-What nobody took is left over: it belongs to the dialect alone and travels in ``Request.extra``.
+Fields that no one took belong to the dialect only; they travel in ``Request.extra``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar, overload
 
 from ..errors import RequestError, excerpt
+from ..messages import EFFORTS, Effort
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ class Fields:
     @overload
     def take(self, name: str, kind: type[T], default: T) -> T: ...
     def take(self, name: str, kind: type[T], default: T | None = None) -> T | None:
-        """The field as this type; the default where it is missing or null."""
+        """The field as this type; the default if it is missing or null."""
         value = self.rest.pop(name, None)
         if value is None:
             return default
@@ -62,12 +63,19 @@ class Fields:
         return [Fields(value, f"{where}[{number}]") for number, value in enumerate(values)]
 
     def words(self, name: str) -> list[str]:
-        """A list of strings, or one string in place of it."""
+        """A list of strings, or a single string as a list."""
         value = self.any(name)
         values = [value] if isinstance(value, str) else value or []
         if not isinstance(values, list) or not all(isinstance(word, str) for word in values):
             raise self.wrong(name, "a string or a list of strings", value)
         return values
+
+    def effort(self, name: str, value: str | None, allowed: tuple[Effort, ...] = EFFORTS) -> Effort | None:
+        """The value of a field as a reasoning effort; None if it is missing."""
+        found = next((effort for effort in allowed if effort == value), None)
+        if found is None and value is not None:
+            raise self.wrong(name, " or ".join(allowed), value)
+        return found
 
     def wrong(self, name: str, wanted: str, value: Any) -> RequestError:
         return RequestError(f"{self.where(name)} must be {wanted}, not {excerpt(value)}", detail={"param": self.where(name)})

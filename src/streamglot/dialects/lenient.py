@@ -1,7 +1,8 @@
-"""JSON that breaks its dialect's types: what fits is kept, what does not is left out.
+"""Decodes JSON that violates its dialect's types: what fits is kept, the rest is dropped.
 
-The fast path decodes a frame straight into a struct of the fields that are read. Where an upstream puts a number for a
-string or a string for a list, that decoder refuses the whole frame; these functions then read it field by field.
+The fast path decodes a frame directly into a struct. If an upstream sends a number for a string or a string for a list, that
+decoder
+refuses the whole frame; these functions then read it field by field.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from ..errors import UpstreamProtocolError, excerpt
 from ..framing.utf8 import whole_characters
 
 MAX_DEPTH: Final = 128
-"""Objects and lists inside each other. The deepest schemas have some twenty; the interpreter's stack ends at a thousand frames,
-of which a level takes two."""
+"""Maximum nesting. The deepest schemas have about twenty levels; the interpreter's stack has a thousand frames, and a level
+takes two."""
 
 
 def loads(data: bytes) -> tuple[Any, bool]:
-    """Any JSON, also with bytes that are no UTF-8; and whether it has a lone surrogate."""
+    """Decodes any JSON, also with invalid UTF-8. Returns whether it contains a lone surrogate."""
     try:
         return msgspec.json.decode(data), False
     except (ValueError, RecursionError):
@@ -37,7 +38,7 @@ def loads(data: bytes) -> tuple[Any, bool]:
 
 
 def is_json(text: str) -> bool:
-    """Is this one JSON value, with nothing but white space around it?"""
+    """Whether the text is one JSON value with nothing but white space around it."""
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
     except (ValueError, RecursionError):
@@ -45,7 +46,7 @@ def is_json(text: str) -> bool:
     else:
         return True
     try:
-        json.loads(text, parse_constant=_refuse)  # takes lone surrogates, which a cut in the wire may leave
+        json.loads(text, parse_constant=_refuse)  # accepts lone surrogates, which a split in the wire may leave
     except (ValueError, RecursionError):
         return False
     return True
@@ -56,13 +57,13 @@ def _refuse(word: str) -> None:
 
 
 def _finite(number: str) -> float | None:
-    """A number that fits into a float; one that does not (and NaN, which is no JSON) counts nothing."""
+    """A number that fits into a float; None for others, and for NaN, which is not JSON."""
     value = float(number)
     return value if isfinite(value) else None
 
 
 def fit(kind: Any, value: Any) -> Any:
-    """The value as this type; a field, an element or a value that does not fit is left out (None)."""
+    """The value as this type. Fields, elements and values that do not fit are dropped (None)."""
     members = get_args(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
         try:
@@ -91,7 +92,7 @@ def fit(kind: Any, value: Any) -> Any:
 
 
 def _converted(value: Any, kind: Any) -> Any:
-    """The value as this type, with strings read as numbers where a number belongs. "inf" and "nan" are no numbers."""
+    """The value as this type, with strings converted to numbers where a number is expected. "inf" and "nan" are not numbers."""
     converted = msgspec.convert(value, kind, strict=False)
     if not _is_finite(converted):
         raise ValueError("a number is not finite")
@@ -108,13 +109,14 @@ def _is_finite(value: Any) -> bool:
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, Any]]:
-    """Name, name on the wire and type of each field: finding the types out takes longer than reading the value."""
+    """The name, the wire name and the type of each field. Resolving the types takes longer than reading a value, so it is
+    cached."""
     return [(item.name, item.encode_name, item.type) for item in msgspec.structs.fields(kind)]
 
 
 @cache
 def _fields_with_floats(kind: type[msgspec.Struct]) -> list[str]:
-    """The fields of a struct that hold a float, or structs that do."""
+    """The fields of a struct that contain a float, directly or in structs."""
     return [name for name, _, inner in _fields(kind) if _has_float(inner)]
 
 
@@ -125,12 +127,12 @@ def _has_float(kind: Any) -> bool:
 
 
 def clean(value: Any, depth: int = 0) -> Any:
-    """The same value with surrogates joined or replaced in all its strings."""
+    """The same value with surrogates joined or replaced in all strings."""
     if isinstance(value, str):
         return whole_characters(value)
     if isinstance(value, (list, dict)):
         if depth >= MAX_DEPTH:
-            raise UpstreamProtocolError(f"a JSON value has more than {MAX_DEPTH} objects and lists inside each other")
+            raise UpstreamProtocolError(f"a JSON value is nested more than {MAX_DEPTH} levels deep")
         if isinstance(value, list):
             return [clean(element, depth + 1) for element in value]
         return {clean(key): clean(element, depth + 1) for key, element in value.items()}

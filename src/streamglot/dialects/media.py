@@ -1,4 +1,4 @@
-"""Media in requests: ``data:`` addresses and what they hold."""
+"""Media in requests: ``data:`` URLs and their content."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..messages import MediaPart
 
 
 def media_from_url(url: str, mime: str) -> MediaPart:
-    """A ``data:`` URL as the bytes it holds, any other as the address it is; ``mime`` where it does not say."""
+    """A ``data:`` URL as its content, any other URL as a reference; ``mime`` is used if the URL names no type."""
     if not url.startswith("data:"):
         return MediaPart(mime, url=url)
     head, _, data = url[5:].partition(",")

@@ -1,10 +1,10 @@
-"""How calls that our own tool loop ran are named in dialects that have a form for tools of a server."""
+"""The name of streamglot's own tool loop in dialects that have a form for server-side tools."""
 
 import re
 from typing import Final
 
 OWN_SERVER: Final = "streamglot"
-"""The name of the server that ran them. A client brings such calls back in its next request, where they are known by it."""
+"""The server name of calls that the tool loop ran. They are recognized by it when a client sends them back."""
 _OWN_ID: Final = re.compile(r"(?:[a-z]+_)?sglot_")
 _NOT_IN_AN_ID: Final = re.compile(r"[^A-Za-z0-9_]")
 

@@ -1,7 +1,7 @@
-"""The request parameters that dialects share, and what happens where one of them has no word for one.
+"""The request parameters that dialects share, and what happens if a dialect lacks one.
 
-A dialect's ``request.py`` has a table from its own names to these fields. ``take`` and ``give`` move the plain ones both
-ways; the table in docs/parameters.md is made from all of them.
+A dialect's ``request.py`` has a table from its own names to these fields. ``take`` and ``give`` convert the plain ones in both
+directions; the table in docs/parameters.md is generated from all of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .fields import Fields
 
 
 class Parameter(Struct, frozen=True):
-    """``absent``: what to do where the upstream's dialect cannot say it. A parameter that only tunes the answer is
-    dropped and reported; one without which it would be another answer is refused."""
+    """``absent``: what to do if the upstream's dialect lacks the parameter. One that only tunes the answer is dropped and
+    reported; one that changes what the answer is, is refused."""
 
     kind: type
     absent: Literal["report", "refuse"]
@@ -54,13 +54,13 @@ PARAMETERS: Final[dict[str, Parameter]] = {
 }
 
 _HARMLESS: Final[dict[str, Any]] = {"n": 1, "logprobs": False, "top_logprobs": 0, "modalities": ["text"], "store": False}
-"""Values that ask for nothing special: where a dialect lacks the word they are not missed."""
+"""Values that request nothing special. It does not matter if a dialect lacks them."""
 _values: Final = attrgetter(*PARAMETERS)
 
 
 def take(fields: Fields, names: dict[str, str], request: Request) -> None:
-    """The plain parameters out of the client's object into the request. ``names``: wire name to field; a later name
-    for the same field counts where the earlier is missing."""
+    """Takes the plain parameters from the client's object into the request. ``names`` maps wire names to fields; a later name
+    for the same field applies if the earlier is missing."""
     given = names.keys() & fields.rest.keys()
     for name in sorted(given, key=list(names).index) if len(given) > 1 else given:
         field = names[name]
@@ -71,7 +71,7 @@ def take(fields: Fields, names: dict[str, str], request: Request) -> None:
 
 
 def give(request: Request, names: dict[str, str], built: Built) -> None:
-    """The plain parameters of the request into the upstream's object, or into its list of what was dropped."""
+    """Puts the plain parameters of the request into the upstream's object, or into the list of dropped ones."""
     words, meant = list(names), list(names.values())
     for field in compress(PARAMETERS, map(is_not, _values(request), repeat(None))):
         value = getattr(request, field)
@@ -85,12 +85,13 @@ def give(request: Request, names: dict[str, str], built: Built) -> None:
 
 
 def is_harmless(field: str, value: Any) -> bool:
-    """Does this value ask for nothing special?"""
+    """Whether this value requests nothing special."""
     return bool(_HARMLESS.get(field) == value)
 
 
 def give_extra(request: Request, dialect: str, built: Built) -> None:
-    """What only the client's own dialect knows: sent on to an upstream that speaks it, else reported or refused."""
+    """Handles the fields of the client's own dialect: an upstream of that dialect gets them, otherwise they are reported or
+    refused."""
     for name, value in request.extra.items():
         if request.dialect == dialect:
             built.body.setdefault(name, value)

@@ -1,7 +1,7 @@
-"""What all readers share: bytes to frames, the sniffing of bodies that are no stream, errors as the last event.
+"""The base of all readers: bytes to frames, the detection of bodies that are not streams, and errors as the last event.
 
-A dialect's reader says what a frame means (``read``), what the end of the input means (``eof``) and what a whole JSON
-body means (``whole``). It emits through ``self.emit`` and opens blocks through ``self.blocks``.
+A dialect's reader interprets a frame (``read``), the end of the input (``eof``) and a complete JSON body (``whole``). It emits
+events through ``self.emit`` and opens blocks through ``self.blocks``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ T = TypeVar("T")
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 _SNIFFED_BYTES = 1024
-"""White space before the first sign of what the body is; no upstream sends more."""
+"""Maximum white space before the first significant byte of a body; no upstream sends more."""
 _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
 _STOPPED: Final[frozenset[StopReason]] = frozenset(("length", "content_filter", "refusal", "cancelled"))
-"""Reasons that say that the model was stopped, so that its last call may be half a call."""
+"""Stop reasons after which the last call may be incomplete."""
 
 
 class Reader:
-    """A box from bytes to events. ``provider`` tags the opaque state that must go back to whoever sent it. ``call_prefix``
-    begins the ids of calls that the upstream gave none: pass one that is unique in the conversation. Without it, the prefix
-    is made from the id of the answer, which some upstreams repeat."""
+    """A box from bytes to events. ``provider`` marks opaque state so that it returns to its sender. ``call_prefix`` begins the
+    ids of calls that have none from the upstream; it must be unique in the conversation. Without it the prefix comes from the id
+    of the answer, which some upstreams repeat."""
 
     dialect: ClassVar[str]
     framing: ClassVar[type[Framing]] = Sse
@@ -91,7 +91,7 @@ class Reader:
         return out
 
     def stop(self) -> list[Event]:
-        """Nobody wants more: what is open is closed as it is, and the stream ends as cancelled."""
+        """Ends the stream early: open blocks are closed as they are, and the stream ends as cancelled."""
         if self._done:
             return []
         self.start()
@@ -105,7 +105,7 @@ class Reader:
         return out
 
     def feed_frames(self, frames: list[Frame]) -> list[Event]:
-        """The events of frames that were cut elsewhere: a stream of this dialect inside another one."""
+        """The events of frames that were decoded elsewhere: a stream of this dialect inside another one."""
         if self._done:
             return []
         try:
@@ -117,7 +117,7 @@ class Reader:
         return out
 
     def read_whole(self, body: dict[str, Any]) -> list[Event]:
-        """The events of a complete response object, already decoded."""
+        """The events of a complete, decoded response object."""
         try:
             self._read_value(body)
         except StreamglotError as error:
@@ -125,28 +125,29 @@ class Reader:
         out, self._out = self._out, []
         return out
 
-    # --- what a dialect fills in
+    # --- methods that a dialect implements
 
     def read(self, frame: Frame) -> None:
-        """What this frame says."""
+        """Interprets a frame."""
         raise NotImplementedError
 
     def eof(self) -> None:
-        """The input is over: ``end`` if the dialect's own end came, or return, which makes it a truncation."""
+        """Interprets the end of the input: calls ``end`` if the dialect's own end has arrived, or returns, which means
+        truncation."""
 
     def whole(self, body: dict[str, Any]) -> None:
-        """A complete response object in place of a stream."""
-        raise UpstreamProtocolError(f"a JSON body came in place of a stream: {excerpt(msgspec.json.encode(body))}")
+        """Interprets a complete response object instead of a stream."""
+        raise UpstreamProtocolError(f"the upstream sent a JSON body instead of a stream: {excerpt(msgspec.json.encode(body))}")
 
     def whole_at_once(self, body: bytes) -> bool:  # noqa: ARG002
-        """The same from its bytes, by the decoder of the dialect's types: False for what is not as it should be."""
+        """The same from bytes, with the decoder of the dialect's types. Returns False if the body does not fit them."""
         return False
 
     def framing_for(self, first: bytes) -> Framing | None:
-        """How to cut a body that begins with this byte; None for one JSON value that is no stream."""
+        """The framing of a body that begins with this byte; None for a single JSON value."""
         return None if first in (b"{", b"[") else self.framing(self.limits)
 
-    # --- what a dialect uses
+    # --- methods that a dialect calls
 
     def start(self, id: str = "", model: str = "", created: int = 0) -> None:
         if not self.started:
@@ -155,7 +156,7 @@ class Reader:
             self.emit(StreamStart(id, model, created))
 
     def name_calls(self, answer: str) -> None:
-        """What sets the calls of this answer apart from those of others, where no ``call_prefix`` was given."""
+        """Sets a prefix for the call ids of this answer, unless ``call_prefix`` was given."""
         if answer and not self._given_prefix:
             self._call_prefix = f"call_{answer}"
 
@@ -165,7 +166,7 @@ class Reader:
         self._out.append(Choice(choice, event) if choice else event)
 
     def blocks(self, choice: int = 0) -> Blocks:
-        """The blocks of this choice; the stream has started once they are asked for."""
+        """The blocks of this choice. Calling it starts the stream."""
         blocks = self._blocks.get(choice)
         if blocks is None:
             if choice >= self.limits.choices:
@@ -181,7 +182,7 @@ class Reader:
         return blocks
 
     def decode(self, decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-        """The payload as the decoder's type; what breaks that type is left out."""
+        """The payload as the decoder's type, without what violates that type."""
         try:
             return decoder.decode(data)
         except (ValueError, RecursionError):
@@ -198,23 +199,23 @@ class Reader:
                 blocks.lone_surrogates = True
         fitted: T = fit(decoder.type, value)
         if fitted is None:
-            raise UpstreamProtocolError(f"a frame is no object of the dialect {self.dialect}: {excerpt(data)}")
+            raise UpstreamProtocolError(f"a frame is not an object of the dialect {self.dialect}: {excerpt(data)}")
         return fitted
 
     def end(self, reason: StopReason, raw_reason: str | None = None, sequence: str | None = None) -> None:
-        """The stream is over, properly. Where nothing stopped the model, a call that cannot be read is an error: the reason
+        """Ends the stream properly. If nothing stopped the model, a call with invalid arguments is an error: the stop reason
         alone would present it as one to run."""
         unreadable = [name for blocks in self._blocks.values() for name in blocks.unreadable]
         if unreadable and reason not in _STOPPED:
             raise ToolCallParseError(
-                f"the arguments of the tool call {excerpt(unreadable[0])} are not valid JSON; the call was not passed on as one "
+                f"the arguments of the tool call {excerpt(unreadable[0])} are not valid JSON, so the call was not passed on as one "
                 "to run. Ask the model again"
             )
         self._done = True
         self.emit(StreamEnd(reason, raw_reason, sequence))
-        self._blocks = {}  # they point back to here: a ring that only the garbage collector would find
+        self._blocks = {}  # they refer back to the reader: a cycle that only the garbage collector could free
 
-    # --- inside
+    # --- internals
 
     def _sniff(self, chunk: bytes) -> None:
         self._body.append(chunk)
@@ -266,7 +267,7 @@ class Reader:
         try:
             value, lone = loads(body)
         except UpstreamProtocolError:
-            raise UpstreamTruncated(f"the upstream answered with a JSON body that is not whole: {excerpt(body)}") from None
+            raise UpstreamTruncated(f"the upstream sent an incomplete JSON body: {excerpt(body)}") from None
         self._read_value(clean(value) if lone else value)
 
     def _read_value(self, value: Any) -> None:
@@ -275,16 +276,16 @@ class Reader:
         if isinstance(value, dict) and faults.is_error(value.get("error")):
             raise faults.refusal(value)
         if not isinstance(value, dict):
-            raise UpstreamProtocolError(f"a JSON body came in place of a stream: {excerpt(value)}")
+            raise UpstreamProtocolError(f"the upstream sent a JSON body instead of a stream: {excerpt(value)}")
         self.whole(value)
 
     def _eof(self) -> None:
         if not self._bytes:
-            raise UpstreamTruncated("the upstream answered with success and an empty body", code="upstream_empty")
+            raise UpstreamTruncated("the upstream sent a success status and an empty body", code="upstream_empty")
         self.eof()
         if not self._done:
-            said = f"; it said {excerpt(self._stray)}" if self._stray else ""
-            raise UpstreamTruncated(f"the stream ended before the dialect {self.dialect} says it does{said}")
+            said = f"; it sent {excerpt(self._stray)}" if self._stray else ""
+            raise UpstreamTruncated(f"the stream ended without the end that the dialect {self.dialect} requires{said}")
 
     def _fail(self, error: StreamglotError) -> None:
         self._done = True
@@ -299,7 +300,7 @@ class Reader:
 
 
 def exception(frame: Frame) -> StreamglotError:
-    """The fault that a frame of the kind "exception" reports: its name is the word for the status."""
+    """The error in a frame of the kind "exception"; its name determines the status."""
     try:
         body, _ = loads(frame.data)
     except UpstreamProtocolError:
@@ -309,7 +310,7 @@ def exception(frame: Frame) -> StreamglotError:
 
 
 def clean_event(event: BareEvent) -> BareEvent:
-    """The event without lone surrogates, which no encoder takes."""
+    """The event without lone surrogates, which cannot be encoded."""
     kind = type(event)
     return kind(**{name: _clean_field(getattr(event, name)) for name in kind.__struct_fields__})
 

@@ -1,13 +1,16 @@
-"""The base of all writers: one rule for each kind of event. It counts what a dialect cannot say and always writes an end.
+"""The base of all writers: one rule for each kind of event. It counts what a dialect cannot express and always writes an end.
 
-A dialect's writer fills ``rules`` with a method for each event that its wire can say; the others count as lost. It appends
-bytes to ``self.pieces``; the events of one ``feed`` leave as one piece of bytes.
+A dialect's writer fills ``rules`` with a method for each event that its wire format supports; the others count as lost. It
+appends
+bytes to ``self.pieces``; the events of one ``feed`` are returned as one bytes object.
 
-Events that begin without a ``StreamStart`` get one. A delta outside of its block is refused with a ``GrammarError``: what a
-writer would write for it is no valid stream.
+Events that begin without a ``StreamStart`` get one. A delta outside its block raises ``GrammarError``, because the output would
+not
+be a valid stream.
 
-Clients act on what says "done" or "stop": they run a call, or give up a retry. What the end of a block that broke off
-(``complete`` is False) says is therefore kept until the stream ends properly, and never written before an error.
+Clients act on "done" and "stop" markers: they run a call, or give up a retry. The end marker of an incomplete block
+(``complete`` is
+False) is therefore held back until the stream ends properly, and never written before an error.
 """
 
 from __future__ import annotations
@@ -40,16 +43,16 @@ from ..events import (
 )
 
 encode = msgspec.json.Encoder().encode
-"""Any value to JSON: the one encoder of all writers."""
+"""Encodes any value as JSON: the one encoder of all writers."""
 _DELTA_OF: Final[dict[type, type]] = {TextStart: TextDelta, ReasoningStart: ReasoningDelta, ToolCallStart: ToolCallDelta}
 _START_OF: Final = {delta: start for start, delta in _DELTA_OF.items()}
 _ENDS: Final = frozenset((TextEnd, ReasoningEnd, ToolCallEnd))
 _BEFORE_START: Final = frozenset((KeepAlive, StreamError))
-"""What may come before the start of a stream."""
+"""Events that may come before the start of a stream."""
 
 
 class StepBreak:
-    """Tells a writer that joins all text of an answer where the text of one model turn must be kept apart from the next."""
+    """Tells a writer that joins all text of an answer where the text of one model turn must be separated from the next."""
 
     def __init__(self) -> None:
         self._said = False
@@ -59,7 +62,7 @@ class StepBreak:
         self._step_over = self._said
 
     def due(self) -> bool:
-        """A text begins: is it the first of its step, with text in a step before it?"""
+        """Whether a text that begins now is the first of its step, after text in an earlier step."""
         due, self._step_over, self._said = self._step_over, False, True
         return due
 
@@ -68,18 +71,18 @@ _Rules = Mapping[type, Callable[[Any], None]]
 
 
 class Writer:
-    """The mirror of a reader: events in, bytes out.
+    """The counterpart of a reader: events in, bytes out.
 
-    ``strict`` writes the fields of the dialect's own specification only. ``id``, ``model`` and ``created`` stand in where
-    the events do not say them. ``lost`` counts what this dialect has no word for, by the name of the event. ``usage`` is
-    the sum over the steps so far.
+    ``strict`` writes the fields of the dialect's specification only. ``id``, ``model`` and ``created`` are used if the events
+    have none.
+    ``lost`` counts what this dialect cannot express, by the name of the event. ``usage`` is the sum over the steps so far.
     """
 
     dialect: ClassVar[str]
     folded: ClassVar[dict[str, str]] = {}
-    """Events that this dialect says in another form, and in which: for the table in docs/dialects.md."""
+    """Events that this dialect expresses in another form, with that form, for docs/dialects.md."""
     headers: ClassVar[dict[str, str]] = {}
-    """What an HTTP answer in this dialect says in its headers, beside its content type."""
+    """Additional headers of an HTTP response in this dialect."""
 
     def __init__(self, *, strict: bool = False, id: str = "", model: str = "", created: int = 0) -> None:
         self.strict = strict
@@ -116,19 +119,19 @@ class Writer:
         return self._taken()
 
     def close(self) -> bytes:
-        """The end of the events. Where they stopped without an end, an error is written in its place."""
+        """The final bytes. If the events stopped without an end, an error is written instead."""
         if not self.done:
             self.feed_end(UpstreamTruncated("the events stopped before the end of the stream").as_event())
         return self._taken()
 
-    # --- what a dialect fills in
+    # --- methods that a dialect implements
 
     def rules(self) -> Mapping[type, Callable[[Any], None]]:
         """The method for each type of event."""
         raise NotImplementedError
 
     def write_start(self) -> None:
-        """The first bytes of a stream; ``id``, ``model`` and ``created`` are known."""
+        """Writes the first bytes of a stream; ``id``, ``model`` and ``created`` are known."""
 
     def write_end(self, event: StreamEnd) -> None:
         raise NotImplementedError
@@ -136,7 +139,7 @@ class Writer:
     def write_error(self, event: StreamError) -> None:
         raise NotImplementedError
 
-    # --- what a dialect uses
+    # --- methods that a dialect calls
 
     def begin(self, event: StreamStart) -> None:
         self.id = event.id or self.id
@@ -162,7 +165,7 @@ class Writer:
         self.usage = event if self._usage_before is None else self._usage_before.plus(event)
 
     def end_step(self, _event: StepEnd) -> None:
-        """A model turn is over: the usage of the next one is added to that of all before it."""
+        """Ends a model turn: the usage of the next one is added to the sum."""
         self._usage_before = self.usage
 
     def lose(self, event: Event) -> None:
@@ -170,14 +173,14 @@ class Writer:
         self.lost[name] += 1
 
     def _check(self, event: Event) -> type | None:
-        """Follows the blocks. Returns the delta that the open block takes, which is then written without a check."""
+        """Tracks the blocks. Returns the delta type of the open block, which is then written without a check."""
         kind = type(event)
         if kind in _DELTA_OF:
             self._open_delta = _DELTA_OF[kind]
         elif kind in _ENDS:
             self._open_delta = None
         elif kind in _START_OF:
-            raise GrammarError(f"{excerpt(event)} came outside of its block: feed {_START_OF[kind].__name__} before it")
+            raise GrammarError(f"{excerpt(event)} is outside its block: feed {_START_OF[kind].__name__} first")
         if not self._start_seen and kind not in _BEFORE_START:
             self._start_seen = True
             if kind is not StreamStart:

@@ -1,4 +1,4 @@
-"""Bytes to frames and frames to bytes: what a wire looks like before anybody asks what it means."""
+"""Bytes to frames and back: the layer below the dialects, which knows where a message begins and ends, but not what it means."""
 
 from .aws_eventstream import AwsEventStream
 from .frame import Frame, Framing

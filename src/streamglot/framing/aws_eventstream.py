@@ -2,8 +2,8 @@
 
     total length (4)  headers length (4)  CRC32 of those eight (4)  headers  payload  CRC32 of all before it (4)
 
-A message is given out once it is whole and both checksums are right. The header ``:event-type`` names its event; where
-``:message-type`` says exception or error, the frame is of the kind "exception" and its event is the exception's name.
+A message is returned once it is complete and both checksums are right. The header ``:event-type`` names its event; if
+``:message-type`` is exception or error, the frame is of the kind "exception" and its event is the exception's name.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _PRELUDE: Final = struct.Struct(">III")
 _LENGTHS: Final = struct.Struct(">II")
 _CHECKSUM: Final = struct.Struct(">I")
 _SHORT: Final = struct.Struct(">H")
-_LEAST: Final = 16
-"""A message without headers and payload: the prelude and the last checksum."""
+_MIN_BYTES: Final = 16
+"""Bytes of a message without headers and payload: the prelude and the last checksum."""
 _FIXED: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Bytes of a header value by its type: true, false, byte, short, integer, long, time, uuid."""
 _COUNTED: Final = (6, 7)
 """Types whose value has a length before it: bytes and text."""
 _TEXT: Final = 7
-_KEPT_HEADERS: Final = 64
-"""Different header sections that are remembered: a stream repeats some ten of them all the time."""
+_CACHED_HEADERS: Final = 64
+"""Header sections in the cache: a stream repeats about ten of them."""
 
 
 class AwsEventStream:
@@ -66,7 +66,7 @@ class AwsEventStream:
         return frames
 
     def close(self) -> list[Frame]:
-        """A message that is not whole says nothing; that it was cut off is left in ``error``."""
+        """Discards an incomplete message and sets ``error``."""
         if self._held and not self.error:
             self.error = UpstreamTruncated(f"the stream ended inside a frame, after {len(self._held)} bytes of it")
         return []
@@ -76,7 +76,7 @@ class AwsEventStream:
         start = bytes(self._held[position : position + _PRELUDE.size])
         if crc32(start[: _LENGTHS.size]) != checksum:
             raise UpstreamProtocolError(f"the checksum of a frame's prelude is wrong: {excerpt(start)}", code="bad_checksum")
-        if total < _LEAST or headers > total - _LEAST:
+        if total < _MIN_BYTES or headers > total - _MIN_BYTES:
             raise UpstreamProtocolError(f"a frame of {total} bytes has {headers} bytes of headers", code="bad_frame")
         if total > self._limits.event_bytes:
             raise self._limits.exceeded("event_bytes")
@@ -92,7 +92,7 @@ class AwsEventStream:
         meaning = self._meanings.get(section)
         if meaning is None:
             meaning = _meaning(read_headers(section))
-            if len(self._meanings) < _KEPT_HEADERS:
+            if len(self._meanings) < _CACHED_HEADERS:
                 self._meanings[section] = meaning
         event, kind, said = meaning
         data = message[start:end]
@@ -102,7 +102,7 @@ class AwsEventStream:
 
 
 def read_headers(section: bytes) -> dict[str, str]:
-    """The headers whose value is text; the others are only stepped over."""
+    """The headers with text values; the others are skipped."""
     found: dict[str, str] = {}
     position = 0
     try:
@@ -129,7 +129,7 @@ def read_headers(section: bytes) -> dict[str, str]:
 
 
 def _meaning(headers: dict[str, str]) -> tuple[str, Literal["data", "exception"], str]:
-    """The name of the event, whether it is an exception, and the words of an error that has no payload."""
+    """The name of the event, whether it is an exception, and the message of an error without a payload."""
     match headers.get(":message-type"):
         case "exception":
             return headers.get(":exception-type", "exception"), "exception", ""
@@ -139,9 +139,9 @@ def _meaning(headers: dict[str, str]) -> tuple[str, Literal["data", "exception"]
 
 
 def frame(data: bytes, headers: dict[str, str]) -> bytes:
-    """One message with these headers, as text, and this payload."""
+    """One message with these text headers and this payload."""
     section = b"".join(_header(name.encode(), value.encode()) for name, value in headers.items())
-    lengths = _LENGTHS.pack(_LEAST + len(section) + len(data), len(section))
+    lengths = _LENGTHS.pack(_MIN_BYTES + len(section) + len(data), len(section))
     message = b"".join((lengths, _CHECKSUM.pack(crc32(lengths)), section, data))
     return message + _CHECKSUM.pack(crc32(message))
 

@@ -1,4 +1,4 @@
-"""A frame: one message of a wire, still in bytes."""
+"""A frame: one message of a wire format, still as bytes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..limits import Limits
 
 
 class Frame(Struct, frozen=True, gc=False):
-    """``data`` is a payload; ``comment`` a keep-alive; ``stray`` a line that belongs to no event (an error, often);
-    ``exception`` an error that the wire itself marks as one, named in ``event``."""
+    """``data`` is a payload; ``comment`` a keep-alive; ``stray`` a line that belongs to no event (often an error); ``exception``
+    an error that the wire format marks as one, named in ``event``."""
 
     data: bytes
     event: str = ""
@@ -20,10 +20,10 @@ class Frame(Struct, frozen=True, gc=False):
 
 
 class Framing(Protocol):
-    """The box that cuts bytes into frames. ``close`` gives what the end of the input leaves.
+    """A box that splits bytes into frames. ``close`` returns what the end of the input leaves.
 
-    A limit that is passed, or a frame that is broken, does not throw away the frames before it: it is left in ``error``,
-    and nothing more is read.
+    An exceeded limit or a broken frame does not discard the frames before it: it is stored in ``error``, and nothing more is
+    read.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""A JSON array that is streamed: ``[{…},\\r\\n{…}]`` gives a frame for each element as soon as it is whole."""
+r"""A streamed JSON array: ``[{…},\r\n{…}]`` gives a frame for each element as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .utf8 import Utf8
 
 
 class JsonArray:
-    """Elements are objects; brackets, commas and white space between them carry nothing."""
+    """Elements are objects; brackets, commas and white space between them are skipped."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.error: LimitExceeded | None = None

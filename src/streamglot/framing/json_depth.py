@@ -1,4 +1,5 @@
-"""How deep in a JSON text are we, and is its value whole? Reads pieces, visits structural characters only."""
+"""Tracks the depth of a JSON text that arrives in pieces, and whether its value is complete. It visits structural characters
+only."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ _IN_STRING = re.compile(r'["\\]')
 
 
 class JsonDepth:
-    """Follows one JSON text given in pieces; any piece may be cut anywhere."""
+    """Tracks one JSON text; it may be split anywhere."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -19,11 +20,12 @@ class JsonDepth:
 
     @property
     def complete(self) -> bool:
-        """Is the text so far one whole value? A number or a bare word counts when nothing more is to come."""
+        """Whether the text so far is one complete value. A number or a bare word counts as complete if nothing follows."""
         return self.seen and self.depth == 0 and not self._string
 
     def feed(self, piece: str, position: int = 0) -> int:
-        """Reads from ``position`` to where an object, array or string at the top ends: the place behind it, or -1."""
+        """Reads from ``position`` to the end of an object, array or string at the top level. Returns the position after it, or
+        -1."""
         if self._escaped and position < len(piece):
             self._escaped = False
             position += 1

@@ -9,7 +9,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Lines:
-    """Keeps the unfinished line as pieces, so that a long line in many reads costs its length and not its square."""
+    """Stores the unfinished line in pieces, so that a long line in many reads costs linear and not quadratic time."""
 
     def __init__(self, limits: Limits) -> None:
         self.error: LimitExceeded | None = None
@@ -20,7 +20,7 @@ class Lines:
         self._started = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that this chunk ends. Behind a line that is too long comes nothing any more, only ``error``."""
+        """The lines that this chunk completes. After a line that is too long nothing more is returned, only ``error`` is set."""
         if self.error:
             return []
         if not self._started:
@@ -48,7 +48,7 @@ class Lines:
         return lines
 
     def close(self) -> list[bytes]:
-        """The last line, which had no end."""
+        """The last line, which had no line end."""
         rest = b"".join(self._pieces)
         self._pieces.clear()
         return [rest] if rest and not self.error else []

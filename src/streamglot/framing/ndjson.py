@@ -1,4 +1,4 @@
-"""One JSON value a line."""
+"""One JSON value per line."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class NdJson:
 
 
 def line(data: bytes) -> bytes:
-    """One line. There are no keep-alive lines: a client dies on an empty one."""
+    """One line. There are no keep-alive lines: clients fail on an empty one."""
     return data + b"\n"

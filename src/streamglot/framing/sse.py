@@ -1,8 +1,10 @@
-"""Server-sent events, read as the standard says, with two deviations that an LLM stream needs.
+"""Server-sent events, parsed as the standard says, with two deviations for LLM streams.
 
-An event that the end of the input leaves without its blank line is still given out: the reader above knows whether it is
-whole. And a line that is no field of the standard (``error: {…}``, a bare JSON object) is given out as a stray frame
-instead of being thrown away, because upstreams report errors that way.
+An event without its blank line at the end of the input is still returned: the reader above knows whether it is complete. And a
+line
+that is not a field of the standard (``error: {…}``, a bare JSON object) is returned as a stray frame, because upstreams report
+errors
+that way.
 """
 
 from __future__ import annotations
@@ -88,5 +90,5 @@ def event(data: bytes, name: bytes = b"") -> bytes:
 
 
 def comment(text: str) -> bytes:
-    """A keep-alive between two events. Line ends in the text would break the frame and become spaces."""
+    """A keep-alive between two events. Line breaks in the text would break the frame; they become spaces."""
     return b": %b\n\n" % b" ".join(text.encode("utf-8", "replace").splitlines())

@@ -1,4 +1,4 @@
-"""Text that was cut inside a character, put together again."""
+"""Joins text that was split inside a character."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ _LONE = re.compile("[\ud800-\udfff]")
 
 
 class Utf8:
-    """Bytes to text: a code point cut by a network read is held until its rest comes; bad bytes become U+FFFD."""
+    """Bytes to text: a code point that was split by a network read is held until the rest arrives; invalid bytes become
+    U+FFFD."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
@@ -22,7 +23,7 @@ class Utf8:
 
 
 class Surrogates:
-    """JSON strings whose ``\\ud83d\\ude00`` pair was cut between two deltas: the first half waits for the second."""
+    r"""Joins ``\ud83d\ude00`` pairs that were split between two JSON strings: the first half waits for the second."""
 
     def __init__(self) -> None:
         self._half = ""
@@ -40,7 +41,7 @@ class Surrogates:
 
 
 def whole_characters(text: str) -> str:
-    """Pairs of surrogates joined, lone ones replaced by U+FFFD: text that any encoder takes."""
+    """Surrogate pairs joined, lone surrogates replaced by U+FFFD: text that every encoder accepts."""
     if not _LONE.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

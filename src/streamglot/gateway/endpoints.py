@@ -72,13 +72,11 @@ def _streams_unless_told(name: str, **options: Any) -> Callable[[Body, str], Req
 
 def _compacting(body: Body, _model: str) -> Request:
     spoken = dialect(RETRIEVABLE)
-    request: Request = spoken.compaction.summary_request(spoken.parse_request(body))
-    return request
+    return spoken.summary_request(spoken.parse_request(body))
 
 
 def _compacted(response: Response, body: Body) -> Body:
-    built: Body = dialect(RETRIEVABLE).compaction.build_compaction(response, body)
-    return built
+    return dialect(RETRIEVABLE).build_compaction(response, body)
 
 
 def _gemini(stream: bool) -> Callable[[Body, str], Request]:

@@ -1,7 +1,8 @@
-"""Text to events: the structure that a model writes into its text.
+"""Text to events: finds the reasoning and the tool calls that a model writes into its text.
 
-``inband(format)`` is a box over the events of one choice; ``parse_text`` reads a whole text. ``FORMATS`` has a row for
-each notation, ``format_for_model`` finds the row by the name of a model.
+``inband(format)`` is a box over the events of one choice; ``parse_text`` reads a whole text. ``FORMATS`` has a row for each
+notation,
+``format_for_model`` finds the row for a model name.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def inband(
 ) -> InBand:
     """A box over the events of one choice. ``format`` is a name, a row, ``"auto"`` (by ``model``) or ``"none"``.
 
-    ``bad_call`` says what becomes of a call that cannot be parsed: ``"incomplete"`` (it is marked, and the stream ends with
-    ``tool_call_parse_error``), ``"text"`` (it is text) or ``"error"`` (any markup that is no call ends the stream at once).
+    ``bad_call`` says what to do with a call that cannot be parsed: ``"incomplete"`` (it is marked, and the stream ends with
+    ``tool_call_parse_error``), ``"text"`` (it is text) or ``"error"`` (any markup that is not a call ends the stream at once).
     """
     return InBand(
         find_format(format, model),

@@ -1,17 +1,20 @@
-"""The box over events: TextDelta in; text, reasoning and calls out. Everything else passes through in its place.
+"""A box from events to events: TextDelta in; text, reasoning and calls out. All other events pass through in their place.
 
-It serves one choice of a stream. Blocks that the upstream names itself (native reasoning, native calls, refusals) are
-not touched; where one begins, the text before it has ended for us too.
+It serves one choice of a stream. Blocks that the upstream names itself (native reasoning, native calls, refusals) are not
+changed;
+where one begins, the text before it ends.
 
-Half a call never ends as a success. ``bad_call`` says what becomes of a call that cannot be parsed:
+An incomplete call never ends as a success. ``bad_call`` says what to do with a call that cannot be parsed:
 
-- ``"incomplete"``: a call that has started ends with ``complete=False``. What could not be delivered as part of it is
-  text, and the stream ends with the error ``tool_call_parse_error`` in place of its own end. The same error follows a text
-  that ends inside a call. Markup that never became a call is text, and no error.
-- ``"text"``: every call is held until it is whole, so a call that breaks is text, as the model wrote it.
-- ``"error"``: the first markup that is no call ends the stream with ``tool_call_parse_error`` at once.
+- ``"incomplete"``: a call that has started ends with ``complete=False``. What could not be delivered as part of it is text, and
+  the
+  stream ends with the error ``tool_call_parse_error`` instead of its own end. The same error follows a text that ends inside a
+  call.
+  Markup that never became a call is text, and not an error.
+- ``"text"``: every call is held until it is complete, so a call that breaks is text, as the model wrote it.
+- ``"error"``: the first markup that is not a call ends the stream with ``tool_call_parse_error`` at once.
 
-A stream that says itself that it was cut (``length``, ``cancelled``, ``content_filter``, or an error) keeps that end.
+A stream that was cut by its own account (``length``, ``cancelled``, ``content_filter``, or an error) keeps that end.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ _CUT = ("length", "cancelled", "content_filter")
 
 
 class _Failed(Exception):
-    """A malformed call, and the caller wants the stream to end at once."""
+    """A call is malformed, and the stream must end at once."""
 
     def __init__(self, error: ToolCallParseError) -> None:
         super().__init__(str(error))
@@ -61,8 +64,8 @@ class _Failed(Exception):
 
 
 class InBand:
-    """The in-band parser of one choice. ``tools``: without any, every well-formed name may be called. ``calls`` and
-    ``reasoning`` switch the finding of either off."""
+    """The in-band parser of one choice. ``tools``: if there are none, every well-formed name may be called. ``calls`` and
+    ``reasoning`` switch the detection of either off."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class InBand:
         call_prefix: str = "call",
     ) -> None:
         if bad_call not in get_args(BadCall):
-            raise ConfigError(f"bad_call is one of {', '.join(get_args(BadCall))}, not {excerpt(bad_call)}")
+            raise ConfigError(f"bad_call must be one of {', '.join(get_args(BadCall))}, not {excerpt(bad_call)}")
         self.format = format
         self._declared = Declared(tools, format.any_name)
         self._emitter = Emitter(buffering, call_prefix, keep_space=format.untouched)
@@ -95,7 +98,7 @@ class InBand:
         self._ended = False
         self._cut = False
         self._broken: ToolCallParseError | None = None
-        """The first call that could not be parsed, where the stream may not end as a success because of it."""
+        """The first call that could not be parsed, if it prevents the stream from ending as a success."""
 
     def feed(self, event: BareEvent) -> list[BareEvent]:
         if type(event) is TextDelta and not self._refusal and not self._ended:
@@ -124,13 +127,13 @@ class InBand:
         if isinstance(event, StreamStart):
             return [event]
         if isinstance(event, StreamError):
-            before = self._settle(cut=True)
+            before = self._end_answer(cut=True)
             if self._ended:
                 return before
             self._ended = True
             return [*before, event]
         if isinstance(event, StreamEnd):
-            before = self._settle(cut=event.reason in _CUT)
+            before = self._end_answer(cut=event.reason in _CUT)
             if self._ended:
                 return before
             self._ended = True
@@ -141,9 +144,9 @@ class InBand:
         return [*self._pause(), event]
 
     def close(self) -> list[BareEvent]:
-        return [] if self._ended else self._settle(cut=True)
+        return [] if self._ended else self._end_answer(cut=True)
 
-    # --- inside
+    # --- internals
 
     def _piece(self, event: TextDelta) -> list[BareEvent]:
         text = event.text
@@ -191,11 +194,11 @@ class InBand:
         return out
 
     def _pause(self) -> list[BareEvent]:
-        """A block of the upstream's own follows: the text before it is over, the answer is not."""
+        """A block of the upstream follows: the text before it ends, the answer does not."""
         return self._close_text(False, self._emitter.pause)
 
-    def _settle(self, cut: bool = False) -> list[BareEvent]:
-        """The answer is over: everything that was held goes out, and the open block ends. ``cut``: it was broken off."""
+    def _end_answer(self, cut: bool = False) -> list[BareEvent]:
+        """Ends the answer: emits everything that was held and ends the open block. ``cut``: the answer was cut off."""
         return self._close_text(cut, self._emitter.finish)
 
     def _close_text(self, cut: bool, finish: Callable[[Echo | None, bool], None]) -> list[BareEvent]:
@@ -237,8 +240,8 @@ class InBand:
         return event
 
     def _step(self, event: StepEnd) -> list[BareEvent]:
-        """A turn of the model is over: the next one begins as this one did."""
-        before = self._settle(cut=event.reason in _CUT)
+        """Ends a model turn: the next one begins in the initial state."""
+        before = self._end_answer(cut=event.reason in _CUT)
         if self._ended:
             return before
         if self._broken is not None:

@@ -1,7 +1,8 @@
-"""The tools that were declared: which names open a call, and of which type each parameter is.
+"""The declared tools: which names open a call, and the type of each parameter.
 
-Types come from the JSON schema of the parameter: ``type`` (a word or a list), ``anyOf``/``oneOf``/``allOf``, ``enum``,
-``const`` and ``$ref`` into ``$defs``. Words that some callers write instead of JSON's own are understood.
+Types come from the JSON schema of the parameter: ``type`` (a word or a list), ``anyOf``/``oneOf``/``allOf``, ``enum``, ``const``
+and
+``$ref`` into ``$defs``. Non-standard type names that some callers use are accepted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NAME = re.compile(r"[^\s<>{}()\[\]\"'=|]{1,256}")
 
 
 class Declared:
-    """The declared tools. Without any, or with ``any_name``, every well-formed name may open a call."""
+    """The declared tools. If there are none, or with ``any_name``, every well-formed name may open a call."""
 
     def __init__(self, tools: Iterable[ToolSpec | Mapping[str, Any]] | None = None, any_name: bool = False) -> None:
         self.schemas: dict[str, Schema] = {}
@@ -37,7 +38,8 @@ class Declared:
             self.schemas[name] = parameters
 
     def resolve(self, name: str) -> str | None:
-        """The declared name that is meant; None if none is. Models add a namespace: ``functions.f``, ``f.f``."""
+        """The declared name that a written name means; None if there is none. Models add a namespace: ``functions.f``,
+        ``f.f``."""
         name = name.strip()
         if name in self.schemas:
             return name
@@ -50,7 +52,7 @@ class Declared:
         return name if self._any_name or not self.schemas else None
 
     def only(self) -> str | None:
-        """The one declared tool, where there is just one."""
+        """The declared tool, if there is exactly one."""
         return next(iter(self.schemas)) if len(self.schemas) == 1 else None
 
     def properties(self, name: str) -> Schema:
@@ -60,19 +62,19 @@ class Declared:
         return properties if isinstance(properties, Mapping) else {}
 
     def needs_arguments(self, name: str) -> bool:
-        """Does the schema of this tool require a parameter? Then a call without arguments is half a call."""
+        """Whether the schema of this tool requires a parameter. Then a call without arguments is incomplete."""
         schema = self.schemas.get(name) or {}
         return bool(follow(schema, schema).get("required"))
 
     def is_loose(self, name: str, parameter: str) -> bool:
-        """Is this a string whose schema uses another word for it (``str``)? Models then tend to write the value in JSON
-        quotes."""
+        """Whether this is a string whose schema uses a non-standard type name (``str``). Models write strings for such tools as
+        in JSON."""
         schema = follow(self.properties(name).get(parameter), self.schemas.get(name) or {})
         kind = schema.get("type")
         return isinstance(kind, str) and kind != "string" and _ALIASES.get(kind.lower(), kind.lower()) == "string"
 
     def types(self, name: str, parameter: str) -> frozenset[str]:
-        """The JSON types that the schema allows for this parameter; empty where it says nothing."""
+        """The JSON types that the schema allows for this parameter; empty if it does not say."""
         schema = self.properties(name).get(parameter)
         return schema_types(schema, self.schemas.get(name) or {})
 
@@ -81,7 +83,7 @@ def _name_and_schema(tool: ToolSpec | Mapping[str, Any]) -> tuple[str, Schema]:
     if isinstance(tool, ToolSpec):
         return tool.name, tool.parameters or {}
     if not isinstance(tool, Mapping):
-        raise ConfigError(f"a tool is an OpenAI-style definition or a ToolSpec, not {excerpt(tool)}")
+        raise ConfigError(f"a tool must be an OpenAI-style definition or a ToolSpec, not {excerpt(tool)}")
     inner = tool.get("function")
     if not isinstance(inner, Mapping):
         inner = tool
@@ -93,7 +95,7 @@ def _name_and_schema(tool: ToolSpec | Mapping[str, Any]) -> tuple[str, Schema]:
 
 
 def follow(schema: Any, root: Schema) -> Schema:
-    """The schema that this one refers to; an empty one where it is none."""
+    """The schema that this one refers to; an empty one if it does not exist."""
     for _ in range(16):
         if not isinstance(schema, Mapping):
             return {}
@@ -136,7 +138,7 @@ def schema_types(schema: Any, root: Schema, depth: int = 0) -> frozenset[str]:
 
 
 def json_type(item: Any) -> str:
-    """The word that a JSON schema has for the type of this value."""
+    """The name of this value's type in a JSON schema."""
     if item is None:
         return "null"
     for kind, word in ((bool, "boolean"), (str, "string"), (int, "integer"), (float, "number"), (list, "array")):

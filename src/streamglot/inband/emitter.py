@@ -1,15 +1,17 @@
 """Writes the blocks of one answer: text, reasoning and calls, one open at a time.
 
-No block consists of white space alone, and no white space between two words of the text is lost:
+No block consists of white space only, and no white space between two words of the text is lost:
 
-- White space before a thought stays at the end of the text before it.
-- White space before a call waits. It opens the text that follows the call, and is dropped where none follows.
-- White space behind a thought or a call opens the text that follows.
-- Line ends between the first thought and the first word of the text belong to the notation and are dropped. So is
-  white space at the very end of an answer that has calls.
+- White space before reasoning stays at the end of the text before it.
+- White space before a call waits. It begins the text that follows the call, and is dropped if none follows.
+- White space after reasoning or a call begins the text that follows.
+- Line breaks between the first reasoning and the first word of the text belong to the notation and are dropped. So is white
+  space at
+  the end of an answer that has calls.
 
-The same holds for the thinking: only its first line ends and its last white space are dropped. The ``Buffering`` says
-how pieces are put together.
+The same applies to reasoning: only its first line breaks and its trailing white space are dropped. ``Buffering`` says how pieces
+are
+combined.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ from ..events import (
 )
 
 MAX_SPACE_CHARS = 4096
-"""Characters of white space that may wait for the text behind it. More is an odd layout, and is handed on as text."""
+"""Characters of white space that may wait for the following text. More is an unusual layout, and is emitted as text."""
 
 
 class Buffering(Struct, frozen=True):
-    """When a piece goes out. ``piece``: at once. ``fragment``: at a quote, bracket, comma or colon, or when ``most``
+    """When a piece is emitted. ``piece``: at once. ``fragment``: at a quote, bracket, comma or colon, or when ``most``
     characters wait. ``sentence``: at the end of a sentence or line. ``whole``: at the end of the block."""
 
     text: Literal["piece", "sentence", "whole"] = "piece"
@@ -54,34 +56,34 @@ _SENTENCE_ENDS = frozenset(".!?\n。！？")
 
 
 class Emitter:
-    """``out`` collects the events; whoever owns the emitter takes them from there."""
+    """``out`` collects the events; the owner of the emitter takes them from there."""
 
     def __init__(self, buffering: Buffering = DEFAULT_BUFFERING, prefix: str = "call", keep_space: bool = False) -> None:
         self.out: list[BareEvent] = []
         self.open = ""
         self.calls = 0
-        """Calls that came whole."""
+        """Complete calls."""
         self.found = 0
-        """Calls that were begun."""
+        """Started calls."""
         self.call = ""
-        """The name of the last call that was begun."""
+        """The name of the last started call."""
         self.space = ""
-        """White space that waits: behind the open block, or in front of the next one."""
+        """White space that waits: after the open block, or before the next one."""
         self.keep_space = keep_space
         self.waiting: list[BareEvent] = []
-        """Events that may stand only in or beside a text, and came while something else was open."""
+        """Events that may stand only in or beside a text, and arrived while something else was open."""
         self._buffering = buffering
         self._prefix = prefix
         self._wait: list[str] = []
         self._wait_size = 0
         self._any_arguments = False
         self._thinking = False
-        """``space`` belongs to the thinking; that of the text is in ``_other_space``, and the other way round."""
+        """``space`` belongs to the reasoning and ``_other_space`` to the text, or the other way round."""
         self._other_space = ""
         self._any_text = False
         self._any_thought = False
         self._after_thought = False
-        """A thought has ended, and no text has begun since."""
+        """Reasoning has ended, and no text has begun since."""
 
     # --- text and reasoning
 
@@ -109,7 +111,7 @@ class Emitter:
         self.space = piece[len(kept) :]
 
     def skip_lead(self) -> None:
-        """A closing tag without its thought: white space around it is no text, if no text has come before."""
+        """Handles a closing tag without its reasoning: white space around it is not text if no text came before."""
         if not self._any_text:
             self.space = ""
             self._after_thought = True
@@ -195,7 +197,7 @@ class Emitter:
     # --- the end
 
     def pause(self, echo: Echo | None = None, complete: bool = True) -> None:
-        """Something else follows in the answer: closes the open block, with the white space behind it."""
+        """Closes the open block, with the white space after it, because something else follows in the answer."""
         if self._thinking:
             self.end_reasoning(complete)
         if self.open == "text" and self.space:
@@ -204,7 +206,7 @@ class Emitter:
         self._end_with(echo, complete)
 
     def finish(self, echo: Echo | None = None, complete: bool = True) -> None:
-        """The answer is over: closes the open block. White space that waits is kept only where no call was found."""
+        """Ends the answer: closes the open block. Waiting white space is emitted only if no call was found."""
         if self._thinking:
             self.end_reasoning(complete)
         if self.space and not self.found and not self._after_thought:
@@ -222,7 +224,7 @@ class Emitter:
             self.open = "text"
         self.end_text(echo, complete)
 
-    # --- inside
+    # --- internals
 
     def _put(self, kind: str, piece: str) -> None:
         rule = getattr(self._buffering, kind)

@@ -1,4 +1,4 @@
-"""A format: one row that says which engines read the calls of a model, and how it marks its thinking."""
+"""A format: one row that says which engines read the calls of a model, and how it marks its reasoning."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from .think import TAGS, Think
 
 
 class Format(Struct, frozen=True):
-    """``drop``: tokens and tags that only wrap the answer. ``example``: one answer with a call in it.
+    """``drop``: tokens and tags that only wrap the answer. ``example``: an answer with a call.
 
-    ``untouched``: the text is handed on as it is. ``any_name``: a tool that was not declared may be called too, because
-    the tokens of the notation can say nothing but a call: whoever runs the tools can tell the model that there is no
-    such tool, and a reader of leaked tokens can not."""
+    ``untouched``: the text is passed on unchanged. ``any_name``: undeclared tools may be called too, because the tokens of the
+    notation
+    cannot mean anything else: the code that runs the tools can tell the model that there is no such tool, a reader of leaked
+    tokens
+    cannot.
+    """
 
     name: str
     example: str
@@ -24,7 +27,7 @@ class Format(Struct, frozen=True):
     any_name: bool = False
 
     def write(self, calls: list[Call]) -> str:
-        """The calls in this notation, as the model itself would have written them."""
+        """The calls in this notation, as the model itself would write them."""
         for engine in self.engines:
             written = engine.write(calls)
             if written is not None:

@@ -1,4 +1,4 @@
-"""FORMATS: every notation, as a row of data: its markers, the engine that reads it, how it thinks, and one example."""
+"""FORMATS: every notation as a row of data: its markers, its engine, its reasoning tags, and an example."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PREFIXED = PrefixedJson("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", special=True)
 
 
 def _deepseek(fenced: bool, spellings: tuple[str, ...] = ()) -> SectionCalls:
-    """``spellings``: what a model writes in place of the first token, where it also forgets the second."""
+    """``spellings``: what a model writes instead of the first token when it also omits the second."""
     return SectionCalls(
         ("<｜tool▁calls▁begin｜>", *spellings),
         "<｜tool▁call▁begin｜>",
@@ -173,7 +173,7 @@ _ROWS = (
     Format("xlam", f"[{_CALL}]", (_BARE_ARRAY, _FENCED, JsonCalls("[TOOL_CALLS]"), _TOOL_CALL)),
     Format("json_array", f"[{_CALL}]", (_BARE_ARRAY, _BARE)),
     Format("generic_json", _CALL, (_BARE, _BARE_ARRAY, _FENCED)),
-    # a header with the name, JSON behind it
+    # a header with the name, followed by JSON
     Format(
         "mistral",
         '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}',

@@ -1,21 +1,25 @@
-"""The grammar of every notation, written down once: the documentation shows it, and the tests write calls with it.
+r"""The grammar of every notation, for the documentation and for the tests, which write calls with it.
 
 A grammar is a list of rules ``name = expression ;``. In an expression
 
-- ``'...'`` is text as it stands, with ``\\n`` for a line end;
-- ``a b`` is one behind the other, ``( a | b )`` is one of both;
-- ``[ a ]`` may be left out, as the notation allows it;
-- ``~'...'`` belongs to the notation, and models forget it: readers must understand the text without it;
-- ``{ a }`` is repeated for each call of the answer, or for each parameter of a call inside the rule ``call``, with
-  ``{ a / b }`` what stands between two of them;
+- ``'...'`` is literal text, with ``\n`` for a line break;
+- ``a b`` is a sequence, ``( a | b )`` an alternative;
+- ``[ a ]`` is optional in the notation;
+- ``~'...'`` belongs to the notation, but models omit it: readers must understand the text without it;
+- ``{ a }`` is repeated for each call of the answer, or for each parameter of a call inside the rule ``call``; in ``{ a / b }``,
+  ``b``
+  separates two of them;
 - a word is a rule, or one of the terminals:
 
-``ws`` is white space or nothing, ``name`` the name of the tool, ``id`` the id of the call and ``number`` its place, ``key``
-the name of a parameter, ``type`` the JSON type of its value and ``string`` whether that is a string. Values come as
-``text`` (a string as it is, everything else as JSON), ``json``, ``python``, ``brace`` (bare keys, tokens for quotes) or
-``tags`` (an object of tags). ``object`` is all arguments as a JSON object, ``encoded`` the same inside a JSON string.
+``ws`` is optional white space, ``name`` the name of the tool, ``id`` the id of the call and ``number`` its position, ``key`` the
+name
+of a parameter, ``type`` the JSON type of its value and ``string`` whether that is a string. Values are written as ``text`` (a
+string
+as it is, everything else as JSON), ``json``, ``python``, ``brace`` (bare keys, tokens for quotes) or ``tags`` (an object of
+tags).
+``object`` is all arguments as a JSON object, ``encoded`` the same inside a JSON string.
 
-The first rule is the whole: all calls of an answer, without the text around them.
+The first rule is the start symbol: all calls of an answer, without the text around them.
 """
 
 from __future__ import annotations
@@ -126,7 +130,7 @@ call = '<|message_model|>' [name] '<|content_invoke_tool_json|>{' ws '"name"' ws
     "xlam": "calls = '[' ws { call / ws ',' ws } ws ']' ;" + _JSON_CALL,
     "json_array": "calls = '[' ws { call / ws ',' ws } ws ']' ;" + _JSON_CALL,
     "generic_json": "calls = { call / ws ';' ws } ;" + _JSON_CALL,
-    # a header with the name, JSON behind it
+    # a header with the name, followed by JSON
     "mistral": """
 calls = { call } ;
 call = '[TOOL_CALLS]' ws name ['[CALL_ID]' id] ~'[ARGS]' object ;

@@ -1,9 +1,12 @@
-"""Incremental JSON: reads one value of a literal notation and hands on its JSON text while it is being written.
+"""Incremental JSON: reads one value of a literal notation and passes on its JSON text while it is being written.
 
-The same machine reads JSON, Python literals and object notations with bare keys: a ``Notation`` says how they differ.
-JSON goes out as it was written; everything else is turned into JSON on the way. It is forgiving where models slip:
-control characters and unknown escapes inside strings are escaped, ``True`` and ``None`` are understood, braces that
-were doubled by a prompt template (``{{"a": 1}}``) count once. It stops right behind the value.
+The same code reads JSON, Python literals and object notations with bare keys: a ``Notation`` describes the differences. JSON is
+passed
+on as it was written; everything else is converted to JSON on the way. It tolerates mistakes of models: control characters and
+unknown
+escapes inside strings are escaped, ``True`` and ``None`` are understood, braces that a prompt template doubled (``{{"a": 1}}``)
+count
+once. It stops directly after the value.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from .json_strings import JSON, Notation, inside_string, quoted, unescaped
 from .scan import Cut, Malformed, Sink, Source, Wait
 
 MAX_DEPTH = 512
-"""Nesting of one value: deeper than this is an attack, and the readers behind us would overflow."""
+"""Maximum nesting of one value: deeper is an attack, and would overflow the clients' parsers."""
 
 MAX_WORD_CHARS = 4096
-"""A bare word: longer than any number that is one."""
+"""Maximum characters of a bare word: longer than any number."""
 
 _FIRST_HALF = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}")
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
@@ -58,7 +61,7 @@ _SPACES = " \t\r\n"
 
 
 def value(source: Source, sink: Sink, notation: Notation = JSON) -> Wait:
-    """Reads one value and hands on its JSON text."""
+    """Reads one value and passes on its JSON text."""
     stack: list[str] = []
     expect = _VALUE
     out: list[str] = []
@@ -78,7 +81,7 @@ def value(source: Source, sink: Sink, notation: Notation = JSON) -> Wait:
                     out.append(char)
                 continue
             if comma:
-                # A comma before the closing bracket is the model's slip: it waits until its use is known.
+                # A comma before the closing bracket is a mistake of the model: it waits until its use is known.
                 out.append(comma[1:] if char in "]})" else comma)
                 comma = ""
             if expect == _NEXT:
@@ -181,7 +184,7 @@ def _scalar(source: Source, out: list[str], sink: Sink, notation: Notation, nest
     if written is None:
         if not notation.bare_strings or not word:
             source.give_back(word)
-            raise Malformed(f"{word[:40]!r} is no value")
+            raise Malformed(f"{word[:40]!r} is not a value")
         written = quoted(word)
     out.append(written)
 
@@ -208,8 +211,8 @@ def _word(source: Source, end: str, out: list[str], sink: Sink) -> Generator[Non
 
 
 def decoded_string(source: Source, arguments: Sink) -> Wait:
-    """Reads a JSON string, at whose quote the source stands, and hands on the JSON *in* it: arguments that a model wrote
-    as a string."""
+    """Reads a JSON string, at whose quote the source stands, and passes on the JSON *in* it: arguments that a model wrote as a
+    string."""
     held = ""
     rest = ""
     inner = Source()
@@ -218,7 +221,7 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
     failed: Malformed | None = None
 
     def sink(piece: str) -> None:
-        # A fault is told at the end of the string, so that it does not matter how the string was cut.
+        # An error is raised at the end of the string, so that the splits of the string do not matter.
         nonlocal done, failed, rest
         inner.push(piece)
         if failed is not None:
@@ -236,7 +239,7 @@ def decoded_string(source: Source, arguments: Sink) -> Wait:
             inner.skip(len(inner.text))
 
     def note(part: str) -> None:
-        # Escapes come whole; the first half of a pair waits for the second.
+        # Escapes arrive complete; the first half of a surrogate pair waits for the second.
         nonlocal held
         text = held + part
         head = text[:-5]

@@ -1,8 +1,8 @@
-"""Strings of a literal notation, read in pieces and handed on as the inside of JSON strings.
+"""Reads strings of a literal notation in pieces and passes them on as the inside of JSON strings.
 
-A ``Notation`` says which quotes there are and how a backslash is read. Models slip: control characters and unknown
-escapes are escaped, and a quote inside a Python string that was not escaped does not end it where nothing follows that
-could follow an end.
+A ``Notation`` says which quotes there are and how a backslash is read. Models make mistakes: control characters and unknown
+escapes
+are escaped, and an unescaped quote inside a Python string does not end it unless something follows that could follow an end.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _PYTHON_ESCAPES = {
 
 
 class Notation(Struct, frozen=True):
-    """How values are written. ``quotes`` open and close a string; ``escapes`` tells how a backslash is read in it.
-    ``end``: the marker behind the whole, which may stand where a bracket was forgotten."""
+    """How values are written. ``quotes`` open and close a string; ``escapes`` says how a backslash is read in it. ``end``: the
+    marker after the whole, which may stand where a bracket was omitted."""
 
     quotes: tuple[str, ...] = ('"',)
     escapes: str = "json"
@@ -49,7 +49,7 @@ JSON = Notation()
 PYTHON = Notation(quotes=('"', "'"), escapes="python")
 
 LOOK_CHARS = 256
-"""How far the text behind a quote tells whether it ends its string."""
+"""Characters after a quote that are examined to decide whether it ends its string."""
 
 _string_ends: dict[str, Markers] = {}
 
@@ -67,7 +67,7 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """The text that the inside of a JSON string stands for, as far as it can be written: half a pair stays an escape."""
+    """The text that the inside of a JSON string encodes, as far as it can be written: half a surrogate pair stays an escape."""
     return _LONE.sub(_as_escape, str(json.loads(f'"{text}"')))
 
 
@@ -76,7 +76,7 @@ def _as_escape(found: re.Match[str]) -> str:
 
 
 def inside_string(source: Source, out: list[str], sink: Sink, notation: Notation, quote: str, nested: bool | None) -> Wait:
-    """The inside of a string, and its closing quote. ``nested`` is None for a key."""
+    """Reads the inside of a string and its closing quote. ``nested`` is None for a key."""
     if len(quote) > 1:
         yield from _token_string(source, out, sink, quote, (":",) if nested is None else (",", "}", "]", notation.end))
         return
@@ -129,12 +129,12 @@ _NEXT_KEY = re.compile(r"\s*(?:(?P<sure>\w{1,64}\s*:)|(?P<open>\w{0,64}\s*$))")
 
 
 def _ends_string(source: Source, nested: bool) -> Generator[None, None, bool]:
-    """Does the quote here end the string? Models forget to escape quotes; what follows a true end tells."""
+    """Whether the quote here ends the string. Models omit the escapes of quotes; what follows decides."""
     return (yield from _follows(source, 1, _AFTER_MEMBER if nested else _AFTER_ARGUMENT))
 
 
 def _follows(source: Source, offset: int, pattern: re.Pattern[str]) -> Generator[None, None, bool]:
-    """Does the text go on like this? Waits while it may, but looks no further than ``LOOK_CHARS``."""
+    """Whether the text continues like this. Waits while it may, but reads at most ``LOOK_CHARS``."""
     while True:
         place = source.at + offset
         text = source.text[place : place + LOOK_CHARS]
@@ -147,8 +147,8 @@ def _follows(source: Source, offset: int, pattern: re.Pattern[str]) -> Generator
 
 
 def _token_string(source: Source, out: list[str], sink: Sink, quote: str, behind: tuple[str, ...]) -> Wait:
-    """A string between special tokens: nothing in it is an escape, and the token ends it only where something follows
-    that may stand behind a string."""
+    """A string between special tokens: it has no escapes, and the token ends it only if something follows that may follow a
+    string."""
     markers = _string_ends.setdefault(quote, Markers((quote,)))
     sink("".join(out))
     out.clear()

@@ -1,7 +1,8 @@
-"""Which model speaks which format: patterns of model names, the first that matches counts.
+"""Which model uses which format: patterns of model names; the first match wins.
 
-A name is compared in lower case without the provider before the last slash. ``starts`` says whether the chat template
-of these models writes the opening tag of the thinking, where that differs from what the format assumes.
+A name is compared in lower case without the provider before the last slash. ``starts`` says whether the chat template of these
+models
+writes the opening tag of the reasoning, if that differs from the format's default.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ PROFILES = tuple(
 
 
 def format_for_model(model: str) -> Format | None:
-    """The row for a model of this name; None if no pattern knows it."""
+    """The row for a model name; None if no pattern matches."""
     name = model.lower().rsplit("/", 1)[-1].split("@", 1)[0]
     for profile in PROFILES:
         if fnmatchcase(name, profile.pattern):
@@ -132,14 +133,14 @@ def format_for_model(model: str) -> Format | None:
 
 
 def find_format(format: str | Format, model: str = "") -> Format:
-    """The row of this name. ``auto`` goes by the model's name, and is ``none`` where no pattern knows it. A row that is
-    named begins as its profile says for a model that it knows: one notation serves models that think and that do not."""
+    """The row of this name. ``auto`` uses the model's name, and means ``none`` if no pattern matches. A named row starts as the
+    model's profile says, because one notation serves models with and without reasoning."""
     if isinstance(format, Format):
         return format
     if format == "auto":
         return format_for_model(model) or FORMATS["none"]
     row = FORMATS.get(format)
     if row is None:
-        raise ConfigError(f"there is no in-band format {excerpt(format)}; there are: {', '.join(sorted(FORMATS))}")
+        raise ConfigError(f"there is no in-band format {excerpt(format)}; formats: {', '.join(sorted(FORMATS))}")
     known = format_for_model(model) if model else None
     return known if known is not None and known.name == row.name else row

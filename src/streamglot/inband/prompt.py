@@ -1,8 +1,9 @@
-"""The request side: a request with tools, for a model that has none of its own, becomes one without.
+"""The request side: describes tools in the prompt, for a model without tool support.
 
-The declared tools become a text in the system message, with the notation that the in-band parser reads; earlier calls
-become text in that notation, and results become text in a user message, all of them, each with the name and the id of
-its call. ``tool_choice`` and ``parallel_tool_calls`` become sentences. The request that comes in is not changed.
+The declared tools become a text in the system message, with the notation that the in-band parser reads; earlier calls become
+text in
+that notation, and results become text in a user message, each with the name and the id of its call. ``tool_choice`` and
+``parallel_tool_calls`` become sentences. The given request is not changed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MAY = "Call a tool only if it helps; otherwise just answer."
 
 
 def as_prompt(request: Request, format: str | Format = "auto") -> Request:
-    """The same request in words. Tools that the provider itself runs stay as they are."""
+    """The same request with its tools as text. Tools that the provider runs are not changed."""
     row = find_format(format, request.model)
     names = {part.call_id: part.name for message in request.messages for part in message.parts if isinstance(part, ToolCallPart)}
     messages: list[Message] = []
@@ -46,7 +47,7 @@ def as_prompt(request: Request, format: str | Format = "auto") -> Request:
 
 
 def _offered(request: Request) -> list[ToolSpec]:
-    """The tools that may be called: none of them, where the choice says so."""
+    """The tools that may be called; empty if the tool choice forbids calls."""
     choice = request.tool_choice or ToolChoice()
     if choice.mode == "none":
         return []
@@ -84,7 +85,7 @@ def _example(tool: ToolSpec) -> Call:
 
 
 def _in_words(message: Message, row: Format, names: dict[str, str]) -> Message:
-    """The message with its calls and results as text. Results speak with the voice of the user."""
+    """The message with its calls and results as text. Results become user text."""
     parts: list[Part] = []
     calls: list[Call] = []
     for part in message.parts:
@@ -118,7 +119,7 @@ def _result(part: ToolResultPart, names: dict[str, str]) -> list[Part]:
 
 
 def _append(messages: list[Message], message: Message) -> None:
-    """Adds the message; results that came as messages of their own join the ones before them."""
+    """Adds the message. Consecutive messages with results are merged."""
     last = messages[-1] if messages else None
     if last is not None and last.role == "user" == message.role and _only_results(last) and _only_results(message):
         messages[-1] = structs.replace(last, parts=[*last.parts, *message.parts])
@@ -132,7 +133,7 @@ def _only_results(message: Message) -> bool:
 
 
 def _with_system(messages: list[Message], text: str) -> list[Message]:
-    """The text at the end of the first system message, or in one of its own."""
+    """Adds the text to the end of the first system message, or in a new one."""
     for index, message in enumerate(messages):
         if message.role in ("system", "developer"):
             joined = structs.replace(message, parts=[*message.parts, TextPart(f"\n\n{text}" if message.text else text)])

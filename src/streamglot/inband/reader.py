@@ -1,18 +1,16 @@
-"""What an engine works with: the source it reads from, and the calls it writes.
+"""The context of an engine: the source that it reads from, and the calls that it writes.
 
-A ToolCallStart that has gone out can not be taken back, so each call has a point at which it is *certain*:
+An emitted ToolCallStart cannot be taken back, so each call has a point at which it is *certain*:
 
-- behind a strong marker (a special token, or a tag that prose does not use) a call is certain as soon as its name is
-  known to be a declared tool, or, without declared tools, a well-formed name. It starts there, and its arguments
-  stream. If it turns out malformed after that, it ends with ``complete=False``. What was read of it and not delivered is
-  text, and so is what follows.
-- where the notation looks like ordinary text the call is *held*. Tags named after tools start a call when its first
-  argument is whole. Bare JSON and Python calls are valid or not as a whole: they start when they end. Both start when
-  more than ``HOLD_CHARS`` of arguments wait. Until then everything that was read can become text again, with nothing
-  lost.
-- with ``whole_calls`` every call is held until its end, so that none can break after its start.
+- After a strong marker (a special token, or a tag that prose does not use) a call is certain as soon as its name is known to be
+  a declared tool, or, without declared tools, a well-formed name. It starts there, and its arguments stream. If it turns out to
+  be malformed later, it ends with ``complete=False``. What was read of it and not delivered is text, and so is what follows.
+- If the notation looks like ordinary text, the call is *held*. Tags named after tools start a call when its first argument is
+  complete. Bare JSON and Python calls are valid or not as a whole: they start when they end. Both start when more than
+  ``HOLD_CHARS`` of arguments wait. Until then everything that was read can become text again, with nothing lost.
+- With ``whole_calls`` every call is held until its end, so that none can break after its start.
 
-The same text gives the same events wherever it is cut, because only characters are counted, never pieces.
+The same text gives the same events wherever it is split, because characters are counted, never pieces.
 """
 
 from __future__ import annotations
@@ -24,12 +22,11 @@ from .json_strings import Notation
 from .scan import Malformed, Source, Wait
 
 HOLD_CHARS = 512
-"""Characters of arguments that a held call may collect before it starts: long values are worth streaming, short ones are
-worth waiting for."""
+"""Characters of arguments that a held call may collect before it starts: long values should stream, short ones can wait."""
 
 
-class Reader:
-    """The calls of one text. ``started`` tells whether the call that is being read has gone out already."""
+class CallReader:
+    """The calls of one text. ``started``: the current call has been emitted."""
 
     __slots__ = (
         "_emitter", "_held", "_held_size", "_pending", "at_start", "calls", "declared", "mode", "raw", "rendered", "source",
@@ -43,29 +40,29 @@ class Reader:
         self.calls = True
         self.whole_calls = False
         self.raw = False
-        """The message of a channel format that is being read is a call, and calls are not wanted: its end is text too."""
+        """The current message of a channel format is a call, and calls are switched off: its end is text too."""
         self.at_start = False
-        """A message of a channel format has ended: what counts only as the first thing in the answer counts again."""
+        """A message of a channel format has ended: markers that count only at the beginning of the answer count again."""
         self.rendered = False
-        """The server dropped the special tokens of a channel format: the words of its headers stand alone."""
+        """The server dropped the special tokens of a channel format: only the words of its headers remain."""
         self.to_user = False
-        """The message of a channel format that is being read is addressed to the user: no markup in it is a call."""
+        """The current message of a channel format is addressed to the user: markup in it is not a call."""
         self.mode = "text"
-        """What unmarked text is by now: "text" or "reasoning"."""
+        """The kind of unmarked text: "text" or "reasoning"."""
         self._emitter = emitter
         self._pending: tuple[str, str] | None = None
         self._held: list[str] = []
         self._held_size = 0
 
     def name(self, written: str) -> str:
-        """The declared tool of this name; Malformed where there is none, unless the format takes any name."""
+        """The declared tool of this name. Raises Malformed if there is none, unless the format allows any name."""
         name = self.declared.resolve(written)
         if name is None:
-            raise Malformed(f"{written[:80]!r} is no declared tool")
+            raise Malformed(f"{written[:80]!r} is not a declared tool")
         return name
 
     def text(self, piece: str) -> None:
-        """Hands on text that the engine has found to be nothing else."""
+        """Passes on text that is not part of a call."""
         self._emitter.text(piece)
         self.source.checkpoint()
 
@@ -77,7 +74,7 @@ class Reader:
             self.commit()
 
     def commit(self) -> None:
-        """The call is certain now."""
+        """Marks the call as certain and starts it."""
         if not self.whole_calls:
             self._begin()
 
@@ -105,7 +102,8 @@ class Reader:
                 self._begin()
 
     def value(self, notation: Notation) -> Wait:
-        """Reads one value and hands it on as a part of the arguments. Where it breaks, all but its last word has gone out."""
+        """Reads one value and passes it on as part of the arguments. If it breaks, everything except its last token has been
+        passed on."""
         try:
             yield from value(self.source, self.arguments, notation)
         except Malformed as reason:
@@ -114,7 +112,7 @@ class Reader:
             raise
 
     def decoded(self) -> Wait:
-        """Reads a JSON string with the arguments in it, and hands them on."""
+        """Reads a JSON string that contains the arguments, and passes them on."""
         yield from decoded_string(self.source, self.arguments)
         if self._pending is None:
             self.source.checkpoint()
@@ -126,7 +124,7 @@ class Reader:
         self.source.checkpoint()
 
     def abandon(self) -> None:
-        """The call turned out malformed: ends it if it has started, forgets it if not."""
+        """Handles a malformed call: ends it if it has started, discards it if not."""
         self._pending = None
         self._held.clear()
         if self.started:

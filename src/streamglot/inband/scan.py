@@ -1,8 +1,10 @@
-"""Finds markers in a text that comes in pieces, and holds back only what may still become one.
+"""Finds markers in a streamed text, and holds back only what may still become one.
 
-A parser here is a generator: it reads from a ``Source`` and yields whenever it needs more text, so that a grammar is
-written down in the order in which it is read, and a piece may be cut anywhere. What was read since ``record`` can be
-given back by ``rewind``: that is how text that only looked like a call becomes text again.
+A parser here is a generator: it reads from a ``Source`` and yields when it needs more text, so a grammar is written in the order
+in
+which it is read, and the text may be split anywhere. ``rewind`` returns what was read since ``record``: so text that only looked
+like
+a call becomes text again.
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ Wait = Generator[None, None, None]
 Sink = Callable[[str], None]
 
 NAME_CHARS = 512
-"""A name, a key or a header longer than this is none."""
+"""Maximum characters of a name, a key or a header."""
 
 MAX_TRAIL_CHARS = 2**20
-"""What may be read without a result (a call that is not certain, a value that must be whole): beyond this it is text."""
+"""Characters that may be read without a result (an uncertain call, a value that must be complete). Beyond this they are text."""
 MAX_SPACE_CHARS = 4096
-"""White space that is looked across for the word behind it."""
+"""Characters of white space that are skipped to find the word after it."""
 
 SPECIAL_TOKENS = (
     "<bos>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end_of_text|>", "<|begin_of_text|>",
     "<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>", "<|eom_id|>", "<end_of_turn>", "<|end_of_role|>",
     "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>", "<BOS_TOKEN>", "<EOS_TOKEN>",
 )  # fmt: skip
-"""Tokens that a server should have kept to itself: never part of an answer, in any format. Between two pieces of a
-notation they mean no more than white space."""
+"""Tokens that a server should have removed: never part of an answer, in any format. Inside a notation they count as white
+space."""
 
 _TOKENS = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
 _LONGEST_TOKEN = max(map(len, SPECIAL_TOKENS))
@@ -36,8 +38,8 @@ _SPACE = re.compile(r"\s*")
 
 
 class Malformed(Exception):
-    """This is not the notation: what was read is text. ``rest`` is text that was read and not delivered, where a reader
-    knows better than the trail of the source."""
+    """The text is not in this notation: what was read is text. ``rest`` is text that was read and not delivered, if a reader
+    knows it better than the record of the source."""
 
     rest: str | None = None
 
@@ -47,11 +49,11 @@ class Cut(Malformed):
 
 
 class Unrelated(Malformed):
-    """The opener alone is text; a closer that follows does not belong to it."""
+    """Only the opener is text; a closer that follows does not belong to it."""
 
 
 class Markers:
-    """A set of markers: where does the next one stand, and may the end of the text be the beginning of one?"""
+    """A set of markers: finds the next one, and whether the end of the text may be the beginning of one."""
 
     __slots__ = ("first", "longest", "pattern", "words")
 
@@ -63,7 +65,7 @@ class Markers:
         self.first = re.compile(f"[{heads}]" if heads else r"(?!)")
 
     def tail(self, text: str, position: int) -> int:
-        """The place from which on the text may become a marker; its length if it can not."""
+        """The position from which the text may become a marker; its length if it cannot."""
         size = len(text)
         for found in self.first.finditer(text, max(position, size - self.longest + 1)):
             rest = text[found.start() :]
@@ -73,7 +75,7 @@ class Markers:
         return size
 
     def undecided(self, text: str, position: int) -> bool:
-        """Could the marker that was found at this place still become a longer one?"""
+        """Whether the marker at this position could still become a longer one."""
         left = len(text) - position
         if left >= self.longest:
             return False
@@ -83,12 +85,12 @@ class Markers:
 
 @lru_cache(maxsize=1024)
 def markers_of(words: tuple[str, ...]) -> Markers:
-    """The set of these markers. Streams of one format and one set of tools share it."""
+    """The set of these markers. Streams with the same format and tools share it."""
     return Markers(words)
 
 
 class Source:
-    """The text that has come and was not read yet."""
+    """The text that has arrived and was not read yet."""
 
     __slots__ = ("at", "closed", "cut", "text", "trail", "trail_size")
 
@@ -106,7 +108,7 @@ class Source:
         self.at = 0
 
     def skip(self, position: int) -> None:
-        """Everything before this place has been read."""
+        """Marks everything before this position as read."""
         if self.trail is not None and position > self.at:
             self.trail.append(self.text[self.at : position])
             self.trail_size += position - self.at
@@ -120,7 +122,7 @@ class Source:
         self.trail_size = len(seed)
 
     def checkpoint(self) -> None:
-        """What was read up to here is settled and will not be given back."""
+        """Makes everything that was read so far final."""
         if self.trail:
             self.trail.clear()
             self.trail_size = 0
@@ -129,13 +131,13 @@ class Source:
         self.trail = None
 
     def rewind(self) -> str:
-        """Stops recording and tells what was recorded; the caller decides what to do with it."""
+        """Stops recording and returns the recorded text."""
         trail = "".join(self.trail or ())
         self.trail = None
         return trail
 
     def give_back(self, text: str) -> None:
-        """Puts text that was read in front of the rest again."""
+        """Puts text that was read back in front of the rest."""
         self.text = text + self.text[self.at :]
         self.at = 0
         left = len(text)
@@ -150,7 +152,7 @@ class Source:
     # --- steps of a grammar
 
     def more(self) -> Wait:
-        """Waits for text; raises Cut where none will come."""
+        """Waits for text; raises Cut if none will come."""
         while self.at >= len(self.text):
             if self.closed:
                 raise Cut("the text ended")
@@ -180,7 +182,7 @@ class Source:
         return end, not self.closed and any(len(word) > len(rest) and word.startswith(rest) for word in SPECIAL_TOKENS)
 
     def spaces(self) -> Generator[None, None, str]:
-        """Skips white space; the next character, "" at the end of the text."""
+        """Skips white space; returns the next character, "" at the end of the text."""
         while True:
             end, undecided = self._blank()
             if end > self.at:
@@ -192,7 +194,7 @@ class Source:
             yield
 
     def run(self, char: str) -> Generator[None, None, int]:
-        """Reads this character as often as it stands here, and tells how often."""
+        """Reads repetitions of this character and returns their number."""
         size = 0
         while True:
             end = self.at
@@ -205,7 +207,7 @@ class Source:
             yield
 
     def literal(self, words: Iterable[str]) -> Generator[None, None, str]:
-        """Reads the longest of these words if the text goes on with one; else reads nothing and returns ""."""
+        """Reads the longest of these words that the text continues with; returns "" if there is none."""
         while True:
             rest = len(self.text) - self.at
             best = ""
@@ -223,7 +225,7 @@ class Source:
             yield
 
     def spaced(self, words: Iterable[str]) -> Generator[None, None, str]:
-        """One of these words behind white space. The white space is read only together with the word."""
+        """Reads one of these words after white space. The white space is read only together with the word."""
         return (yield from self.behind_space(words))[1]
 
     def behind_space(self, words: Iterable[str]) -> Generator[None, None, tuple[str, str]]:
@@ -251,7 +253,7 @@ class Source:
             yield
 
     def ahead(self, words: Iterable[str]) -> Generator[None, None, bool]:
-        """Does one of these words follow, behind white space, or the end of the text? Reads nothing."""
+        """Whether one of these words or the end of the text follows, after white space. Reads nothing."""
         words = tuple(words)
         while True:
             start, undecided = self._blank()
@@ -265,7 +267,7 @@ class Source:
             yield
 
     def follows(self, words: tuple[str, ...]) -> Generator[None, None, bool]:
-        """Does the text go on with one of these words? Reads nothing."""
+        """Whether the text continues with one of these words. Reads nothing."""
         while True:
             rest = self.text[self.at : self.at + NAME_CHARS]
             if rest.startswith(words):
@@ -275,9 +277,9 @@ class Source:
             yield
 
     def upto(self, markers: Markers, most: int = NAME_CHARS, *, or_end: bool = False) -> Generator[None, None, tuple[str, str]]:
-        """The text up to the next marker, and the marker, both read. Too long, or no marker at all: Malformed. ``or_end``:
-        the end of the text is as good as a marker, unless the model was stopped; it is told as "". Special tokens in the text
-        are left out."""
+        """Reads the text up to the next marker, and the marker; returns both. Raises Malformed if it is too long or there is no
+        marker. ``or_end``: the end of the text counts as a marker, unless the model was stopped; it is returned as "".
+        Special tokens in the text are left out."""
         parts: list[str] = []
         size = 0
 
@@ -294,7 +296,7 @@ class Source:
         return _TOKENS.sub("", "".join(parts)), marker
 
     def stream(self, markers: Markers, sink: Sink) -> Generator[None, None, str]:
-        """Hands on the text as it comes, up to the next marker, which is read and returned; "" at the end of the text."""
+        """Passes on the text as it arrives, up to the next marker, which is read and returned; "" at the end of the text."""
         pattern = markers.pattern
         while True:
             text, at = self.text, self.at

@@ -1,4 +1,4 @@
-"""The rows of FORMATS whose calls are tags, channels or object notations, and those that only think."""
+"""The rows of FORMATS with calls in tags, channels or object notations, and those with reasoning only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _tagged(
 def pairs(
     call: str, prefix: str = "", section: str = "", suffix: str = "", reasoning: Literal["no", "call", "marker"] = "marker"
 ) -> XmlCalls:
-    """``<call>f<arg_key>a</arg_key><arg_value>v</arg_value></call>``. ``suffix``: what stands at the end of every tag."""
+    """``<call>f<arg_key>a</arg_key><arg_value>v</arg_value></call>``. ``suffix``: the end of every tag."""
     return XmlCalls(
         (f"<{section}{suffix}>",) if section else (),
         (f"</{section}{suffix}>",) if section else (),
@@ -211,7 +211,7 @@ TAGGED_ROWS = (
         Think((), (), prefilled=True),
         any_name=True,
     ),
-    # an object notation of its own
+    # a special object notation
     Format(
         "gemma4",
         '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>',
@@ -225,7 +225,7 @@ TAGGED_ROWS = (
         "<start_function_call>call:get_weather{city:<escape>Paris<escape>}<end_function_call>",
         (BraceCalls("<start_function_call>", "<end_function_call>", "<escape>"),),
     ),
-    # thinking only
+    # reasoning only
     Format("deepseek_r1", "I think.</think>It is sunny.", (), PREFILLED),
     Format("qwen3_think", "<think>I think.</think>It is sunny.", (_CODER,), PREFILLED),
     Format(

@@ -1,8 +1,10 @@
-"""Reads the text of one answer: prose, thinking and calls, told apart by the markers of a format.
+"""Reads the text of one answer: prose, reasoning and calls, separated by the markers of a format.
 
-Prose flows as it comes. Inside a code fence nothing is a marker. A call that turns out to be none is text again, and
-so is its closing tag; what was read behind its opener is read once more, unless it was long: every character is read
-a bounded number of times.
+Prose is emitted as it arrives. Inside a code fence nothing is a marker. A call that turns out not to be one becomes text again,
+and so
+does its closing tag; the text after its opener is read once more, unless it was long: every character is read a bounded number
+of
+times.
 """
 
 from __future__ import annotations
@@ -14,23 +16,23 @@ from .declared import Declared
 from .emitter import Emitter
 from .engines.engine import Engine
 from .format import Format
-from .reader import Reader
+from .reader import CallReader
 from .scan import SPECIAL_TOKENS, Malformed, Markers, Source, Unrelated, Wait, markers_of
 
 REREAD_CHARS = 2048
-"""Text behind an opener that failed which is searched for calls once more."""
+"""Characters after a failed opener that are searched for calls once more."""
 
 MAX_OWED = 1024
 """Openers that became text and wait for their closers."""
 
 _QUOTES = {"`": "`", "'": "'", '"': '"', "“": "”", "‘": "’", "(": ")"}
-_Read = Callable[[Reader, str], Wait]
+_Read = Callable[[CallReader, str], Wait]
 _FENCES = ("```", "~~~")
 _FENCE_MARKERS = {fence: Markers((fence,)) for fence in _FENCES}
 
 
 class _Certain(Exception):
-    """A probe has found out that a call begins here."""
+    """A probe has found that a call begins here."""
 
 
 class _Probe(Emitter):
@@ -39,7 +41,7 @@ class _Probe(Emitter):
 
 
 class _Mode:
-    """The markers that count while the text is of one kind."""
+    """The markers that apply while the text is of one kind."""
 
     def __init__(self, engines: dict[str, Engine], words: tuple[str, ...]) -> None:
         self.engines = engines
@@ -47,9 +49,9 @@ class _Mode:
 
 
 class TextParser:
-    """One text. ``whole_calls``: no call starts before its end is read. ``failed`` is told of markup that is no call: why,
-    what was read of it, and whether it is half a call (it has started, or the text ended inside it). It raises, or
-    returns for text."""
+    """The parser of one text. ``whole_calls``: no call starts before its end is read. ``failed`` is called for markup that is
+    not a call: with the reason, what was read of it, and whether it is an incomplete call (it has started, or the text ended
+    inside it). It raises, or returns to treat it as text."""
 
     def __init__(
         self,
@@ -64,11 +66,11 @@ class TextParser:
         failed: Callable[[Malformed, str, bool], None],
     ) -> None:
         self.source = Source()
-        self.reader = Reader(self.source, emitter, declared)
+        self.reader = CallReader(self.source, emitter, declared)
         self.reader.calls = calls
         self.reader.whole_calls = whole_calls
         self.idle = False
-        """Waiting in prose or thinking, not inside a call."""
+        """Waiting in prose or reasoning, not inside a call."""
         self._emitter = emitter
         self._format = format
         self._declared = declared
@@ -76,7 +78,7 @@ class TextParser:
         self._reasoning = reasoning
         self._failed = failed
         self._owed: list[tuple[str, ...]] = []
-        """For each opener that became text: the closers that belong to it, and are text too."""
+        """For each opener that became text: its closers, which are text too."""
         self._line_blank = True
         self._begins = begins_in_reasoning and reasoning
         think = format.think
@@ -98,7 +100,7 @@ class TextParser:
         self._steps: Wait = self._run()
         self.first: re.Pattern[str] = self._modes["text"].markers.first
 
-    # --- from outside
+    # --- the interface
 
     def push(self, piece: str) -> None:
         self.source.push(piece)
@@ -145,12 +147,12 @@ class TextParser:
         self._emitter.text(piece)
 
     def prose_went_by(self, last: str) -> None:
-        """Prose that ended in this visible character was handed on around the parser."""
+        """Prose that ended with this visible character was passed on without the parser."""
         self._line_blank = False
         self._last = last
 
     def _beginning(self) -> Wait:
-        """What counts only as the first thing in the answer."""
+        """Handles markers that count only at the beginning of the answer."""
         if self._labels and self._reasoning:
             word = yield from self.source.spaced(self._labels)
             if word:
@@ -175,7 +177,7 @@ class TextParser:
         engine = mode.engines.get(marker)
         quote = _QUOTES.get(self._last, "") if not inside and self._emitter.open == "text" else ""
         if quote and (yield from self.source.peek()) == quote:
-            # Somebody speaks about the marker.
+            # The text mentions the marker.
             self._text(marker)
         elif engine is not None and self.reader.to_user and not engine.structure:
             self._text(marker)
@@ -216,7 +218,7 @@ class TextParser:
         return False
 
     def _label(self) -> Wait:
-        """The word behind an opening tag that is not thinking. A closing tag behind it is read as such."""
+        """The word after an opening tag that is not reasoning. A closing tag after it is read as such."""
         if self._labels:
             while (yield from self.source.literal(tuple(self._drop))):
                 pass
@@ -305,12 +307,12 @@ class TextParser:
             self._text(rest)
 
     def _call_begins(self, engine: Engine, opener: str) -> Wait:
-        """Calls are not wanted: does one end the thinking here? Then it is text from here on."""
+        """Calls are switched off: checks whether one would end the reasoning here. Then it is text from here on."""
         source = self.source
         certain = engine.in_reasoning == "marker"
         source.record(opener)
         if not certain:
-            probe = Reader(source, _Probe(), self._declared)
+            probe = CallReader(source, _Probe(), self._declared)
             try:
                 yield from engine.read(probe, opener)
             except _Certain:

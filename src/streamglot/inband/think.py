@@ -1,9 +1,12 @@
-"""How a format marks its thinking.
+"""How a format marks its reasoning.
 
-The opening tag may be missing because the chat template wrote it into the prompt (then the answer *starts* in the
-thinking), the closing tag may never come (then all of it is thinking), tags may be repeated (several blocks), and the
-opening tag may be written once more inside (at the beginning it is dropped, later it is part of the thinking: the
-first closing tag ends it, because an answer that is taken for thinking is the worse mistake).
+The opening tag may be missing because the chat template wrote it into the prompt (then the answer *starts* in the reasoning),
+the
+closing tag may never come (then everything is reasoning), tags may be repeated (several blocks), and the opening tag may occur
+again
+inside (at the beginning it is dropped, later it is part of the reasoning: the first closing tag ends it, because taking an
+answer for
+reasoning is the worse mistake).
 """
 
 from __future__ import annotations
@@ -14,12 +17,11 @@ from msgspec import Struct
 
 
 class Think(Struct, frozen=True):
-    """``starts``: what is assumed if nobody says whether the template wrote the opening tag. ``prefilled``: does the
-    template write it when thinking is switched on? ``label``: a word behind the opening tag that is not thinking,
-    if it stands on a line of its own or alone. Where the opening tag was dropped, it opens the thinking as the very first
-    thing of the answer. ``stray``: what becomes of a closing
-    tag in the text: dropped, dropped at the beginning only, or kept. ``prepend``: the thinking stays in the text, with
-    this tag before it."""
+    """``starts``: the default if nobody says whether the template wrote the opening tag. ``prefilled``: whether the template
+    writes it when reasoning is switched on. ``label``: a word after the opening tag that is not reasoning, if it stands on a
+    line of its own or alone; if the opening tag was dropped, the label opens the reasoning at the beginning of the answer.
+    ``stray``: what to do with a closing tag in the text: drop it, drop it at the beginning only, or keep it. ``prepend``: the
+    reasoning stays in the text, with this tag before it."""
 
     openers: tuple[str, ...] = ("<think>",)
     closers: tuple[str, ...] = ("</think>",)
@@ -30,7 +32,7 @@ class Think(Struct, frozen=True):
     prepend: str = ""
 
     def begins(self, starts_in_reasoning: bool | None, thinking: bool | None) -> bool:
-        """Does the answer begin inside the thinking?"""
+        """Whether the answer begins inside the reasoning."""
         if starts_in_reasoning is not None:
             return starts_in_reasoning
         if thinking is not None:

@@ -1,11 +1,13 @@
-"""Turns the raw text of a parameter into JSON, by the type that its schema declares.
+"""Converts the raw text of a parameter to JSON, by the type that its schema declares.
 
-A string streams as it comes. Everything else is read to its end, because only then is it known whether the text is
-what the type promises; a long object or array starts to stream once it is too long to wait for.
+A string streams as it arrives. Everything else is read to its end, because only then is it known whether the text has the
+declared
+type; a long object or array starts to stream once it is too long to wait for.
 
-Without a schema the notation decides: ``untyped="string"`` keeps the text as it is, ``untyped="json"`` takes what
-parses as JSON (or as a Python literal) and keeps the rest as a string. A value that does not fit its declared type is
-never dropped and never bent: it becomes a string.
+Without a schema the notation decides: ``untyped="string"`` keeps the text as it is, ``untyped="json"`` takes what parses as JSON
+(or
+as a Python literal) and keeps the rest as a string. A value that does not fit its declared type is never dropped or changed: it
+becomes a string.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from .json_strings import JSON, PYTHON, Notation, escaped, quoted
 from .scan import MAX_TRAIL_CHARS, Malformed, Sink, Source, Wait
 
 HOLD_CHARS = 4096
-"""An object or array that is still open after this much text is handed on while it is written."""
+"""Characters after which an open object or array starts to stream."""
 
 TAIL_CHARS = 256
 """Characters of white space at the end of a value that wait until it is known whether they belong to it."""
@@ -26,7 +28,7 @@ TAIL_CHARS = 256
 _CONTAINERS = frozenset(("object", "array"))
 _BRACKETS = {"{": "object", "[": "array"}
 QUOTED = "quoted"
-"""Beside "string": a value in JSON quotes is the string inside them."""
+"""In addition to "string": a value in JSON quotes is the string inside them."""
 _NULLABLE = frozenset(("string", "null"))
 _LOOSE_STRING = frozenset(("string", QUOTED))
 _NULLS = ("null", "none", "nil")
@@ -47,7 +49,7 @@ def _whole(text: str, notation: Notation) -> str | None:
 
 
 def parsed(text: str) -> str | None:
-    """The text as JSON: as it stands, as a Python literal, or with its quotes escaped once too often."""
+    """The text as JSON: directly, as a Python literal, or with quotes that were escaped once too often."""
     stripped = text.strip()
     if not stripped:
         return None
@@ -61,7 +63,7 @@ def parsed(text: str) -> str | None:
 
 
 def typed(text: str, types: frozenset[str], untyped: str = "string") -> str:
-    """The JSON for this raw text: see the module's own words for the rule."""
+    """The JSON for this raw text, by the rules of this module."""
     stripped = text.strip()
     if not types:
         written = parsed(text) if untyped == "json" else None
@@ -97,8 +99,8 @@ def typed(text: str, types: frozenset[str], untyped: str = "string") -> str:
 
 
 def feeding(writer: ValueWriter, steps: Generator[None, None, bool]) -> Wait:
-    """Runs the steps that feed the writer, and closes it. They tell whether the value has its own end tag. Where they
-    break, what the writer holds is not lost."""
+    """Runs the steps that feed the writer, and closes it. They return whether the value has its own end tag. If they break, the
+    content of the writer is not lost."""
     try:
         writer.close((yield from steps))
     except Malformed as reason:
@@ -107,7 +109,7 @@ def feeding(writer: ValueWriter, steps: Generator[None, None, bool]) -> Wait:
 
 
 class ValueWriter:
-    """Takes the raw text of one parameter in pieces and hands on its JSON. ``trim`` takes one line end off each side."""
+    """Takes the raw text of one parameter in pieces and passes on its JSON. ``trim`` removes one line break from each side."""
 
     __slots__ = (
         "_flows", "_held", "_inner", "_lead", "_sink", "_size", "_source", "_tail", "_text", "_trim", "_types", "_untyped",
@@ -180,7 +182,7 @@ class ValueWriter:
         self._held.clear()
 
     def _overflow(self) -> None:
-        """Too long to wait for: an object or array streams from here on, what can only be a string as a string."""
+        """Too long to wait for: an object or array streams from here on, a text that can only be a string streams as a string."""
         text = "".join(self._held)
         self._held = [text]
         if text.lstrip()[:1] not in ("{", "["):
@@ -191,7 +193,7 @@ class ValueWriter:
             self._held.clear()
             self._step(text)
         else:
-            # A string or an object: only the end can tell.
+            # A string or an object: only the end decides.
             self._size = -MAX_TRAIL_CHARS
 
     def _step(self, piece: str) -> None:
@@ -205,11 +207,11 @@ class ValueWriter:
             self._source.skip(len(self._source.text))
 
     def left(self) -> str:
-        """The text that was fed and not handed on."""
+        """The text that was fed and not passed on."""
         return "".join(self._held) + self._source.text[self._source.at :] + self._tail
 
     def close(self, has_end: bool = True) -> None:
-        """``has_end``: the value has its own end tag. White space before another tag is no part of the value."""
+        """``has_end``: the value has its own end tag. White space before another tag is not part of the value."""
         tail, self._tail = self._tail if has_end else "", ""
         if self._trim:
             tail = tail.removesuffix("\r\n") if tail.endswith("\r\n") else tail.removesuffix("\n")

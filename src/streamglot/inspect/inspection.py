@@ -314,7 +314,7 @@ class _Silent(Writer):
 
 def _writer(client: str) -> Writer | None:
     known = DIALECTS.get(client)
-    return dialect(client).writer() if known is not None and known.writer_class else None
+    return dialect(client).writer() if known is not None and known.has_writer else None
 
 
 def _reader(attempt: Attempt) -> Reader | None:

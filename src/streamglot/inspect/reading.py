@@ -22,7 +22,7 @@ def reader_of(name: str, provider: str = "") -> Reader | None:
     if name == EVENTS:
         return EventLineReader()
     known = DIALECTS.get(name)
-    return known.reader(provider=provider or None) if known is not None and known.reader_class else None
+    return known.reader(provider=provider or None) if known is not None and known.has_reader else None
 
 
 class PlainTextReader:

@@ -198,9 +198,9 @@ class Queries:
         if turn is None or (turn.response is None and turn.ending == RUNNING):
             return None
         if not name:
-            able = (known.name for known in DIALECTS.values() if known.response)
+            able = (known.name for known in DIALECTS.values() if known.has_response)
             own = turn.dialects["client"]
-            name = own if own in DIALECTS and DIALECTS[own].response else next(able)
+            name = own if own in DIALECTS and DIALECTS[own].has_response else next(able)
         response = turn.client_response or Response(error=turn.error)
         response.id = turn.response_id or response.id or turn.id
         response.model, response.created = response.model or turn.model, response.created or int(turn.started)

@@ -88,7 +88,7 @@ async def _upstreams(pool: UpstreamPool, target: str, model: str, dialects: list
         raise ConfigError(f"{target!r} is no address and no upstream; upstreams: {known}")
     names = dialects or list(usual)
     for name in names:
-        if not find_dialect(name).reader_class:
+        if not find_dialect(name).has_reader:
             raise ConfigError(f"no upstream speaks {name!r}")
     return [structs.replace(upstream, dialect=name, timeouts=PATIENCE, inband="none") for name in names], model
 

@@ -1,4 +1,4 @@
-"""The messages of a RunAgentInput. A thought and what follows it are messages of their own there, and one turn here."""
+"""Converts the messages of a RunAgentInput. Reasoning and the following text are separate messages there, and one turn here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MIME: Final = {"image": "image/*", "audio": "audio/*", "video": "video/*", "doc
 
 
 def parse_messages(messages: list[Fields]) -> list[Message]:
-    """One turn of the assistant for all its messages in a row: our writer makes one for each block."""
+    """One assistant turn for all consecutive assistant messages: the writer makes one message per block."""
     parsed: list[Message] = []
     for fields in messages:
         role = fields.need("role", str)
@@ -36,7 +36,7 @@ def parse_messages(messages: list[Fields]) -> list[Message]:
             case "tool":
                 _turn(parsed, "tool").parts.append(_parse_result(fields))
             case "activity":
-                """Shown to the user only."""
+                """Only shown to the user."""
             case _:
                 raise fields.wrong("role", " or ".join(_ROLES), role)
     return _answered(parsed)
@@ -49,8 +49,7 @@ def _turn(parsed: list[Message], role: str) -> Message:
 
 
 def _answered(parsed: list[Message]) -> list[Message]:
-    """Each result knows the call that it answers. That of a tool which the provider ran stands in the turn that called
-    it, as it did in the answer."""
+    """Matches each result with its call. The result of a tool that the provider ran stays in the turn that called it."""
     calls: dict[str, tuple[ToolCallPart, Message]] = {}
     for message in parsed:
         for part in list(message.parts):
@@ -116,7 +115,7 @@ def _parse_result(fields: Fields) -> ToolResultPart:
 
 
 def _parse_echo(fields: Fields) -> Echo | None:
-    """Opaque state of a provider, or of whoever else put it there."""
+    """Opaque state of a provider or of another source."""
     value = fields.take("encryptedValue", str)
     if not value:
         return None
@@ -168,7 +167,7 @@ def _parse_part(part: Fields) -> Part:
 
 
 def _parse_binary(part: Fields) -> MediaPart:
-    """How a file was said before 1.0."""
+    """The form of a file before version 1.0."""
     media = media_from_url(part.take("url", str, ""), part.need("mimeType", str))
     media.data = media.data or part.take("data", str, "")
     media.file_id, media.filename = part.take("id", str, ""), part.take("filename", str, "")

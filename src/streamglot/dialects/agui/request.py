@@ -1,4 +1,4 @@
-"""The RunAgentInput of a client to a Request. Nothing is built: AG-UI is what clients speak, not what upstreams do."""
+"""Converts a client's RunAgentInput to a Request. Only clients speak AG-UI, so there is no builder."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from msgspec.json import encode
 
-from ...errors import ConfigError
-from ...messages import Built, Message, Reasoning, Request, TextPart, ToolChoice, ToolSpec
+from ...messages import Message, Reasoning, Request, TextPart, ToolChoice, ToolSpec
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
 from ..parameters import take
@@ -30,15 +29,14 @@ PARAMETERS: Final = {
     "serviceTier": "service_tier",
     "user": "user",
 }
-"""The protocol has no words for how to sample; these are understood inside ``forwardedProps``."""
+"""The protocol has no sampling parameters; these are accepted inside ``forwardedProps``."""
 ESSENTIAL: Final = frozenset(("resume",))
-EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
 
 
 def parse(body: dict[str, Any]) -> Request:
-    """``threadId``, ``runId``, ``state``, ``resume`` and whatever nobody took stay in ``extra``: the run needs them, the
-    model does not."""
+    """``threadId``, ``runId``, ``state``, ``resume`` and all unknown fields stay in ``extra``: the run needs them, the model
+    does not."""
     fields = Fields(body)
     request = Request(dialect=DIALECT, stream=True)
     session = {name: fields.need(name, str) for name in ("threadId", "runId")}
@@ -53,16 +51,12 @@ def parse(body: dict[str, Any]) -> Request:
     return request
 
 
-def build(_request: Request, **_options: Any) -> Built:
-    raise ConfigError("no upstream speaks AG-UI: it is a language of clients; choose another dialect for the upstream")
-
-
 def _parse_tool(tool: Fields) -> ToolSpec:
     return ToolSpec(tool.need("name", str), tool.take("description", str, ""), tool.take("parameters", dict))
 
 
 def _add_context(context: list[Fields], messages: list[Message]) -> None:
-    """What the application says about itself, as instructions of the system behind those that are there."""
+    """Adds the application's context as system instructions after the existing ones."""
     if not context:
         return
     lines = [f"{entry.take('description', str, '')}: {entry.take('value', str, '')}" for entry in context]
@@ -80,11 +74,9 @@ def _take_forwarded(fields: Fields, request: Request) -> None:
     forwarded = Fields(value, "forwardedProps")
     request.model = forwarded.take("model", str, "")
     take(forwarded, PARAMETERS, request)
-    effort = forwarded.take("reasoningEffort", str)
+    effort = forwarded.effort("reasoningEffort", forwarded.take("reasoningEffort", str))
     if effort is not None:
-        if effort not in EFFORTS:
-            raise forwarded.wrong("reasoningEffort", " or ".join(EFFORTS), effort)
-        request.reasoning = Reasoning(effort)  # type: ignore[arg-type]  # one of EFFORTS, which are the members of Effort
+        request.reasoning = Reasoning(effort)
     request.tool_choice = _parse_choice(forwarded)
     fields.rest["forwardedProps"] = forwarded.rest
 

@@ -1,4 +1,4 @@
-"""The messages of a run as the client holds them, for a MESSAGES_SNAPSHOT when one is asked for."""
+"""The messages of a run as the client stores them, for a MESSAGES_SNAPSHOT."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 class Snapshot:
-    """Does with our events what the client does with them. ``history`` are the messages that it sent, in its own form:
-    a snapshot replaces all that it holds."""
+    """Applies the events as the client does. ``history`` are the messages that the client sent, in its own form: a snapshot
+    replaces everything that it stores."""
 
     def __init__(self, history: Iterable[dict[str, Any]]) -> None:
         self.messages: list[dict[str, Any]] = [_without_null(message) for message in history]
@@ -17,7 +17,7 @@ class Snapshot:
         self._pieces: list[str] = []
 
     def add(self, piece: str) -> None:
-        """A delta of whatever is open."""
+        """Adds a delta to the open message."""
         self._pieces.append(piece)
 
     def apply(self, kind: str, fields: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class Snapshot:
             entity["metadata"] = {**entity.get("metadata", {}), **metadata}
 
     def _place_of_result(self, call_id: str) -> int:
-        """After the message with the call and the results that it already has, where the client puts it too."""
+        """The place after the message with the call and its existing results, where the client puts it too."""
         if call_id not in self._calls:
             return len(self.messages)
         parent = self._calls[call_id][1]
@@ -76,5 +76,5 @@ class Snapshot:
 
 
 def _without_null(message: dict[str, Any]) -> dict[str, Any]:
-    """An optional field is absent or has a value: the client rejects null."""
+    """Optional fields are absent or have a value: the client rejects null."""
     return {name: value for name, value in message.items() if value is not None}

@@ -1,20 +1,21 @@
-"""The names and shapes of AG-UI events that the writer fills in."""
+"""The wire format: the names and forms of AG-UI events, and errors."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from ...events import Citation, Media, Usage
+from ...events import Citation, Media, StreamError, Usage
+from .. import faults
 from ..approval import Approval
 
 DIALECT: Final = "agui"
 PROTOCOL_VERSION: Final = "1.0"
 
 MAX_DELTA_CHARS: Final = 2**20
-"""A longer piece is sent as several: the client gives up on an event of more than 10 Mi characters, and a control
-character takes six of them."""
+"""Maximum characters of a delta; a longer piece is sent as several. The client refuses events of more than 10 Mi characters, and
+a control character takes six of them."""
 MAX_EVENT_BYTES: Final = 9 * 2**20
-"""An event that cannot be cut in pieces is not sent at all if it is longer, for the same reason."""
+"""Maximum bytes of an event that cannot be split. A longer one is not sent, for the same reason."""
 
 _Shape = dict[str, type | tuple[type, ...]]
 
@@ -27,7 +28,7 @@ OWN_EVENTS: Final[dict[str, _Shape]] = {
     "CUSTOM": {"name": str, "value": (dict, list, str, int, float)},
     "RAW": {"event": (dict, list, str, int, float)},
 }
-"""What an Extra of this dialect may say as a whole event, and what it must hold: the client rejects the whole run for
+"""The whole events that an Extra of this dialect may contain, with their required fields. The client rejects the whole run for
 one field that is missing or null."""
 
 _OPTIONAL: Final[dict[str, _Shape]] = {
@@ -38,7 +39,7 @@ _BASE: Final[_Shape] = {"timestamp": int, "metadata": dict}
 
 
 def own_event(data: dict[str, Any]) -> dict[str, Any] | None:
-    """The event that an Extra holds, with only what the protocol knows; None if it is no whole event."""
+    """The event in an Extra, with the protocol's fields only; None if it is not a complete event."""
     kind = data.get("type")
     required = OWN_EVENTS.get(kind) if isinstance(kind, str) else None
     if kind is None or required is None or not all(isinstance(data.get(name), shape) for name, shape in required.items()):
@@ -61,7 +62,7 @@ _INTERRUPT: Final[_Shape] = {
 
 
 def own_interrupt(data: Any) -> dict[str, Any] | None:
-    """One entry of ``interrupts`` in an Extra, with only what the protocol knows."""
+    """One entry of ``interrupts`` in an Extra, with the protocol's fields only."""
     if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("reason"), str):
         return None
     known = {name: data[name] for name, shape in _INTERRUPT.items() if isinstance(data.get(name), shape)}
@@ -119,3 +120,15 @@ def write_media(event: Media, message_id: str) -> dict[str, Any]:
         "transcript": event.transcript,
     }
     return {name: value for name, value in said.items() if value}
+
+
+# --- errors
+
+
+def error_code(error: StreamError) -> str:
+    """The kind of fault as one word per status."""
+    return faults.KIND_OF.get(error.status, "server" if error.status >= 500 else "invalid_request")
+
+
+def error_body(error: StreamError) -> dict[str, Any]:
+    return {"error": {"message": error.message, "code": error_code(error), "reason": error.code}}

@@ -1,4 +1,4 @@
-"""Events to an AG-UI run that the client's verifier accepts: everything that is opened is closed, every id is unique."""
+"""Writes an AG-UI run that the client's verifier accepts: everything that is opened is closed, every id is unique."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from ..approval import asked
 from ..echo import pack
 from ..writer import Writer, encode
 from .activity import activity_events
-from .error import error_code
 from .snapshot import Snapshot
 from .wire import (
     DIALECT,
     MAX_DELTA_CHARS,
     MAX_EVENT_BYTES,
     PROTOCOL_VERSION,
+    error_code,
     own_event,
     own_interrupt,
     write_approval,
@@ -49,16 +49,16 @@ from .wire import (
 
 
 class AguiWriter(Writer):
-    """``thread_id`` and ``run_id`` are the client's own. Message ids are made from the run id, so that they are unique in
-    the thread and the same whenever the same events are written. ``messages``: end with a MESSAGES_SNAPSHOT of these,
-    which the client sent, and of the new ones. ``steps``: say each model turn as a step."""
+    """``thread_id`` and ``run_id`` are the client's. Message ids are derived from the run id, so that they are unique in the
+    thread and stable. ``messages``: end with a MESSAGES_SNAPSHOT of these messages, which the client sent, and the new ones.
+    ``steps``: write each model turn as a step."""
 
     dialect = DIALECT
     folded = {
         "TextStart": "the first delta starts the message, so that none is empty; a refusal is marked in its metadata",
         "Citation": "CUSTOM event named citation",
         "Media": "CUSTOM event named media",
-        "Extra": "own events as they are; a question for approval becomes an interrupt of the run",
+        "Extra": "own events unchanged; a request for approval becomes an interrupt of the run",
         "KeepAlive": "a comment",
     }
 
@@ -130,7 +130,7 @@ class AguiWriter(Writer):
             metadata["rawFinishReason"] = event.raw_reason
         if event.sequence:
             metadata["stopSequence"] = event.sequence
-        self._settle(metadata)
+        self._write_text_end(metadata)
         if self._step_open:
             self._finish_step(event.reason)
         if self._snapshot is not None:
@@ -141,9 +141,9 @@ class AguiWriter(Writer):
         self._write("RUN_FINISHED", **fields, metadata=metadata)
 
     def write_error(self, event: StreamError) -> None:
-        """What is open stays open before RUN_ERROR, which the protocol allows: an end would tell the client that the text,
-        the reasoning or the arguments are complete, and it would run the call."""
-        self._settle({})
+        """Open messages stay open before RUN_ERROR, which the protocol allows: an end would tell the client that the text, the
+        reasoning or the arguments are complete, and it would run the call."""
+        self._write_text_end({})
         fields: dict[str, Any] = {"message": event.message or event.code, "code": error_code(event)}
         if self.usage is not None:
             fields["usage"] = [write_usage(self.usage, self.model)]
@@ -162,8 +162,8 @@ class AguiWriter(Writer):
     # --- steps: one for each model turn
 
     def _open_step(self) -> None:
-        """Something of the next turn is about to be said."""
-        self._settle({})
+        """Opens a step before the first event of a turn."""
+        self._write_text_end({})
         if not self._step_open:
             self.ensure_started()
             self._step_open = True
@@ -174,7 +174,7 @@ class AguiWriter(Writer):
 
     def end_step(self, event: StepEnd) -> None:
         super().end_step(event)
-        self._settle({"finishReason": event.reason})
+        self._write_text_end({"finishReason": event.reason})
         self._open_step()
         self._finish_step(event.reason)
 
@@ -201,7 +201,7 @@ class AguiWriter(Writer):
         self._delta(event.text)
 
     def _text_end(self, event: TextEnd) -> None:
-        """Its last word waits for the next event: if that ends the turn, the message is told why."""
+        """The end of a text waits for the next event: if that ends the turn, the message gets the reason."""
         if not self._message_open:
             if event.echo is None:
                 return
@@ -209,12 +209,12 @@ class AguiWriter(Writer):
         self._message_open = False
         self._end_unsaid = True
         if event.echo is not None or not event.complete:
-            self._settle({})
+            self._write_text_end({})
         if event.echo is not None and event.complete:
             self._seal("message", self._message, event.echo)
 
-    def _settle(self, metadata: dict[str, Any]) -> None:
-        """Says the end of a text that was held back."""
+    def _write_text_end(self, metadata: dict[str, Any]) -> None:
+        """Writes the end of a text that was held back."""
         if self._end_unsaid:
             self._end_unsaid = False
             self._write("TEXT_MESSAGE_END", messageId=self._message, metadata=metadata)
@@ -285,7 +285,7 @@ class AguiWriter(Writer):
             self._pending[self._call_id] = None
 
     def _unique(self, call_id: str) -> str:
-        """The client keeps one call for each id: where a later turn repeats one, it gets an id of its own."""
+        """The client keeps one call per id, so a repeated id of a later turn is replaced."""
         said = call_id or self._mint("call")
         number = 1
         while said in self._said_ids:
@@ -296,7 +296,7 @@ class AguiWriter(Writer):
         return said
 
     def _result(self, event: ToolResult) -> None:
-        self._settle({})
+        self._write_text_end({})
         self.ensure_started()
         call_id = self._call_ids.get(event.call_id, event.call_id)
         self._pending.pop(call_id, None)
@@ -310,7 +310,7 @@ class AguiWriter(Writer):
         said = {"messageId": self._mint("result"), "toolCallId": call_id, "content": content, "role": "tool"}
         self._write("TOOL_CALL_RESULT", **said, metadata=metadata)
 
-    # --- what stands beside the blocks
+    # --- citations, media and extras
 
     def _custom(self, event: Citation | Media, name: str, value: dict[str, Any]) -> None:
         self.ensure_started()
@@ -366,7 +366,7 @@ class AguiWriter(Writer):
             self.pieces.append(b"%b%b}\n\n" % (self._content, encode(text[start : start + MAX_DELTA_CHARS])))
 
     def _write(self, kind: str, **fields: Any) -> None:
-        """Empty metadata is left out: an optional field is absent or says something."""
+        """Empty metadata is omitted: an optional field is absent or has a value."""
         if not fields.get("metadata", True):
             del fields["metadata"]
         if self._snapshot is not None:

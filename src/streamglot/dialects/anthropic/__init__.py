@@ -1,1 +1,79 @@
-"""Anthropic's messages, in both generations of its API, and everything that calls itself compatible with them."""
+"""Anthropic's Messages API in both generations, and servers that are compatible with it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import structs
+
+from ...events import Event, StreamError
+from ...messages import Built, Request, Response
+from ..abilities import PLAIN
+from ..endpoint import Endpoint, join
+from ..hosted_tools import HostedCall
+from ..interface import Dialect
+from ..reader import Reader
+from ..writer import Writer
+
+DEFAULT_VERSION: Final = "2023-06-01"
+
+
+class AnthropicDialect(Dialect):
+    name = "anthropic"
+    title = "Anthropic messages"
+    abilities = structs.replace(PLAIN, cache_control=True, inner_system=False, user_chars=256)
+    """System messages inside the conversation are new: servers that are only compatible refuse them."""
+
+    def reader(self, **options: Any) -> Reader:
+        from .reader import AnthropicReader
+
+        return AnthropicReader(**options)
+
+    def writer(self, **options: Any) -> Writer:
+        from .writer import AnthropicWriter
+
+        return AnthropicWriter(**options)
+
+    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+        from .request import parse
+
+        return parse(body, **options)
+
+    def build_body(self, request: Request, **options: Any) -> Built:
+        from .request import build
+
+        return build(request, **options)
+
+    def endpoint(
+        self, base_url: str, request: Request, key: str = "", version: str = DEFAULT_VERSION, **options: Any
+    ) -> Endpoint:
+        base, mark, parameters = base_url.partition("?")
+        base = base.rstrip("/").removesuffix("/v1")
+        headers = {"anthropic-version": version}
+        if key:
+            headers["x-api-key"] = key
+        return Endpoint(join(f"{base}{mark}{parameters}", "v1/messages"), headers)
+
+    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+        from .response import build
+
+        return build(response, strict=strict, **options)
+
+    def error_body(self, error: StreamError) -> dict[str, Any]:
+        from .wire import error_body
+
+        return error_body(error)
+
+    def parse_count(self, body: dict[str, Any], model: str = "") -> Request:
+        return self.parse_request({"max_tokens": 1, **body})
+
+    def count_body(self, tokens: int) -> dict[str, Any]:
+        return {"input_tokens": tokens}
+
+    def hosted_events(self, call: HostedCall) -> list[Event] | None:
+        from .hosted import events
+
+        return events(call)
+
+
+ANTHROPIC = AnthropicDialect()

@@ -1,4 +1,4 @@
-"""The messages that a client of this dialect sends: blocks to parts."""
+"""Converts the messages of a client's request: blocks to parts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _parse_content(fields: Fields, name: str) -> list[Part]:
 
 
 def parse_block(block: Fields, before: list[Part]) -> Part | None:
-    """The part of this block; None where it only holds state of the part before it, or nothing."""
+    """The part of this block; None if the block only has state for the previous part, or nothing."""
     body = dict(block.rest)
     kind = block.need("type", str)
     cache = parse_cache(block)
@@ -95,7 +95,7 @@ def parse_block(block: Fields, before: list[Part]) -> Part | None:
 
 
 def _in_words(block: dict[str, Any]) -> str:
-    """What a block says to a model of another dialect: a tool that was found, or what a search brought."""
+    """The text of a block for models of other dialects: a tool that was found, or the results of a search."""
     match block:
         case {"type": "tool_reference", "tool_name": str(name)}:
             return f"The tool {name} can be called now."
@@ -114,7 +114,7 @@ def _parse_call(block: Fields, cache: str | None) -> ToolCallPart:
 
 
 def _more(block: Fields) -> Echo | None:
-    """The fields that nobody took; the vendor's own clients also send those that are null."""
+    """The remaining fields. The vendor's own clients also send null fields."""
     rest = {name: value for name, value in block.rest.items() if value is not None}
     return Echo(DIALECT, rest) if rest else None
 
@@ -135,7 +135,7 @@ def _parse_redacted(data: str, before: list[Part]) -> Part | None:
 
 
 def _parse_media(kind: str, block: Fields, body: dict[str, Any], cache: str | None) -> Part:
-    """A picture or a document; one that asks for more than to be read (citations, a context) only this dialect knows."""
+    """An image or a document. One with further options (citations, a context) stays native to this dialect."""
     source = block.inner("source")
     title = block.take("title", str, "")
     citations = block.take("citations", dict, {})

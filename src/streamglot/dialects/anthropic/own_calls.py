@@ -1,6 +1,6 @@
-"""Calls that our tool loop ran, as blocks: those of a remote server, which no client runs.
+"""Calls that streamglot's tool loop ran, as blocks of a remote MCP server, which no client runs.
 
-The call comes whole in its start, because clients that do not know the block ignore deltas of its arguments.
+The start of the block has the whole call, because clients that do not know the block ignore deltas of its arguments.
 """
 
 from __future__ import annotations

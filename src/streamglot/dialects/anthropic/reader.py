@@ -1,4 +1,4 @@
-"""Message events to events of ours, for every server that speaks them, in any order of its blocks."""
+"""Reads message events of every compatible server, in any order of its blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN: Final = frozenset(("type", "id", "name", "input"))
 
 
 class _Live:
-    """A block between its start and its stop. ``takes`` is the kind of delta that carries its pieces."""
+    """A block between its start and its stop. ``takes`` is the type of delta that carries its pieces."""
 
     __slots__ = ("block", "body", "takes")
 
@@ -73,7 +73,7 @@ class AnthropicReader(Reader):
     def whole(self, body: dict[str, Any]) -> None:
         message: WireMessage = fit(WireMessage, body)
         if message.content is None:
-            raise UpstreamProtocolError(f"a JSON body without content came in place of a stream: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the upstream sent a JSON body without content instead of a stream: {excerpt(body)}")
         self._read_message(message)
         self._finish()
 
@@ -82,8 +82,8 @@ class AnthropicReader(Reader):
     def _read_message(self, message: WireMessage) -> None:
         if self._opened and message.id != self._id:
             raise UpstreamProtocolError(
-                f"a second message ({excerpt(message.id)}) began inside the first ({excerpt(self._id)}): the upstream, or a "
-                "proxy before it, tried again after it had begun to answer",
+                f"a second message ({excerpt(message.id)}) began inside the first ({excerpt(self._id)}): the upstream or a "
+                "proxy repeated the request after the answer had begun",
                 code="second_message",
             )
         self._id = message.id or ""
@@ -118,7 +118,7 @@ class AnthropicReader(Reader):
         self.emit(Extra(self.dialect, data))
 
     def _read_usage(self, usage: dict[str, Any] | None) -> None:
-        """Counts are totals: what a later event does not say stays as it was."""
+        """Counts are totals: values that a later event lacks stay as they were."""
         said = {name: value for name, value in (usage or {}).items() if value is not None}
         if said and said != self._usage:
             self.start()
@@ -164,7 +164,7 @@ class AnthropicReader(Reader):
         if kind != "tool_use":
             return self.blocks().open_call(call_id, name or kind, "server", Echo(self.dialect, {"type": kind, **more}))
         if not name:
-            raise UpstreamProtocolError(f"a tool call came without a name (id {excerpt(call_id)})", code="tool_call_without_name")
+            raise UpstreamProtocolError(f"a tool call has no name (id {excerpt(call_id)})", code="tool_call_without_name")
         return self.blocks().open_call(call_id, name, native=Echo(self.dialect, more) if more else None)
 
     def _read_delta(self, index: int, delta: WireDelta, data: bytes) -> None:
@@ -190,7 +190,7 @@ class AnthropicReader(Reader):
             self._extra({"delta": {"type": kind, "piece": piece}})
 
     def _read_state(self, index: int, delta: WireDelta, data: bytes) -> None:
-        """A delta that carries no piece of the block: a signature, a citation, or one of a kind that is not known here."""
+        """Reads a delta without a piece of the block: a signature, a citation, or one of an unknown type."""
         live = self._live.get(index)
         if live is None:
             return
@@ -220,14 +220,14 @@ class AnthropicReader(Reader):
                 if given and not block.size:
                     self.blocks().add(block, msgspec.json.encode(given).decode())
             self.blocks().end(block)
-        self._let_go()
+        self._advance_queue()
 
     def _loose(self, event: BareEvent) -> None:
-        """An event that stands between blocks: it waits where blocks overlap."""
+        """Emits an event that stands between blocks. It waits while blocks overlap."""
         self._waiting.append(event)
-        self._let_go()
+        self._advance_queue()
 
-    def _let_go(self) -> None:
+    def _advance_queue(self) -> None:
         if self._waiting and not any(live.block is not None for live in self._live.values()):
             for event in self._waiting:
                 self.emit(event)
@@ -237,7 +237,7 @@ class AnthropicReader(Reader):
 
     def _finish(self) -> None:
         if not self.started:
-            raise UpstreamTruncated("the stream said that it was over and nothing else", code="upstream_empty")
+            raise UpstreamTruncated("the stream ended without any content", code="upstream_empty")
         for index in sorted(self._live):
             self._close(index)
         blocks = self.blocks()

@@ -1,20 +1,22 @@
-"""How much to think: this dialect's ``thinking`` and ``output_config.effort``, and the words of the others.
+"""The reasoning effort: this dialect's ``thinking`` and ``output_config.effort``, and the words of other dialects.
 
-Older models take a number of tokens, newer ones decide for themselves how long to think and take a word. Where a client
-said one and the upstream takes the other, this table translates:
+Older models take a number of tokens; newer ones decide themselves how long to think and take a word. If a client sent one and
+the
+upstream takes the other, this table converts:
 
     effort   minimal    low  medium    high  xhigh    max
     budget      1024   2048    8192  16,384  32,768  65,536
 
-A budget is read as the smallest word whose budget is not below it. The API takes no budget under 1024, and none that is
-not below ``max_tokens``.
+A budget becomes the smallest word whose budget is not below it. The API accepts no budget under 1024, and the budget must be
+less
+than ``max_tokens``.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from ...messages import Built, Effort, Reasoning, Request
+from ...messages import EFFORTS, Built, Effort, Reasoning, Request
 from ..fields import Fields
 from .wire import DIALECT
 
@@ -27,21 +29,22 @@ BUDGET_OF: Final[dict[Effort, int]] = {
     "max": 65_536,
 }
 MIN_BUDGET: Final = 1024
-"""The API refuses a smaller one."""
-EFFORTS: Final[tuple[Effort, ...]] = ("low", "medium", "high", "xhigh", "max")
+"""The smallest budget that the API accepts, in tokens."""
+API_EFFORTS: Final = EFFORTS[2:]
+"""The efforts that this API knows: all but "none" and "minimal"."""
 
 
 def effort_for(budget_tokens: int) -> Effort:
-    """The word that stands for a number of thinking tokens, among those of this dialect."""
-    return next((word for word in EFFORTS if budget_tokens <= BUDGET_OF[word]), "max")
+    """The effort of this dialect for a number of thinking tokens."""
+    return next((word for word in API_EFFORTS if budget_tokens <= BUDGET_OF[word]), "max")
 
 
 def parse_reasoning(fields: Fields, output: Fields | None) -> Reasoning | None:
-    """What no other dialect can say (``display: omitted``, a kind of thinking of its own) stays in the rest as well."""
+    """What other dialects cannot express (``display: omitted``, an unknown type of thinking) also stays in the remaining
+    fields."""
     thinking = fields.take("thinking", dict)
-    effort = output.take("effort", str) if output is not None else None
-    if effort is not None and effort not in EFFORTS:
-        raise fields.wrong("output_config.effort", " or ".join(EFFORTS), effort)
+    given = output.take("effort", str) if output is not None else None
+    effort = fields.effort("output_config.effort", given, API_EFFORTS)
     if thinking is None and effort is None:
         return None
     reasoning = Reasoning(effort=effort)

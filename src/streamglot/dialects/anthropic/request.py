@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from msgspec import structs
-
 from ...errors import Unsupported
 from ...events import Echo
 from ...messages import Built, OutputFormat, Request, ToolChoice, ToolSpec
-from ..abilities import PLAIN
 from ..fields import Fields
 from ..parameters import drop, give, give_extra, take
 from .history import parse_cache, parse_messages, parse_system
@@ -26,17 +23,15 @@ PARAMETERS: Final = {
     "service_tier": "service_tier",
 }
 NESTED: Final = {"metadata.user_id": "user", "tool_choice.disable_parallel_tool_use": "parallel_tool_calls"}
-"""Parameters that stand inside another field, or the other way round."""
-ABILITIES: Final = structs.replace(PLAIN, cache_control=True, inner_system=False, user_chars=256)
-"""System messages inside the conversation are new: servers that only speak the dialect refuse them."""
+"""Parameters inside another field, or with the opposite meaning."""
 ESSENTIAL: Final = frozenset(("mcp_servers", "container", "inference_geo"))
 DEFAULT_MAX_TOKENS: Final = 8192
-"""The API wants a limit. This is the most that every model of the last generations takes."""
+"""The default of the limit that the API requires, in tokens. All models of the last generations accept it."""
 SINCE_2026: Final = "2026-10-21"
-"""The version that refuses sampling parameters, documents of the assistant and citations of the user."""
+"""The version that refuses sampling parameters, assistant documents and user citations."""
 SAMPLING: Final = ("temperature", "top_p", "top_k")
 TIERS: Final = {"auto": "auto", "standard_only": "default"}
-"""Our words for the tiers: those that most dialects use."""
+"""Our words for the service tiers, which most dialects use."""
 
 
 def parse(body: dict[str, Any]) -> Request:
@@ -69,9 +64,9 @@ def build(
     max_tokens: int = DEFAULT_MAX_TOKENS,
     adaptive: bool | None = None,
 ) -> Built:
-    """``provider`` gets its own opaque state back. ``version`` is the one that the upstream is asked with: what it refuses
-    is left out and reported. ``max_tokens`` stands in where the client set no limit. ``adaptive``: the model takes a word
-    for how much to think instead of a number (unless said otherwise, with the newer version)."""
+    """``provider`` gets its own opaque state back. ``version`` is the API version of the request: what it refuses is left out
+    and reported. ``max_tokens`` applies if the client set no limit. ``adaptive``: the model takes an effort instead of a budget
+    (by default with the newer version)."""
     refusing = version >= SINCE_2026
     own = request.dialect == DIALECT
     built = Built({"model": request.model, "max_tokens": max_tokens})
@@ -95,7 +90,7 @@ def build(
 
 
 def _fit_parameters(request: Request, built: Built, refusing: bool) -> None:
-    """What this version, or thinking, does not go with is left out; what is out of range is brought into it."""
+    """Leaves out what this version or thinking does not allow, and corrects values that are out of range."""
     body = built.body
     thinking = body.get("thinking", {}).get("type") in ("enabled", "adaptive")
     for name in SAMPLING:
@@ -223,6 +218,6 @@ def _build_output(output: OutputFormat | None, built: Built) -> None:
         return
     if output.kind == "json_object":
         raise Unsupported(
-            "the chosen upstream cannot write JSON without a schema; ask for 'json_schema'", detail={"param": "output"}
+            "the chosen upstream cannot write JSON without a schema; request 'json_schema'", detail={"param": "output"}
         )
     built.body["output_config"] = {"format": {"type": "json_schema", "schema": output.schema or {"type": "object"}}}

@@ -1,4 +1,4 @@
-"""Messages that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+"""Builds the message object for a client."""
 
 from __future__ import annotations
 
@@ -14,21 +14,14 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from ...stages.collect import collect
-from .error import error_body
 from .own_calls import own_call, own_result
-from .reader import AnthropicReader
 from .state import is_redacted, packed, packed_beside, wire_id
-from .wire import DIALECT, arguments_object, stop_word, write_citation, write_usage
-
-
-def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
-    """The reader knows a message at rest: its blocks have the fields of those in a stream."""
-    return collect(AnthropicReader(provider=provider).read_whole(body))
+from .wire import DIALECT, arguments_object, error_body, stop_word, write_citation, write_usage
 
 
 def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
-    """Calls come last, as the API wants them back; a call that broke off is left out, so that nobody runs it."""
+    """Calls come last, because the API requires that when the client sends them back. An incomplete call is left out, so that
+    nobody runs it."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     choice = next((choice for choice in response.choices if choice.index == 0), None) or ResponseChoice(0, stop_reason="other")
@@ -100,7 +93,7 @@ def _reasoning_blocks(part: ReasoningPart) -> list[dict[str, Any]]:
 
 
 def _own_blocks(call: ToolCallPart, result: ToolResultPart) -> list[dict[str, Any]]:
-    """A call that our tool loop ran, and its result."""
+    """A call that streamglot's tool loop ran, and its result."""
     arguments = call.arguments if call.complete else ""
     return [own_call(call.call_id, call.name, arguments), own_result(call.call_id, result.text, result.is_error)]
 

@@ -1,9 +1,11 @@
 """Opaque state and foreign ids inside this dialect's own fields.
 
-A client of this dialect keeps and returns the signature of a ``thinking`` block and the data of a ``redacted_thinking``
-block. The state of the provider whose name is the dialect's travels in them as it is; that of any other is packed, so that
-it comes back with the name of its provider. The state of a text or of a call, for which the wire has no field, follows its
-block in a ``redacted_thinking`` block of its own.
+A client of this dialect keeps and returns the signature of a ``thinking`` block and the data of a ``redacted_thinking`` block.
+The
+state of the provider that is named like the dialect travels in them unchanged; that of any other is packed, so that it comes
+back
+with the name of its provider. The wire has no field for the state of a text or a call; it follows the block in a
+``redacted_thinking`` block of its own.
 """
 
 from __future__ import annotations
@@ -36,30 +38,30 @@ def packed(echo: Echo) -> str:
 
 
 def unpacked(text: str, field: str) -> Echo | None:
-    """The echo in a client's ``signature`` or ``data``; an empty one is none."""
+    """The echo in a client's ``signature`` or ``data``; None if that is empty."""
     return unpack(text) or (Echo(DIALECT, {field: text}) if text else None)
 
 
 def packed_beside(echo: Echo) -> str:
-    """The state of the block before, for a redacted block."""
+    """The state of the previous block, for a redacted block."""
     return pack(Echo(echo.provider, {_BEFORE: echo.data}))
 
 
 def beside(echo: Echo | None) -> Echo | None:
-    """The state that ``packed_beside`` packed, or None if this echo is a block's own."""
+    """The state that ``packed_beside`` packed, or None if this echo belongs to the block itself."""
     if echo is not None and set(echo.data) == {_BEFORE} and isinstance(echo.data[_BEFORE], dict):
         return Echo(echo.provider, echo.data[_BEFORE])
     return None
 
 
 def is_redacted(echo: Echo) -> bool:
-    """Is this the state of a redacted block of this dialect?"""
+    """Whether this is the state of a redacted block of this dialect."""
     return echo.provider == DIALECT and "data" in echo.data
 
 
 def wire_id(call_id: str, custom: bool = False) -> str:
-    """The id as this dialect takes it. One with other characters is wrapped whole, so that it can be had back; so is that
-    of a custom tool's call, because a client has no other place in which it would tell that it was one."""
+    """The id in a form that this dialect accepts. An id with other characters is encoded reversibly; so is the id of a custom
+    tool's call, because the client has no other field to say that it was one."""
     if not custom and _VALID_ID.fullmatch(call_id):
         return call_id
     mark = _CUSTOM_MARK if custom else _ID_MARK
@@ -71,7 +73,7 @@ def is_custom(wire: str) -> bool:
 
 
 def own_id(wire: str) -> str:
-    """The id that ``wire_id`` wrapped, or the id itself."""
+    """The id that ``wire_id`` encoded, or the id itself."""
     if wire.startswith((_ID_MARK, _CUSTOM_MARK)):
         inner = wire[len(_ID_MARK) :]
         try:

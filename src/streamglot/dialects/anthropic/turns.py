@@ -1,7 +1,8 @@
-"""The messages for an upstream of this dialect: parts to blocks, under its rules for turns.
+"""Builds the messages for an upstream: parts to blocks, under the API's rules for turns.
 
-Turns of one role are merged; results of tools come first in a user's turn; calls come last in the assistant's; blank text
-is left out. Reasoning goes back to the provider that signed it and to no other.
+Turns of one role are merged; tool results come first in a user turn; calls come last in an assistant turn; blank text is left
+out.
+Reasoning returns to the provider that signed it and to no other.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _RESULT, _CALL = "tool_result", "tool_use"
 
 
 class Turns:
-    """Builds ``system`` and ``messages``. ``refusing``: the upstream speaks a version that refuses some old blocks.
-    ``system_inside``: it takes system messages among the others."""
+    """Builds ``system`` and ``messages``. ``refusing``: the upstream has a version that refuses some old blocks.
+    ``system_inside``: it accepts system messages among the others."""
 
     def __init__(self, built: Built, provider: str, refusing: bool, system_inside: bool) -> None:
         self._built = built
@@ -48,7 +49,7 @@ class Turns:
                 self._drop("messages.name")
             if role == "system" and turns and not self._system_inside:
                 self._drop("messages.system")
-                role = "user"  # in its place, because that means something
+                role = "user"  # in its place, because the position has a meaning
             blocks = [block for part in message.parts for block in self._build(part, role)]
             if role == "system" and not turns:
                 system += blocks
@@ -65,7 +66,7 @@ class Turns:
             self._trim(self._built.body["messages"][-1])
 
     def _trim(self, last: dict[str, Any]) -> None:
-        """A turn that the model is to continue may not end in white space."""
+        """Removes white space at the end of a turn that the model continues; the API refuses it."""
         if isinstance(last["content"], str):
             last["content"] = last["content"].rstrip()
         elif last["content"][-1]["type"] == "text":
@@ -93,7 +94,7 @@ class Turns:
             case NativePart(dialect="anthropic"):
                 body = dict(part.data)
             case _:
-                raise Unsupported(f"a part that only {part.dialect} knows cannot be sent to an upstream of another dialect")
+                raise Unsupported(f"a part of the dialect {part.dialect} cannot be sent to an upstream of another dialect")
         if body is None:
             return []
         if role == "assistant" and (body["type"] == "image" or (body["type"] == "document" and self._refusing)):
@@ -183,11 +184,11 @@ def build_cache(ttl: str) -> dict[str, Any]:
 
 
 def _in_order(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Results first, calls last, the rest as it came."""
+    """Results first, calls last, the rest in order."""
     place = {_RESULT: 0, _CALL: 2}
     return sorted(blocks, key=lambda block: place.get(block["type"], 1))
 
 
 def _plain(blocks: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """One text without more to say is a string."""
+    """A single text without further fields as a string."""
     return blocks[0]["text"] if len(blocks) == 1 and set(blocks[0]) == {"type", "text"} else blocks

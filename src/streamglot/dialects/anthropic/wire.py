@@ -1,4 +1,4 @@
-"""The fields of a stream event that are read, the words for an ending, usage and citations, both ways."""
+"""The wire format: the fields of stream events that are read, stop reasons, usage, citations and errors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...events import Citation, Echo, StopReason, Usage
+from ...events import Citation, Echo, StopReason, StreamError, Usage
 from ...messages import TokenCounts
+from .. import faults
 from ..counts import count, plausible
 
 DIALECT: Final = "anthropic"
 
 
 class WireDelta(Struct, gc=False):
-    """The delta of a block, and that of the whole message: one struct, because their fields do not overlap."""
+    """The delta of a block and that of the message: one struct, because their fields do not overlap."""
 
     type: str | None = None
     text: str | None = None
@@ -78,7 +79,7 @@ STOP_OF: Final[dict[StopReason, str]] = {
 
 
 def stop_word(reason: StopReason, raw: str | None, calls: bool) -> str:
-    """The ``stop_reason`` to write: the provider's own word where it fits, and ``tool_use`` exactly where a call stands."""
+    """The ``stop_reason`` to write: the provider's own word if it fits, and ``tool_use`` exactly if there is a call."""
     if calls and reason in ("end", "stop_sequence", "tool_calls", "other"):
         return "tool_use"
     if reason == "tool_calls":
@@ -86,7 +87,7 @@ def stop_word(reason: StopReason, raw: str | None, calls: bool) -> str:
     return raw if raw is not None and REASONS.get(raw) == reason else STOP_OF[reason]
 
 
-# --- usage: the wire counts what came from the cache apart from the input, the events count it in
+# --- usage: the wire format counts cached tokens separately, the events include them in the input
 
 
 def read_usage(raw: dict[str, Any]) -> Usage:
@@ -155,7 +156,8 @@ def write_citation(citation: Citation) -> dict[str, Any] | None:
 
 
 def arguments_object(text: str) -> dict[str, Any]:
-    """Arguments as the object that this dialect wants: nothing is an empty one, and what is no object becomes ``input``."""
+    """Arguments as the object that this dialect requires: an empty text becomes an empty object, any other value becomes
+    ``input``."""
     if not text.strip():
         return {}
     try:
@@ -170,7 +172,7 @@ def arguments_object(text: str) -> dict[str, Any]:
 
 
 def result_text(content: Any) -> str:
-    """What a result says, for those who cannot read its native form."""
+    """The text of a result, for readers that do not know its native form."""
     match content:
         case str():
             return content
@@ -187,3 +189,21 @@ def is_failure(block: dict[str, Any]) -> bool:
     content = block.get("content")
     kind = content.get("type") if isinstance(content, dict) else None
     return block.get("is_error") is True or (isinstance(kind, str) and kind.endswith("_error"))
+
+
+# --- errors
+
+
+KINDS: Final = frozenset((*faults.TYPE_OF.values(), "api_error"))
+
+
+def error_body(error: StreamError) -> dict[str, Any]:
+    """The error object, in an HTTP response and in a stream. Clients act on ``type``, above all in a stream, whose status is
+    200."""
+    kind = error.code if error.code in KINDS else faults.TYPE_OF.get(error.status, "api_error")
+    if kind == "api_error" and 400 <= error.status < 500:
+        kind = "invalid_request_error"
+    body: dict[str, Any] = {"type": kind, "message": error.message}
+    if error.code != kind:
+        body["details"] = {"error_code": error.code}
+    return {"type": "error", "error": body}

@@ -1,15 +1,17 @@
-"""Events to message events that every client takes: named, dense, one block at a time, and never a block that the API
-would refuse when the client sends it back.
+"""Writes message events that every client accepts: named, consecutive, one block at a time, and never a block that the API would
+refuse when the client sends it back.
 
-Three things that a client may not get, because its next request would be refused for ever:
+Three things would make the API refuse all later requests of a client, so they are never written:
 
-* An empty or blank text block. Text begins its block with its first visible character; blank text waits for it.
-* Text after a ``tool_use`` block. Calls are written live and cannot be moved behind it, so such text is folded into a
-  ``thinking`` block with a signature of ours, by which ``history.py`` knows it for text when it comes back; ``turns.py``
-  puts calls last in all it builds. Where such text must stay text, the calls have to be held back before this writer.
+* An empty or blank text block. Text opens its block with its first visible character; blank text waits for it.
+* Text after a ``tool_use`` block. Calls are written live and cannot be moved behind it, so such text becomes a ``thinking``
+block
+  with a signature of ours. ``history.py`` recognizes it as text when it comes back; ``turns.py`` puts calls last in everything
+  that
+  it builds. If such text must stay text, the calls have to be held back before this writer.
 * ``stop_reason: tool_use`` without a ``tool_use`` block.
 
-A block that broke off is left open when an error follows: clients run a call, and no longer retry, once its block stops.
+An incomplete block is left open if an error follows: clients run a call, and no longer retry, once its block stops.
 """
 
 from __future__ import annotations
@@ -40,31 +42,30 @@ from ...events import (
 )
 from ...framing import sse
 from ..writer import Writer, encode
-from .error import error_body
 from .own_calls import own_call, own_result
 from .state import LATE_TEXT, is_redacted, packed, packed_beside, wire_id
-from .wire import arguments_object, stop_word, write_citation, write_usage
+from .wire import arguments_object, error_body, stop_word, write_citation, write_usage
 
 _PING: Final = sse.event(b'{"type":"ping"}', b"ping")
 _END_OF_DELTA: Final = b"}}\n\n"
 _MESSAGE_FIELDS: Final = ("stop_details", "container")
-"""What an Extra of this dialect adds to the last delta of the message."""
+"""Fields of an Extra of this dialect that belong to the last delta of the message."""
 
 
 class AnthropicWriter(Writer):
     dialect = "anthropic"
     folded = {
-        "TextEnd": "an echo goes into a redacted_thinking block behind the text",
+        "TextEnd": "an echo goes into a redacted_thinking block after the text",
         "ReasoningEnd": "the echo of another provider is packed into the signature, or into redacted_thinking",
-        "ToolCallEnd": "an echo goes into a redacted_thinking block behind the call",
-        "StepEnd": "no word for it: each text is a block of its own",
+        "ToolCallEnd": "an echo goes into a redacted_thinking block after the call",
+        "StepEnd": "not written: each text is its own block",
     }
 
     def __init__(self, **more: Any) -> None:
         self._begun = False
         self._index = -1
         self._open = b""
-        """The kind of delta that the open block takes; empty where none is open."""
+        """The type of delta of the open block; empty if none is open."""
         self._head = b""
         self._calls = 0
         self._blank: list[str] = []
@@ -72,7 +73,7 @@ class AnthropicWriter(Writer):
         self._call: ToolCallStart | None = None
         self._odd: list[str] | None = None
         self._own: dict[str, tuple[str, list[str]]] = {}
-        """Names and arguments of calls that a tool loop runs: their blocks are written with their results."""
+        """Names and arguments of calls that a tool loop runs. Their blocks are written with their results."""
         self._own_open: list[str] | None = None
         self._said = False
         self._waiting: list[dict[str, Any]] = []
@@ -105,7 +106,7 @@ class AnthropicWriter(Writer):
     # --- the message
 
     def _begin(self, event: StreamStart) -> None:
-        """Not yet written: usage that comes in the same read is part of the first event."""
+        """Only stores the event: usage in the same read becomes part of the first event."""
         self.id, self.model = event.id or self.id, event.model or self.model
         self._begun = True
 
@@ -155,7 +156,7 @@ class AnthropicWriter(Writer):
     # --- blocks
 
     def _start(self, body: dict[str, Any], delta: bytes = b"", field: bytes = b"") -> None:
-        """Opens a block whose pieces go into this field of this kind of delta."""
+        """Opens a block whose pieces go into this field of this type of delta."""
         self.ensure_started()
         self._close()
         self._index += 1
@@ -174,13 +175,13 @@ class AnthropicWriter(Writer):
             self._event(b"content_block_stop", {"index": self._index})
 
     def _close(self) -> None:
-        """Ends the open block, and writes the blocks that waited for its end."""
+        """Ends the open block and writes the blocks that waited for its end."""
         self._stop()
         while self._waiting:
             self._whole(self._waiting.pop(0))
 
     def _whole(self, body: dict[str, Any]) -> None:
-        """A block that has no deltas."""
+        """Writes a block without deltas."""
         self._start(body)
         self._close()
 
@@ -307,7 +308,7 @@ class AnthropicWriter(Writer):
         self.pieces.append(self._head + encode(args) + _END_OF_DELTA)
 
     def _first_arguments(self, args: str) -> str:
-        """Clients parse as they read, and want an object: white space before it is left out, anything else waits."""
+        """Clients parse while they read and expect an object: leading white space is dropped, anything else waits."""
         if self._odd is not None:
             self._odd.append(args)
             return ""
@@ -325,11 +326,11 @@ class AnthropicWriter(Writer):
         if call is None:
             return
         if not event.complete:
-            self._stop()  # if the model was stopped inside the arguments; the API itself closes such a block
+            self._stop()  # the model was stopped inside the arguments; the API itself closes such a block
             return
         if call.kind == "custom":
             self.pieces.append(self._head + (b'"\\"}"' if said else b'"{\\"input\\":\\"\\"}"') + _END_OF_DELTA)
-        elif not said and (call.kind != "server" or self._odd):  # a server tool given nothing said so in its start
+        elif not said and (call.kind != "server" or self._odd):  # an empty input of a server tool is in its start already
             self.pieces.append(self._head + encode(encode(arguments_object("".join(self._odd or ()))).decode()) + _END_OF_DELTA)
         self._close()
         self._beside(event.echo)
@@ -344,7 +345,7 @@ class AnthropicWriter(Writer):
         else:
             self.lose(event)
 
-    # --- what only this dialect says
+    # --- extras of this dialect
 
     def _extra(self, event: Extra) -> None:
         data = event.data if event.dialect == self.dialect else {}

@@ -1,4 +1,4 @@
-"""The messages of a Converse request, both ways."""
+"""The messages of a Converse request, in both directions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "sys
 _ID_SIGNS: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 _ID_CHARS: Final = 64
 NO_OUTPUT: Final = "(the tool gave no output)"
-"""The service refuses blank text, and a model that gets nothing asks again."""
+"""Replaces an empty result: the service refuses blank text, and a model that gets nothing repeats the call."""
 
 
 # --- the client's messages
@@ -136,13 +136,13 @@ def _echo(name: str, value: str | None) -> Echo | None:
 
 
 class History:
-    """Messages for the upstream: turns alternate, so neighbours of one role become one message."""
+    """Builds the messages for the upstream. Turns must alternate, so adjacent messages of one role are merged."""
 
     def __init__(self, provider: str) -> None:
         self.system: list[dict[str, Any]] = []
         self.messages: list[dict[str, Any]] = []
         self.called: dict[str, None] = {}
-        """The tools that were called so far, which the service wants to know about."""
+        """The tools that were called so far. The service requires their declarations."""
         self._provider = provider
         self._documents = 0
 
@@ -183,10 +183,10 @@ class History:
                 return self._result(part)
             case NativePart(dialect="bedrock_converse"):
                 return part.data
-        raise Unsupported(f"a part that only the dialect {part.dialect!r} knows cannot be sent to Converse")
+        raise Unsupported(f"a part of the dialect {part.dialect!r} cannot be sent to Converse")
 
     def _reasoning(self, part: ReasoningPart) -> dict[str, Any] | None:
-        """Reasoning goes back to the provider that wrote it, with what proves that it did."""
+        """Reasoning returns to the provider that wrote it, with its proof."""
         if part.echo is None or part.echo.provider != self._provider:
             return None
         data = part.echo.data
@@ -215,12 +215,12 @@ class History:
 
 
 def tool_use_id(call_id: str) -> str:
-    """The id in the letters and the length that the service takes; call and result change alike."""
+    """The id with the characters and the length that the service accepts; call and result change alike."""
     return _ID_SIGNS.sub("_", call_id)[-_ID_CHARS:]
 
 
 def arguments_object(part: ToolCallPart) -> dict[str, Any]:
-    """The arguments as the object that the wire wants; text that is none is wrapped."""
+    """The arguments as an object; any other text is wrapped."""
     try:
         value = msgspec.json.decode(part.arguments or "{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Images, documents, sound and films: Converse names a kind and a format where others have one MIME type."""
+"""Images, documents, audio and video: Converse has a kind and a format instead of a MIME type."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _NAME_CHARS: Final = 200
 
 
 def parse_media(kind: str, block: Fields) -> MediaPart | NativePart:
-    """A block of one of ``KINDS``. One that says more than a medium can (a context, citations) stays as it is."""
+    """A block of one of ``KINDS``. One with further options (a context, citations) stays native."""
     whole = dict(block.rest)
     format = block.take("format", str, "txt" if kind == "document" else "")
     source = Fields(block.any("source"), block.where("source"))
@@ -75,7 +75,7 @@ def parse_media(kind: str, block: Fields) -> MediaPart | NativePart:
 
 
 def build_media(part: MediaPart, number: int) -> dict[str, Any]:
-    """``number`` makes the names of documents differ, which the service demands."""
+    """``number`` makes the names of documents unique, which the service requires."""
     mime = part.mime.partition(";")[0]
     if mime not in _FORMAT_OF:
         raise Unsupported(f"media of the type {part.mime!r} cannot be sent to Converse; it takes {', '.join(_FORMAT_OF)}")
@@ -85,7 +85,7 @@ def build_media(part: MediaPart, number: int) -> dict[str, Any]:
     elif part.url.startswith("s3://"):
         source = {"s3Location": {"uri": part.url}}
     else:
-        raise Unsupported(f"a medium by its address ({part.url or part.file_id}) cannot be sent to Converse; send its bytes")
+        raise Unsupported(f"a medium by its URL ({part.url or part.file_id}) cannot be sent to Converse; send its content")
     body: dict[str, Any] = {"format": format, "source": source}
     if kind == "document":
         stem = part.filename.rpartition(".")[0] or part.filename

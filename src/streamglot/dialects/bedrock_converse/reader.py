@@ -1,4 +1,4 @@
-"""Converse events to events, and a whole Converse response the same way."""
+"""Reads Converse events and complete responses."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _SILENT: Final = ("messageStart", "initial-response")
 
 
 class _Open:
-    """A content block under way, by its index on the wire. Results and images have no block of their own in the events:
-    what they hold is kept in ``native`` and ``pieces`` until they stop."""
+    """An open content block, by its index on the wire. The events have no blocks for results and images: their content is
+    collected in ``native`` and ``pieces`` until they stop."""
 
     __slots__ = ("block", "kind", "native", "pieces")
 
@@ -87,7 +87,7 @@ class BedrockConverseReader(Reader):
         if not isinstance(message, dict):
             if isinstance(body.get("message"), str) or "__type" in body:
                 raise faults.refusal(body)
-            raise UpstreamProtocolError(f"a JSON body without a message came in place of a stream: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the upstream sent a JSON body without a message instead of a stream: {excerpt(body)}")
         self.start()
         content = message.get("content")
         for index, block in enumerate(content if isinstance(content, list) else ()):
@@ -97,7 +97,7 @@ class BedrockConverseReader(Reader):
         self._read_message_stop(payload)
         self._read_metadata(payload)
         if not self._done:
-            raise UpstreamProtocolError(f"a response came without a stop reason: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the response has no stop reason: {excerpt(body)}")
 
     # --- blocks
 
@@ -108,12 +108,12 @@ class BedrockConverseReader(Reader):
             call = start.tool_use
             if not call.name:
                 raise UpstreamProtocolError(
-                    f"a tool call came without a name (id {excerpt(call.tool_use_id)})", code="tool_call_without_name"
+                    f"a tool call has no name (id {excerpt(call.tool_use_id)})", code="tool_call_without_name"
                 )
             server = call.type == "server_tool_use"
             native = Echo(self.provider, {"type": call.type}) if server else None
             kind = "server" if server else "function"
-            block = blocks.open_call(call.tool_use_id or "", call.name, kind, native)  # type: ignore[arg-type]  # a kind is one of two words above
+            block = blocks.open_call(call.tool_use_id or "", call.name, kind, native)  # type: ignore[arg-type]  # one of the two above
             self._open[index] = _Open("call", block)
         elif start.tool_result is not None:
             result = start.tool_result
@@ -161,7 +161,7 @@ class BedrockConverseReader(Reader):
             self.emit(Extra(self.dialect, {"image": delta}))
 
     def _block(self, index: int, kind: str) -> _Open:
-        """The block of this index; text and reasoning begin without being announced."""
+        """The block of this index; text and reasoning begin without a start event."""
         opened = self._open.get(index)
         if opened is not None and opened.kind == kind:
             return opened
@@ -174,7 +174,7 @@ class BedrockConverseReader(Reader):
                 opened = _Open(kind, blocks.open(ReasoningStart()))
             case "call":
                 raise UpstreamProtocolError(
-                    f"arguments came for the block {index}, which is no tool call", code="tool_call_without_name"
+                    f"arguments arrived for the block {index}, which is not a tool call", code="tool_call_without_name"
                 )
             case _:
                 opened = _Open(kind)
@@ -204,7 +204,7 @@ class BedrockConverseReader(Reader):
         self.blocks().end(block, echo)
 
     def _release(self) -> None:
-        """Results stand between blocks: they wait while one is open."""
+        """Emits results, which stand between blocks. They wait while a block is open."""
         if self._results and not any(opened.kind in _IN_BLOCKS for opened in self._open.values()):
             for result in self._results:
                 self.emit(result)
@@ -226,7 +226,7 @@ class BedrockConverseReader(Reader):
         failed = native.get("status") == "error"
         return ToolResult(native.get("toolUseId", ""), "".join(said), failed, Echo(self.provider, {"toolResult": native}))
 
-    # --- a response that is no stream
+    # --- complete responses
 
     def _read_whole_block(self, index: int, block: dict[str, Any]) -> None:
         cited, reasoning = block.get("citationsContent"), block.get("reasoningContent")
@@ -287,9 +287,9 @@ class BedrockConverseReader(Reader):
         self._stop_all()
         raw = self._stop
         if raw == MALFORMED_CALL:
-            raise ToolCallParseError(f"the service that runs the model could not read its tool call ({raw}); ask the model again")
+            raise ToolCallParseError(f"the service could not read the model's tool call ({raw}); repeat the request")
         if raw == MALFORMED_OUTPUT:
-            raise UpstreamError(f"the model's output could not be read by the service that runs it ({raw})", code=raw)
+            raise UpstreamError(f"the service could not read the model's output ({raw})", code=raw)
         reason = REASONS.get(raw or "", "other")
         if reason in ("end", "other") and self.blocks().calls:
             reason = "tool_calls"
@@ -297,7 +297,7 @@ class BedrockConverseReader(Reader):
 
 
 def result_text(piece: dict[str, Any]) -> str:
-    """What a piece of a tool's result says: its text, or its JSON as text."""
+    """The text of a piece of a tool's result, or its JSON as text."""
     text = piece.get("text")
     if isinstance(text, str):
         return text
@@ -305,7 +305,7 @@ def result_text(piece: dict[str, Any]) -> str:
 
 
 def read_citation(citation: dict[str, Any]) -> Citation:
-    """Its location is one in the source, not in the answer, and stays in ``native``."""
+    """Its location refers to the source, not to the answer, and stays in ``native``."""
     title, source, location = citation.get("title"), citation.get("source"), citation.get("location")
     web = location.get("web") if isinstance(location, dict) else None
     url = web.get("url") if isinstance(web, dict) else source

@@ -1,6 +1,6 @@
 """Converse requests: a client's body to a Request, and a Request to the body for the service.
 
-The model is part of the address and not of the body. What one family of models takes beside the common fields goes into
+The model is part of the URL and not of the body. Options of one model family beyond the common fields go into
 ``additionalModelRequestFields``: thinking and top_k.
 """
 
@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from msgspec import structs
 
 from ...events import Echo
-from ...messages import Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
-from ..abilities import PLAIN
+from ...messages import EFFORTS, Built, Message, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .history import History, parse_content, parse_messages
@@ -26,12 +24,12 @@ PARAMETERS: Final = {
     "stopSequences": "stop",
 }
 """The names inside ``inferenceConfig``."""
-ABILITIES: Final = structs.replace(PLAIN, cache_control=True)
 ESSENTIAL: Final = frozenset(("guardrailConfig", "promptVariables"))
 TIERS: Final = ("priority", "default", "flex", "reserved")
-EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
+API_EFFORTS: Final = EFFORTS[2:]
+"""The efforts that this API knows: all but "none" and "minimal"."""
 BUDGETS: Final = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 32_768}
-"""Thinking tokens for a word, where the model takes a number."""
+"""Thinking tokens for an effort, if the model takes a number."""
 _LEAST_BUDGET: Final = 1024
 _METADATA_ENTRIES: Final = 16
 
@@ -123,7 +121,7 @@ def _parse_choice(tools: Fields) -> ToolChoice | None:
 
 
 def _build_tools(request: Request, history: History, built: Built) -> None:
-    """The service wants to see every tool that the history has called, also where no tool may be called any more."""
+    """The service requires the declaration of every tool in the history, even if no tool may be called any more."""
     choice = request.tool_choice or ToolChoice()
     tools = [tool for tool in request.tools if not choice.tools or tool.name in choice.tools or tool.name in history.called]
     if choice.mode == "none":
@@ -159,7 +157,7 @@ def _build_tool(tool: ToolSpec) -> list[dict[str, Any]]:
 
 
 def _parse_more(fields: Fields, request: Request) -> None:
-    """What is common after all in the fields of one family: thinking and top_k."""
+    """Takes the common options out of the fields of one family: thinking and top_k."""
     more = fields.inner("additionalModelRequestFields")
     if more is None:
         return
@@ -191,14 +189,14 @@ def _build_reasoning(request: Request, more: dict[str, Any], built: Built) -> No
         more["reasoningConfig"] = {"type": "disabled"} if off else {"type": "enabled", "maxReasoningEffort": word}
     elif "gpt-oss" in request.model and not off:
         more["reasoning_effort"] = effort
-    elif not off and reasoning.effort in EFFORTS:
+    elif not off and reasoning.effort in API_EFFORTS:
         built.body["outputConfig"] = {"effort": reasoning.effort}
     elif not off or reasoning.effort != "none":
         built.dropped.append("reasoning")
 
 
 def _build_parameters(request: Request, more: dict[str, Any], built: Built) -> None:
-    """``give`` with the names of the common part, which sits one level down."""
+    """Like ``give``, with the names of the common part, which is one level down."""
     names = {**PARAMETERS, "top_k": "top_k", "serviceTier": "service_tier", "requestMetadata": "metadata"}
     given = Built({}, built.dropped)
     give(request, names, given)
@@ -223,10 +221,11 @@ def _parse_output(fields: Fields, request: Request) -> None:
     config = fields.inner("outputConfig")
     if config is None:
         return
-    effort = config.take("effort", str)
-    if effort in EFFORTS:
+    given = config.take("effort", str)
+    effort = next((word for word in API_EFFORTS if word == given), None)
+    if effort is not None:
         request.reasoning = request.reasoning or Reasoning()
-        request.reasoning.effort = effort  # type: ignore[assignment]  # one of EFFORTS, all of them members of Effort
+        request.reasoning.effort = effort
     form = config.inner("textFormat")
     structure = None if form is None else form.inner("structure")
     schema = None if structure is None else structure.inner("jsonSchema")

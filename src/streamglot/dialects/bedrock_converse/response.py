@@ -1,4 +1,4 @@
-"""Converse responses that are no stream, both ways."""
+"""Builds the Converse response object."""
 
 from __future__ import annotations
 
@@ -15,21 +15,14 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from ...stages.collect import collect
 from ..echo import pack
-from .error import error_body
 from .history import arguments_object
 from .media import build_media
-from .reader import BedrockConverseReader
-from .wire import DIALECT, REASON_OF, REASONS, blob, write_usage
-
-
-def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
-    return collect(BedrockConverseReader(provider=provider).read_whole(body))
+from .wire import DIALECT, REASON_OF, REASONS, blob, error_body, write_usage
 
 
 def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
-    """The first answer: this dialect has no others. ``strict``: no opaque state of other providers."""
+    """Only the first answer: this dialect has no others. ``strict``: no opaque state of other providers."""
     choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))
     if response.error is not None and not choice.parts:
         return error_body(response.error)

@@ -1,4 +1,4 @@
-"""The fields of a Converse event that are read, the words for why it stopped, and usage both ways."""
+"""The wire format: the fields of a Converse event that are read, stop reasons, usage and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...events import StopReason, Usage
+from ...events import StopReason, StreamError, Usage
 from ...messages import TokenCounts
 from ..counts import count, plausible
 
@@ -57,7 +57,7 @@ class Delta(Struct, gc=False):
 
 
 class Payload(Struct, gc=False):
-    """What any event of the stream may hold; the header names the event."""
+    """The fields of all stream events; the header names the event."""
 
     index: int | None = msgspec.field(default=None, name="contentBlockIndex")
     start: BlockStart | None = None
@@ -75,7 +75,7 @@ class Payload(Struct, gc=False):
 payload_decoder: Final = msgspec.json.Decoder(Payload)
 
 EXTRAS: Final = {"metrics": "metrics", "trace": "trace", "performance": "performanceConfig", "tier": "serviceTier"}
-"""What the last event tells beside usage, for this dialect alone."""
+"""Fields of the last event beside the usage, for this dialect only."""
 
 REASONS: Final[dict[str, StopReason]] = {
     "end_turn": "end",
@@ -90,7 +90,7 @@ REASONS: Final[dict[str, StopReason]] = {
 }
 MALFORMED_OUTPUT: Final = "malformed_model_output"
 MALFORMED_CALL: Final = "malformed_tool_use"
-"""The model wrote what the service could not read: an error, not an end."""
+"""The service could not read the model's output: an error, not an end."""
 
 REASON_OF: Final[dict[StopReason, str]] = {
     "end": "end_turn",
@@ -106,7 +106,7 @@ REASON_OF: Final[dict[StopReason, str]] = {
 
 
 def read_usage(raw: dict[str, Any]) -> Usage:
-    """``inputTokens`` leaves out what the cache read or wrote: the whole input is the sum of the three."""
+    """``inputTokens`` excludes what the cache read or wrote: the whole input is the sum of the three."""
     read = count(raw, "cacheReadInputTokens", "cacheReadInputTokenCount")
     written = count(raw, "cacheWriteInputTokens", "cacheWriteInputTokenCount")
     fresh = count(raw, "inputTokens")
@@ -115,7 +115,7 @@ def read_usage(raw: dict[str, Any]) -> Usage:
 
 
 def write_usage(usage: TokenCounts) -> dict[str, Any]:
-    """The provider's own object where that was one of this dialect."""
+    """The provider's own object if it had this dialect."""
     if usage.raw and "inputTokens" in usage.raw and "totalTokens" in usage.raw:
         return usage.raw
     total, written = usage.input_tokens or 0, usage.output_tokens or 0
@@ -129,7 +129,7 @@ def write_usage(usage: TokenCounts) -> dict[str, Any]:
 
 
 def join_blobs(pieces: list[str]) -> str:
-    """One base64 text of several, each of which may have its own padding."""
+    """Joins several base64 texts, each of which may have its own padding."""
     if len(pieces) == 1:
         return pieces[0]
     try:
@@ -139,13 +139,35 @@ def join_blobs(pieces: list[str]) -> str:
 
 
 def blob(text: str) -> str:
-    """Text where the wire has bytes."""
+    """Encodes text where the wire has bytes."""
     return base64.b64encode(text.encode()).decode()
 
 
 def unblob(data: str) -> str:
-    """The text that ``blob`` packed; empty where the bytes are none."""
+    """The text that ``blob`` encoded; empty if the bytes are not text."""
     try:
         return base64.b64decode(data, validate=True).decode()
     except ValueError:
         return ""
+
+
+# --- errors
+
+
+EXCEPTION_OF: Final[dict[int, str]] = {
+    400: "ValidationException",
+    401: "AccessDeniedException",
+    403: "AccessDeniedException",
+    404: "ResourceNotFoundException",
+    408: "ModelTimeoutException",
+    413: "ValidationException",
+    422: "ValidationException",
+    429: "ThrottlingException",
+    503: "ServiceUnavailableException",
+    504: "ModelTimeoutException",
+    529: "ServiceUnavailableException",
+}
+
+
+def error_body(error: StreamError) -> dict[str, Any]:
+    return {"__type": EXCEPTION_OF.get(error.status, "InternalServerException"), "message": error.message}

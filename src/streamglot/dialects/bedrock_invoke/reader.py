@@ -1,7 +1,8 @@
-"""Chunks of InvokeModel to events: unpacked, then read by the dialect of the model's family, or here if it has none.
+"""Reads InvokeModel chunks: decodes them, then passes them to the reader of the model family's dialect, or reads them here if
+the family has none.
 
-This is the one reader that hands on to other dialects, because its wire is a wrapping around theirs. It finds them in the
-registry, when the first chunk has shown whose words it holds.
+This is the only reader that uses other dialects, because its wire format wraps theirs. It looks them up in the registry when the
+first chunk has shown the family.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ...errors import StreamglotError, UpstreamProtocolError, UpstreamRefused, e
 from ...events import Citation, Echo, Event, Extra, StopReason, StreamEnd, StreamError, StreamStart, Usage
 from ...framing import AwsEventStream, Frame
 from .. import dialect, faults
-from ..counts import MOST, count
+from ..counts import MAX_TOKENS, count
 from ..lenient import clean, fit, loads
 from ..reader import Reader
 from .wire import (
@@ -28,10 +29,10 @@ from .wire import (
     Output,
     Plain,
     Service,
+    choice_index,
     converse_decoder,
     family_of,
     part_decoder,
-    place_of,
     plain_decoder,
     read_metrics,
     service_decoder,
@@ -90,9 +91,9 @@ class BedrockInvokeReader(Reader):
         elif isinstance(body.get("message"), str) or "__type" in body:
             raise faults.refusal(body)
         else:
-            raise UpstreamProtocolError(f"a JSON body of no known family of models: {excerpt(body)}")
+            raise UpstreamProtocolError(f"a JSON body of an unknown model family: {excerpt(body)}")
 
-    # --- whose words these are
+    # --- the family
 
     def _read_words(self, data: bytes) -> None:
         if _SERVICE_MARK in data:
@@ -103,7 +104,7 @@ class BedrockInvokeReader(Reader):
             if not self._family:
                 if _SERVICE_MARK in data:
                     return
-                raise UpstreamProtocolError(f"a chunk of no known family of models: {excerpt(data)}")
+                raise UpstreamProtocolError(f"a chunk of an unknown model family: {excerpt(data)}")
         if self._inner is None:
             self._read_plain(self.decode(plain_decoder, data))
         elif self._family == "bedrock_converse":
@@ -123,7 +124,7 @@ class BedrockInvokeReader(Reader):
             self._renamed = self._family == "openai_chat" and _renamed(body) is not body
 
     def _read_service(self, service: Service) -> None:
-        """The service's own remarks: for this dialect alone, but for what they say about the end."""
+        """Reads the fields of the service: extras of this dialect, except for what they say about the end."""
         self._guarded = self._guarded or service.action == _INTERVENED
         if service.metrics:
             self._metrics = read_metrics(service.metrics)
@@ -149,7 +150,7 @@ class BedrockInvokeReader(Reader):
             self.emit(extra)
         self._early.clear()
 
-    # --- families with a dialect of their own
+    # --- families with their own dialect
 
     def _pass_on(self, events: list[Event]) -> None:
         for event in events:
@@ -165,7 +166,7 @@ class BedrockInvokeReader(Reader):
                 self._tell_early()
 
     def _fail(self, error: StreamglotError) -> None:
-        """The wrapping broke: what the inner dialect has open is closed, and the fault is the wrapping's."""
+        """The outer format broke: open blocks of the inner dialect are closed, and the error belongs to the outer format."""
         if self._inner is not None:
             self._out += [event for event in self._inner.close() if not isinstance(event, (StreamEnd, StreamError))]
         super()._fail(error)
@@ -173,7 +174,7 @@ class BedrockInvokeReader(Reader):
     # --- plain families
 
     def _read_plain(self, plain: Plain) -> None:
-        index = place_of(plain.index) if plain.text is not None else 0
+        index = choice_index(plain.index) if plain.text is not None else 0
         for text in (plain.output_text, plain.generation, plain.completion, plain.text):
             if text:
                 self.blocks(index).text(text)
@@ -198,12 +199,12 @@ class BedrockInvokeReader(Reader):
         if isinstance(raw, str):
             self._sequence = plain.stop
             one = plain.finish_reason is not None and plain.index is not None
-            for choice in (place_of(plain.index),) if one else self._blocks or (0,):
+            for choice in (choice_index(plain.index),) if one else self._blocks or (0,):
                 self._finish.setdefault(choice, raw)
         self.start()
 
     def _read_answer(self, number: int, answer: Output) -> None:
-        index = place_of(answer.index, number)
+        index = choice_index(answer.index, number)
         blocks = self.blocks(index)
         text = answer.text or answer.output_text
         if text:
@@ -213,10 +214,10 @@ class BedrockInvokeReader(Reader):
             self._finish[index] = raw
         tokens = count({"output": answer.token_count}, "output")
         if tokens is not None:
-            self._counts["output"] = min(self._counts.get("output", 0) + tokens, MOST)
+            self._counts["output"] = min(self._counts.get("output", 0) + tokens, MAX_TOKENS)
 
     def _read_calls(self, calls: list[Any]) -> None:
-        """Calls that come whole, with a name and an object, and without an id."""
+        """Calls that arrive complete, with a name and an object, and without an id."""
         blocks = self.blocks()
         for call in calls:
             if isinstance(call, dict) and isinstance(call.get("name"), str) and call["name"]:
@@ -254,7 +255,7 @@ class BedrockInvokeReader(Reader):
 
 
 def _renamed(body: Any) -> Any:
-    """A chat chunk whose choices call the finish reason ``stop_reason``, with the name that the dialect has for it."""
+    """A chat chunk whose choices have ``stop_reason`` instead of the dialect's own name."""
     choices = body.get("choices") if isinstance(body, dict) else None
     if not isinstance(choices, list) or not any(isinstance(choice, dict) and "stop_reason" in choice for choice in choices):
         return body

@@ -1,7 +1,8 @@
-"""InvokeModel requests: the body is the one of the model's own family, and the family is read off the model's id.
+"""InvokeModel requests: the body has the format of the model's family, which is derived from the model's id.
 
-Families with a dialect of their own are built and parsed by it; the rest take one prompt as text, in the notation that
-their models were trained on. The model is part of the address and not of the body, and so is whether to stream.
+Families with their own dialect are built and parsed by it; the others take one prompt as text, in the notation that their models
+were
+trained on. The model and the streaming mode are part of the URL, not of the body.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _IN_THE_ADDRESS: Final = ("model", "modelId", "stream", "stream_options")
 
 
 class Prompt(Struct, frozen=True):
-    """How one family writes a conversation as one text, and what its body calls things."""
+    """How one family writes a conversation as one text, and the names of its fields."""
 
     field: str
     parameters: dict[str, str]
@@ -34,7 +35,7 @@ class Prompt(Struct, frozen=True):
     begin: str = ""
     finish: str = ""
     config: str = ""
-    """Where the parameters sit, if not beside the prompt."""
+    """The object that contains the parameters, if they are not beside the prompt."""
 
 
 PROMPTS: Final[dict[str, Prompt]] = {
@@ -87,7 +88,7 @@ PROMPTS: Final[dict[str, Prompt]] = {
         finish="Assistant:",
     ),
 }
-"""``text`` is for whatever is not named: a prompt in plain words."""
+"""``text`` is for families that are not listed: a prompt in plain words."""
 
 FAMILIES: Final = (
     ("anthropic.claude-v2", "completion"),
@@ -104,11 +105,7 @@ FAMILIES: Final = (
     ("cohere.command-light", "text"),
     *((name, "openai") for name in ("openai", "mistral", "jamba", "qwen", "deepseek", "gemma", "kimi", "minimax", "glm")),
 )
-"""A piece of a model's id, and its family: the first that fits counts."""
-
-
-ABILITIES: Final = None
-"""Those of the dialect in which the family's body is written."""
+"""Parts of model ids with their families; the first match wins."""
 
 
 def family_for(model: str) -> str:
@@ -116,7 +113,7 @@ def family_for(model: str) -> str:
 
 
 def parse(body: dict[str, Any]) -> Request:
-    """The family shows in the fields: there is no model's id in a body."""
+    """The fields show the family: a body has no model id."""
     fields = Fields(body)
     model = fields.take("modelId", str, "")
     if "anthropic_version" in fields.rest or "anthropic_beta" in fields.rest:
@@ -134,7 +131,7 @@ def parse(body: dict[str, Any]) -> Request:
 
 
 def build(request: Request, *, provider: str = DIALECT, family: str = "", abilities: Abilities = NONE_SAID) -> Built:
-    """``family`` where the model's id does not show it (a profile's or an import's address)."""
+    """``family`` is needed if the model's id does not show it (the ARN of a profile or an import)."""
     family = family or family_for(request.model)
     match family:
         case "anthropic":
@@ -149,7 +146,7 @@ def build(request: Request, *, provider: str = DIALECT, family: str = "", abilit
             built = _build_prompt(request, PROMPTS[family])
         case _:
             known = ("anthropic", "nova", "openai", *PROMPTS)
-            raise RequestError(f"there is no family {family!r} of models; there are {', '.join(known)}")
+            raise RequestError(f"there is no model family {family!r}; families: {', '.join(known)}")
     for name in _IN_THE_ADDRESS:
         built.body.pop(name, None)
     return built
@@ -181,7 +178,7 @@ def _build_prompt(request: Request, prompt: Prompt) -> Built:
         form = {"assistant": prompt.assistant, "system": prompt.system, "developer": prompt.system}.get(message.role, prompt.user)
         for part in message.parts:
             if not isinstance(part, TextPart):
-                raise Unsupported(f"a model that takes one prompt takes text, and no {type(part).__name__}")
+                raise Unsupported(f"a model that takes one prompt accepts text only, not {type(part).__name__}")
         pieces.append(form.replace("{text}", message.text))
     built = Built({prompt.field: "".join((*pieces, prompt.finish))})
     given = Built({}, built.dropped)
@@ -191,7 +188,7 @@ def _build_prompt(request: Request, prompt: Prompt) -> Built:
     else:
         built.body.update(given.body)
     if request.output is not None and request.output.kind != "text":
-        raise Unsupported("a model that takes one prompt cannot be held to a form of output", detail={"param": "output"})
+        raise Unsupported("a model that takes one prompt cannot guarantee an output format", detail={"param": "output"})
     if request.reasoning is not None:
         built.dropped.append("reasoning")
     give_extra(request, DIALECT, built)

@@ -1,7 +1,7 @@
-"""What comes inside an InvokeModel chunk: which family of models wrote it, and the fields of the plain ones.
+"""The content of an InvokeModel chunk: its model family, and the fields of the plain families.
 
-Families with a dialect of their own are read by that dialect. The plain ones write text, a reason and counts under
-names of their own; one struct has them all, because no name means two things.
+Families with their own dialect are read by that dialect. The plain ones write text, a reason and counts under various names; one
+struct has them all, because no name has two meanings.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _MESSAGE_EVENTS: Final = ("message", "message_start", "message_delta", "message_
 
 
 class Part(Struct, gc=False):
-    """A chunk on the wire: the model's own words in base64 (and padding, which says nothing)."""
+    """A chunk on the wire: the model's output in base64 (and padding, which is ignored)."""
 
     bytes: str | None = None
 
 
 class Service(Struct, gc=False):
-    """What the service adds to the model's words."""
+    """The fields that the service adds to the model's output."""
 
     metrics: dict[str, Any] | None = msgspec.field(default=None, name=METRICS)
     action: str | None = msgspec.field(default=None, name="amazon-bedrock-guardrailAction")
@@ -71,7 +71,7 @@ class Plain(Struct, gc=False):
 
 
 class ConverseChunk(Struct, gc=False, rename="camel"):
-    """One event, named by the field that holds it."""
+    """One event, named by the field that contains it."""
 
     message_start: msgspec.Raw = msgspec.Raw()
     content_block_start: msgspec.Raw = msgspec.Raw()
@@ -111,15 +111,15 @@ REASONS: Final[dict[str, StopReason]] = {
     "error_toxic": "content_filter",
     "user_cancel": "cancelled",
 }
-"""The words of the plain families, in lower case."""
+"""The stop reasons of the plain families, in lower case."""
 MAX_CHOICES: Final = 1000
-"""More answers than this at once are no answers but a broken index."""
+"""More simultaneous answers than this mean a broken index."""
 TURN_END: Final = "\n\nHuman:"
-"""The sequence at which the oldest models end every turn: no stop sequence that somebody asked for."""
+"""The sequence at which the oldest models end every turn. It is not a stop sequence of the client."""
 
 
 def family_of(body: dict[str, Any]) -> str:
-    """The dialect that reads this, or ``PLAIN``; empty where these are no words of a model."""
+    """The dialect that reads this body, or ``PLAIN``; empty if it is not a model's output."""
     kind = body.get("type")
     choices = body.get("choices")
     if isinstance(choices, list):
@@ -144,13 +144,13 @@ _PLAIN_FIELDS: Final = frozenset(
 
 
 def read_metrics(raw: dict[str, Any]) -> Usage:
-    """The service's own count. What the cache read or wrote is not in ``inputTokenCount``."""
+    """The service's own counts. ``inputTokenCount`` excludes what the cache read or wrote."""
     read, written = count(raw, "cacheReadInputTokenCount"), count(raw, "cacheWriteInputTokenCount")
     fresh = count(raw, "inputTokenCount")
     total = None if fresh is None else fresh + (read or 0) + (written or 0)
     return Usage(total, count(raw, "outputTokenCount"), read, written, raw=plausible(raw))
 
 
-def place_of(index: float | None, number: int = 0) -> int:
-    """The choice that an index stands for; ``number`` where it is none."""
+def choice_index(index: float | None, number: int = 0) -> int:
+    """The choice for an index; ``number`` if the index is invalid."""
     return int(index) if index is not None and 0 <= index < MAX_CHOICES else number

@@ -1,4 +1,4 @@
-"""The messages of a Cohere chat request, both ways."""
+"""The messages of a Cohere chat request, in both directions."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dic
 
 
 def _build_result(result: ToolResultPart, shown: list[Part]) -> dict[str, Any]:
-    """A message for one result. Pictures, which it cannot hold, are ``shown`` in a user's message after it."""
+    """A message for one result. Images, which it cannot contain, go to ``shown``, for a user message after it."""
     content: list[dict[str, Any]] = []
     for part in result.content:
         match part:
@@ -189,4 +189,4 @@ def _build_part(part: Part) -> dict[str, Any]:
             raise Unsupported(f"media of the type {part.mime!r} cannot be sent to this upstream; it takes images and text")
         case NativePart(dialect="cohere"):
             return part.data
-    raise Unsupported(f"a part of the kind {type(part).__name__} cannot be said in a message to this upstream")
+    raise Unsupported(f"a part of the type {type(part).__name__} cannot be expressed in a message to this upstream")

@@ -1,4 +1,4 @@
-"""Cohere chat events to events of ours, and a whole response the same way."""
+"""Reads Cohere chat events and complete responses."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class CohereReader(Reader):
         if not isinstance(body.get("message"), dict):
             if isinstance(body.get("message"), str):
                 raise faults.refusal(body)
-            raise UpstreamProtocolError(f"a JSON body without a message came in place of a stream: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the upstream sent a JSON body without a message instead of a stream: {excerpt(body)}")
         identity = body.get("id")
         self.start(identity if isinstance(identity, str) else "")
         message: DeltaMessage = fit(DeltaMessage, body["message"])
@@ -119,7 +119,7 @@ class CohereReader(Reader):
             self.blocks().end(block)
 
     def _add_plan(self, piece: str | None) -> None:
-        """The plan before the calls is thinking aloud, and goes back in a field of its own."""
+        """The plan before the calls is reasoning, and is returned in its own field."""
         if not piece:
             return
         if self._plan is None:
@@ -134,7 +134,7 @@ class CohereReader(Reader):
 
     def _start_call(self, index: int, call: Any) -> None:
         if not isinstance(call, Call) or call.function is None or not call.function.name:
-            raise UpstreamProtocolError(f"a tool call came without a name: {excerpt(call)}", code="tool_call_without_name")
+            raise UpstreamProtocolError(f"a tool call has no name: {excerpt(call)}", code="tool_call_without_name")
         self._end_plan()
         self._end_call(index)
         self._calls[index] = self.blocks().open_call(call.id or "", call.function.name)
@@ -149,7 +149,7 @@ class CohereReader(Reader):
         if block is not None:
             self.blocks().add(block, piece or "")
         elif piece:
-            raise UpstreamProtocolError(f"arguments came for the tool call {index}, which had not begun: {excerpt(piece)}")
+            raise UpstreamProtocolError(f"arguments arrived for the tool call {index}, which has not begun: {excerpt(piece)}")
 
     def _end_call(self, index: int) -> None:
         block = self._calls.pop(index, None)
@@ -161,7 +161,7 @@ class CohereReader(Reader):
             if isinstance(one, dict):
                 self.blocks().put(read_citation(one))
 
-    # --- the rest
+    # --- other events
 
     def _read_other(self, kind: str, event: WireEvent, data: bytes) -> None:
         value = loads(data)[0]

@@ -24,7 +24,7 @@ PARAMETERS: Final = {
 }
 ESSENTIAL: Final = frozenset(("documents",))
 BUDGETS: Final = {"minimal": 512, "low": 1024, "medium": 4096, "high": 16_384, "xhigh": 31_000, "max": 31_000}
-"""Thinking tokens for a word: this upstream takes a number."""
+"""Thinking tokens for an effort: this upstream takes a number."""
 
 
 def parse(body: dict[str, Any]) -> Request:
@@ -75,7 +75,7 @@ def _parse_tool(tool: Fields, strict: bool | None) -> ToolSpec:
 
 
 def _build_tools(request: Request, built: Built) -> None:
-    """A choice among some tools is said by naming only those."""
+    """A choice among some tools is expressed by sending only those."""
     choice = request.tool_choice or ToolChoice()
     tools = [tool for tool in request.tools if not choice.tools or tool.name in choice.tools]
     if not tools:

@@ -1,24 +1,17 @@
-"""Cohere chat responses that are no stream, both ways."""
+"""Builds the chat response object for a client."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...messages import ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
-from ...stages.collect import collect
 from ..custom_tools import call_as_function
 from ..echo import pack
-from .error import error_body
-from .reader import CohereReader
-from .wire import DIALECT, FINISH_OF, REASONS, write_usage
-
-
-def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
-    return collect(CohereReader(provider=provider).read_whole(body))
+from .wire import DIALECT, FINISH_OF, REASONS, error_body, write_usage
 
 
 def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
-    """The first answer: this dialect has no others. ``strict``: no opaque state of other providers."""
+    """Only the first answer: this dialect has no others. ``strict``: no opaque state of other providers."""
     choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))
     if response.error is not None and not choice.parts:
         return error_body(response.error)

@@ -1,4 +1,4 @@
-"""The fields of a Cohere chat event that are read, the words for why it stopped, and usage both ways."""
+"""The wire format: the fields of a chat event that are read, finish reasons, usage and errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...events import Citation, Echo, StopReason, Usage
+from ...events import Citation, Echo, StopReason, StreamError, Usage
 from ...messages import TokenCounts
 from ..counts import count, first, plausible
 
@@ -31,7 +31,7 @@ class Content(Struct, gc=False):
 
 
 class DeltaMessage(Struct, gc=False):
-    """In a delta, ``content`` and ``tool_calls`` hold one element; at rest, a list of them."""
+    """In a delta, ``content`` and ``tool_calls`` have one element; in a complete response, a list."""
 
     content: Content | list[Any] | None = None
     tool_plan: str | None = None
@@ -68,7 +68,7 @@ REASONS: Final[dict[str, StopReason]] = {
     "USER_CANCEL": "cancelled",
 }
 FAILURES: Final = {"ERROR": 500, "TIMEOUT": 504}
-"""Words that stand where a reason should, and mean that it failed."""
+"""Finish reasons that mean a failure."""
 
 FINISH_OF: Final[dict[StopReason, str]] = {
     "end": "COMPLETE",
@@ -84,7 +84,7 @@ FINISH_OF: Final[dict[StopReason, str]] = {
 
 
 def read_usage(raw: dict[str, Any]) -> Usage:
-    """``tokens`` is what went through the model, ``billed_units`` what is paid for; the first is a count of tokens."""
+    """``tokens`` is what the model processed, ``billed_units`` what is charged; the first is the token count."""
     counts, billed = _object(raw, "tokens"), _object(raw, "billed_units")
     return Usage(
         first(count(counts, "input_tokens"), count(billed, "input_tokens")),
@@ -97,7 +97,7 @@ def read_usage(raw: dict[str, Any]) -> Usage:
 
 
 def write_usage(usage: TokenCounts) -> dict[str, Any] | None:
-    """The provider's own object where that was one of this dialect."""
+    """The provider's own object if it had this dialect."""
     if usage.raw and "tokens" in usage.raw:
         return usage.raw
     if usage.input_tokens is None and usage.output_tokens is None:
@@ -110,7 +110,7 @@ def write_usage(usage: TokenCounts) -> dict[str, Any] | None:
 
 
 def read_citation(citation: dict[str, Any]) -> Citation:
-    """The offsets are those of the answer; the title and the words are those of its first source."""
+    """The offsets refer to the answer; the title and the text come from its first source."""
     sources = citation.get("sources")
     first = sources[0] if isinstance(sources, list) and sources and isinstance(sources[0], dict) else {}
     document = {**_object(first, "tool_output"), **_object(first, "document")}
@@ -127,3 +127,10 @@ def _object(raw: dict[str, Any], name: str) -> dict[str, Any]:
 def _text(raw: dict[str, Any], name: str) -> str:
     value = raw.get(name)
     return value if isinstance(value, str) else ""
+
+
+# --- errors
+
+
+def error_body(error: StreamError) -> dict[str, Any]:
+    return {"message": error.message}

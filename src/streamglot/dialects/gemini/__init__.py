@@ -1,1 +1,77 @@
-"""Gemini's generateContent, as Google's AI Studio and Vertex AI speak it."""
+"""Gemini's generateContent API, as Google AI Studio and Vertex AI speak it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...events import Event, StreamError
+from ...messages import Built, Request, Response
+from ..endpoint import Endpoint, join, path_segments
+from ..hosted_tools import HostedCall
+from ..interface import Dialect
+from ..reader import Reader
+from ..writer import Writer
+
+PREFIX: Final = "models/"
+
+
+class GeminiDialect(Dialect):
+    name = "gemini"
+    title = "Google Gemini"
+
+    def reader(self, **options: Any) -> Reader:
+        from .reader import GeminiReader
+
+        return GeminiReader(**options)
+
+    def writer(self, **options: Any) -> Writer:
+        from .writer import GeminiWriter
+
+        return GeminiWriter(**options)
+
+    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+        from .request import parse
+
+        return parse(body, **options)
+
+    def build_body(self, request: Request, **options: Any) -> Built:
+        from .request import build
+
+        return build(request, **options)
+
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+        verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+        path = f"{PREFIX}{path_segments(self.model_name(request.model))}:{verb}"
+        return Endpoint(join(base_url, path), {"x-goog-api-key": key} if key else {})
+
+    def model_name(self, model: str) -> str:
+        """The model without the prefix that clients of this dialect add. The URL has the prefix already."""
+        while model.startswith(PREFIX):
+            model = model.removeprefix(PREFIX)
+        return model
+
+    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+        from .response import build
+
+        return build(response, strict=strict, **options)
+
+    def error_body(self, error: StreamError) -> dict[str, Any]:
+        from .wire import error_body
+
+        return error_body(error)
+
+    def parse_count(self, body: dict[str, Any], model: str = "") -> Request:
+        from .request import parse_count
+
+        return parse_count(body, model)
+
+    def count_body(self, tokens: int) -> dict[str, Any]:
+        return {"totalTokens": tokens}
+
+    def hosted_events(self, call: HostedCall) -> list[Event] | None:
+        from .hosted import events
+
+        return events(call)
+
+
+GEMINI = GeminiDialect()

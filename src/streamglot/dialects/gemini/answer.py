@@ -1,4 +1,4 @@
-"""One candidate on its way: the parts of its chunks to blocks, one after the other."""
+"""Reads one candidate: the parts of its chunks to consecutive blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RUN_PARTS: Final = {
 
 
 class Answer:
-    """``finish`` is the provider's word for its end, once it came. ``raw_part`` finds a part that no struct knows."""
+    """``finish`` is the provider's finish reason once it has arrived. ``raw_part`` finds a part that no struct describes."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Answer:
             self._read_extras(candidate)
 
     def close(self) -> None:
-        """The wire is over, properly."""
+        """Ends the candidate properly."""
         self._end()
 
     # --- parts
 
     def _read_part(self, part: Part) -> bool:
-        """What this part says; False for a kind that is not known."""
+        """Reads a part. Returns False for an unknown kind."""
         text, signature = part.text, part.thought_signature
         known = text is not None
         if text:
@@ -144,7 +144,7 @@ class Answer:
         return block
 
     def _end(self, echo: Echo | None = None) -> None:
-        """Ends the open block. A call whose last fragment promised more that never came was cut off."""
+        """Ends the open block. A call whose last fragment announced more is incomplete."""
         block, self._block = self._block, None
         if block is None:
             return
@@ -159,7 +159,7 @@ class Answer:
         return Echo(self._provider, {FIELD: signature, **place})
 
     def _read_lone_signature(self, signature: str, thought: bool) -> None:
-        """A signature on an empty part: the state of the open text or thought, or a thought of which nothing is shown."""
+        """Reads a signature on an empty part: the state of the open text or reasoning, or reasoning without visible text."""
         block = self._block
         if block is not None and not block.ended and block.kind is None:
             place: dict[str, Any] = {"offset": block.size}
@@ -186,9 +186,7 @@ class Answer:
         if block is None:
             if not name:
                 if arguments or call.partial_args:
-                    raise UpstreamProtocolError(
-                        f"a tool call came without a name (id {excerpt(call_id)})", code="tool_call_without_name"
-                    )
+                    raise UpstreamProtocolError(f"a tool call has no name (id {excerpt(call_id)})", code="tool_call_without_name")
                 return
             self._end()
             block = self._block = self.blocks.open_call("" if call_id in self._ids else call_id, name)
@@ -220,7 +218,7 @@ class Answer:
         if written:
             self.blocks.add(block, written)
 
-    # --- what the provider ran
+    # --- calls that the provider ran
 
     def _read_server_call(self, name: str, data: dict[str, Any], signature: str | None) -> None:
         self._end()
@@ -248,10 +246,10 @@ class Answer:
     def _native(self, name: str, data: dict[str, Any], signature: str | None) -> Echo:
         return Echo(self._provider, {name: data, **({FIELD: signature} if signature else {})})
 
-    # --- what stands beside the text
+    # --- media and other parts
 
     def _read_media(self, medium: Blob, thought: bool, signature: str | None) -> None:
-        """A picture among the thoughts is a draft and no part of the answer."""
+        """An image among the reasoning is a draft and not part of the answer."""
         self._end()
         mime = medium.mime_type or "application/octet-stream"
         if thought:
@@ -278,7 +276,7 @@ class Answer:
 
 
 def _arguments(call: FunctionCall) -> str:
-    """The arguments as they were written; those that a relay put into a string, out of it again."""
+    """The arguments as they were written; a string of JSON, as some relays send, is unpacked."""
     text = bytes(call.args).decode("utf-8", "replace").strip()
     if text.startswith('"'):
         value = loads(text.encode())[0]

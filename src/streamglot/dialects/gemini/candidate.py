@@ -1,4 +1,4 @@
-"""The chunks of one candidate."""
+"""Writes the chunks of one candidate."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
     from .writer import GeminiWriter
 
 _GROWING: Final = ("citationMetadata", "logprobsResult")
-"""Metadata of which every chunk brings the next piece: the lists in it are joined."""
+"""Metadata that grows with every chunk: its lists are joined."""
 
 
 class CandidateWriter:
-    """Calls are held until they are whole, because this wire has arguments as objects. A call that was cut off, or whose
-    arguments are no object, is not written at all: the finish reason says that it was malformed, so that no client runs it.
-    """
+    """Calls are held until they are complete, because this wire format has arguments as objects. A call that was truncated, or
+    whose arguments are not an object, is not written: the finish reason says that it was malformed, so that no client runs it."""
 
     def __init__(self, writer: GeminiWriter, index: int) -> None:
         self.index = index
@@ -83,7 +82,7 @@ class CandidateWriter:
         self._writer.write_chunk(self._head + part + b"]}}]")
 
     def end(self, event: StreamEnd | None, more: bytes = b"") -> None:
-        """The last chunk, with all that was kept for it. ``more`` are fields of the whole answer."""
+        """Writes the last chunk with everything that waited for it. ``more`` are fields of the whole answer."""
         if self._ended:
             return
         self._ended = True
@@ -99,7 +98,7 @@ class CandidateWriter:
         self._writer.write_chunk(self._head + b'{"text":""}]},' + encode(last)[1:] + b"]" + more)
 
     def end_malformed(self, message: str) -> None:
-        """The last chunk of an answer whose call cannot be read."""
+        """Writes the last chunk of an answer with an invalid call."""
         last = {"finishReason": MALFORMED_CALL, **self._fields, "finishMessage": message}
         self._writer.write_chunk(self._head + b'{"text":""}]},' + encode(last)[1:] + b"]")
 
@@ -177,7 +176,7 @@ class CandidateWriter:
         else:
             self._writer.lose(event)
 
-    # --- what stands beside the text
+    # --- media and other parts
 
     def citation(self, event: Citation) -> None:
         entry = write_citation(event, self._text, self._base)
@@ -187,7 +186,7 @@ class CandidateWriter:
             self._writer.lose(event)
 
     def media(self, event: Media) -> None:
-        """Pieces of one medium are cut where its base64 may be cut; the rest waits for the next piece."""
+        """Pieces of one medium are split where its base64 may be split; the remainder waits for the next piece."""
         data = event.data
         if event.id and data:
             data = self._media_rest.pop(event.id, ("", ""))[1] + data
@@ -199,7 +198,7 @@ class CandidateWriter:
         self._writer.lose(event)
 
     def _media(self, mime: str, data: str, url: str = "") -> bool:
-        """False where the data is no base64: the client would throw away the whole answer."""
+        """Returns False if the data is not base64: the client would discard the whole answer."""
         decodable = whole_base64(data)
         if decodable is None:
             return False
@@ -216,7 +215,7 @@ class CandidateWriter:
 
 
 def _join(kept: dict[str, Any], fields: dict[str, Any]) -> None:
-    """The metadata of a candidate: the last value counts, except where each chunk brings more of a list."""
+    """Merges the metadata of a candidate: the last value wins, except for lists that grow."""
     for name, value in fields.items():
         before = kept.get(name)
         if name not in _GROWING or not isinstance(value, dict):

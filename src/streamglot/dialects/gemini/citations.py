@@ -1,4 +1,4 @@
-"""Citations: what citationMetadata and groundingMetadata say of the text, as events, and the way back."""
+"""Citations: citationMetadata and groundingMetadata to events, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SOURCES: Final = ("web", "retrievedContext", "maps", "image")
 
 
 class CitationReader:
-    """The citations of one candidate. Metadata may come again, longer each time: what was said is not said twice."""
+    """The citations of one candidate. Metadata may be repeated, longer each time; nothing is emitted twice."""
 
     def __init__(self) -> None:
         self.text = Offsets()
@@ -51,7 +51,7 @@ class CitationReader:
                 yield from _source(chunk)
 
     def _place(self, entry: dict[str, Any]) -> tuple[int | None, int | None]:
-        """From bytes to characters. A start of 0 is left out on the wire."""
+        """Converts byte offsets to character offsets. The wire omits a start of 0."""
         start, end = entry.get("startIndex", 0), entry.get("endIndex", -1)
         if not _is_place(start) or not _is_place(end):
             return None, None
@@ -69,8 +69,8 @@ def _source(chunk: Any, start: int | None = None, end: int | None = None) -> Ite
 
 
 def write_citation(citation: Citation, text: Offsets, base: int = 0) -> dict[str, Any] | None:
-    """An entry of ``citationSources``, the name that every client reads. None: the metadata itself says it already, or
-    there is no source to name."""
+    """An entry of ``citationSources``, which every client reads. None if the metadata contains it already, or there is no source
+    to name."""
     if citation.native is not None and citation.native.provider == DIALECT:
         return None
     entry: dict[str, Any] = {"uri": citation.url} if citation.url else {}

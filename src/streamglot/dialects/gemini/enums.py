@@ -1,4 +1,4 @@
-"""Enums that a client library wrote as numbers, by their names again: the official client dies on the numbers."""
+"""Replaces the numbers that some client libraries write for enums by their names. The official client fails on the numbers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NAMES: Final[dict[str, dict[int, str]]] = {
     "blockReason": {1: "SAFETY", 2: "OTHER", 3: "BLOCKLIST", 4: "PROHIBITED_CONTENT"},
     "urlRetrievalStatus": {1: "URL_RETRIEVAL_STATUS_SUCCESS", 2: "URL_RETRIEVAL_STATUS_ERROR"},
 }
-"""The two APIs number the categories of harm differently, and no number means two things."""
+"""The two APIs number the harm categories differently, but no number has two meanings."""
 
 
 def named_enums(value: Any) -> Any:
-    """The same metadata with names for numbers; a number that has none is left out."""
+    """The same metadata with names instead of numbers; unknown numbers are dropped."""
     if isinstance(value, list):
         return [named_enums(element) for element in value]
     if not isinstance(value, dict):

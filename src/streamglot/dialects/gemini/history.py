@@ -1,4 +1,4 @@
-"""The contents of a request, both ways."""
+"""The contents of a request, in both directions."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from .signature import DIALECT, FIELD, read_signature
 _ROLES: Final[dict[str, Role]] = {"user": "user", "model": "assistant", "function": "tool", "system": "system"}
 _DETAILS: Final = {"MEDIA_RESOLUTION_LOW": "low", "MEDIA_RESOLUTION_MEDIUM": "medium", "MEDIA_RESOLUTION_HIGH": "high"}
 _SIGNED_GENERATION: Final = 3
-"""From this generation on the first call of a step needs a signature, or the whole conversation is refused."""
+"""From this generation on, the first call of a step needs a signature, or the API refuses the whole conversation."""
 _GENERATION: Final = re.compile(r"gemini-(\d+)")
 _UNSIGNED: Final = "skip_thought_signature_validator"
-"""What the API takes in place of a signature for calls that another model made."""
+"""What the API accepts instead of a signature for calls that another model made."""
 
 
 # --- the client's contents
 
 
 class HistoryParser:
-    """Calls and results without ids are matched by name and order, and their ids are counted: the same conversation gives
-    the same ids every time."""
+    """Calls and results without ids are matched by name and order, and get numbered ids: the same conversation always has the
+    same ids."""
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
@@ -68,8 +68,8 @@ class HistoryParser:
         return messages
 
     def _answer(self, content: Fields, messages: list[Message]) -> None:
-        """Client libraries keep every chunk of a streamed answer as a content of its own: they are one message again,
-        and a text that was cut by the chunks is one text."""
+        """Client libraries keep every chunk of a streamed answer as a separate content. They become one message again, and a
+        text that was split by chunks becomes one text."""
         if not messages or messages[-1].role != "assistant":
             messages.append(Message("assistant", []))
         parts = messages[-1].parts
@@ -79,7 +79,7 @@ class HistoryParser:
             messages.pop()
 
     def _messages(self, role: Role, content: Fields) -> Iterator[Message]:
-        """Results are messages of the role tool, whatever stands beside them."""
+        """Results become messages of the role tool, whatever surrounds them."""
         parts: list[Part] = []
         for fields in content.objects("parts"):
             self._part(fields, parts)
@@ -93,7 +93,7 @@ class HistoryParser:
             yield _message(role, run)
 
     def _join(self) -> None:
-        """Gives the open text the pieces that came for it."""
+        """Appends the collected pieces to the open text."""
         if self._pieces and self._joined is not None:
             self._joined.text = "".join((self._joined.text, *self._pieces))
             self._pieces.clear()
@@ -122,7 +122,7 @@ class HistoryParser:
             parts.append(NativePart(DIALECT, raw))
 
     def _text(self, text: str, thought: bool, signature: str | None, parts: list[Part], continues: bool = False) -> None:
-        """A signature on an empty part belongs to the text before it; an empty part without one says nothing."""
+        """A signature on an empty part belongs to the preceding text; an empty part without one is ignored."""
         last = parts[-1] if parts else None
         kind = ReasoningPart if thought else TextPart
         if text and not (continues and not signature and isinstance(last, kind) and last is self._joined and last.echo is None):
@@ -219,8 +219,8 @@ def _json(value: Any) -> str:
 def build_contents(
     messages: list[Message], model: str, provider: str, ids: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The parts of the system instruction, and the contents. A system message in the middle of the conversation stays where
-    it is, as a word of the user, because its place means something."""
+    """The parts of the system instruction, and the contents. A system message inside the conversation becomes a user message in
+    the same place, because its position has a meaning."""
 
     def own(echo: Echo) -> str | None:
         signature = echo.data.get(FIELD) if echo.provider == provider else None
@@ -250,14 +250,14 @@ def build_contents(
 
 
 def _is_foreign_thought(part: Part, provider: str) -> bool:
-    """Thoughts go back to the provider that signed them, and to no other."""
+    """Whether this is reasoning of another provider. It returns only to the provider that signed it."""
     return isinstance(part, ReasoningPart) and (
         part.echo is None or part.echo.provider != provider or FIELD not in part.echo.data
     )
 
 
 def generation(model: str) -> int | None:
-    """The generation that the model's name tells, if it does."""
+    """The generation in the model's name, if there is one."""
     found = _GENERATION.search(model)
     return int(found[1]) if found else None
 

@@ -1,4 +1,4 @@
-"""Places in a text: this dialect counts them in bytes of UTF-8, the events in characters."""
+"""Positions in a text: this dialect counts UTF-8 bytes, the events count characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 
 class Offsets:
-    """The text of one answer in pieces. A piece is measured once, and only if somebody asks for a place."""
+    """The text of one answer in pieces. A piece is measured once, and only if a position is requested."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []

@@ -1,9 +1,10 @@
-"""Arguments that come value by value, each under its JSON path, as JSON text that is written while they come.
+"""Converts arguments that arrive value by value, each with its JSON path, to JSON text while they stream.
 
-``$.list[0].name = "Eg"``, ``$.list[0].name = "g"`` gives ``{"list":[{"name":"Eg``, then ``g``, then ``"}]}``. Paths come in
-the order of the document, and then every value goes out at once. A path that leads back into what was closed cannot be
-said in its place any more: then the argument it belongs to is written again, whole, under the same key at the end. Every
-JSON parser in use takes the last value of a key that comes twice.
+``$.list[0].name = "Eg"``, ``$.list[0].name = "g"`` gives ``{"list":[{"name":"Eg``, then ``g``, then ``"}]}``. Paths normally
+arrive
+in document order, and then every value is written at once. A path into a part that is closed already cannot be written in its
+place: the top-level argument is then written again, complete, under the same key at the end. Every JSON parser in use takes the
+last value of a repeated key.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ Path = tuple[str | int, ...]
 _STEP: Final = re.compile(r"""\.([^.\[\]'"\s]+)|\[(\d{1,9})\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 MAX_DEPTH: Final = 256
-"""Steps of one path: deeper arguments overflow the parsers behind us."""
+"""Maximum steps of one path: deeper arguments would overflow the clients' parsers."""
 MAX_GAP: Final = 1000
-"""Places of a list that may stay empty: a single index must not make a list of millions."""
+"""Maximum empty places in a list: a single index must not create a list of millions."""
 
 
 def parse_path(text: str) -> Path:
-    """The keys and indexes of a JSON path; only plain steps, because it names one place."""
+    """The keys and indexes of a JSON path. Only plain steps are allowed, because the path must name one place."""
     position, steps = (1 if text[:1] == "$" else 0), list[str | int]()
     while position < len(text) and len(steps) < MAX_DEPTH:
         found = _STEP.match(text, position)
@@ -37,12 +38,12 @@ def parse_path(text: str) -> Path:
         steps.append(name if name is not None else int(index) if index is not None else _ESCAPE.sub(r"\1", quoted))
         position = found.end()
     if position < len(text) or not steps or isinstance(steps[0], int):
-        raise UpstreamProtocolError(f"an argument has the path {excerpt(text)}, which names no place", code="bad_json_path")
+        raise UpstreamProtocolError(f"an argument has the invalid path {excerpt(text)}", code="bad_json_path")
     return tuple(steps)
 
 
 class _Container:
-    """An object or a list that is being written. ``keys`` are those that it has, ``size`` how long the list is."""
+    """An object or a list that is being written. ``keys`` are its keys so far, ``size`` is the length of the list."""
 
     __slots__ = ("is_list", "keys", "size")
 
@@ -52,14 +53,14 @@ class _Container:
         self.keys: set[str] = set()
 
     def takes(self, step: str | int) -> bool:
-        """Can this step still be written behind what is there?"""
+        """Whether this step can still be written after what is there."""
         if isinstance(step, int):
             return self.is_list and step >= self.size
         return not self.is_list and step not in self.keys
 
 
 class PartialArgs:
-    """One call's arguments. ``add`` and ``close`` give the next piece of their JSON text."""
+    """The arguments of one call. ``add`` and ``close`` return the next piece of their JSON text."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
@@ -87,7 +88,7 @@ class PartialArgs:
         return self._close_to(shared) + self._open(path, shared) + self._value(value)
 
     def close(self) -> str:
-        """The rest of the text: every open string, list and object closed."""
+        """The rest of the text: closes every open string, list and object."""
         if not self._said:
             return ""
         again: dict[str, list[tuple[Path, Any]]] = {key: [] for key in self._again}
@@ -135,7 +136,7 @@ class PartialArgs:
 
 
 def _built(said: list[tuple[Path, Any]]) -> Any:
-    """The value that these pieces make together, from the first step of their paths on. The later piece wins."""
+    """The value of these pieces, from the first step of their paths on. Later pieces win."""
     root: dict[Any, Any] = {}
     for path, value in said:
         place = root
@@ -155,7 +156,7 @@ def _built(said: list[tuple[Path, Any]]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Objects whose steps were numbers are lists; lists are the pieces of a string."""
+    """Objects with numeric steps become lists; lists of pieces become strings."""
     if isinstance(value, list):
         return "".join(value)
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The parts of a message at rest as the parts of this wire, for answers to clients and for history to upstreams alike."""
+"""Converts message parts to parts of this wire format, for responses to clients and for history to upstreams."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from ..lenient import clean
 from .signature import DIALECT, FIELD, own_place
 
 Sign = Callable[[Echo], str | None]
-"""The signature to write for an echo, if it may be written where these parts go."""
+"""Returns the signature to write for an echo, or None if the destination must not get it."""
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*")
 NATIVE_PARTS: Final = frozenset(("executableCode", "codeExecutionResult", "toolCall", "toolResponse", "functionResponse"))
 _RESOLUTIONS: Final = {"low": "MEDIA_RESOLUTION_LOW", "medium": "MEDIA_RESOLUTION_MEDIUM", "high": "MEDIA_RESOLUTION_HIGH"}
 _BEGINNINGS: Final = {"iVBOR": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
-"""How the base64 of pictures begins: this wire wants the exact type where a client only said that it is a picture."""
+"""How the base64 of images begins. This wire format needs the exact type, but clients may only say that it is an image."""
 
 
 def arguments_object(text: str) -> dict[str, Any] | None:
-    """The arguments of a call as the object that this wire wants; None if they are none."""
+    """The arguments of a call as an object; None if they are not one."""
     if not text.strip():
         return {}
     try:
@@ -50,8 +50,8 @@ def arguments_object(text: str) -> dict[str, Any] | None:
 
 
 def arguments_line(text: str) -> bytes | None:
-    """The same as JSON on one line. It stays as it was written, so that numbers keep their digits: JSON allows line ends
-    only between its tokens, where a space is as good."""
+    """The same as JSON on one line. It is kept as written, so that numbers keep their digits: JSON allows line breaks only
+    between tokens, where a space is equivalent."""
     value = arguments_object(text)
     if not value:
         return None if value is None else b"{}"
@@ -63,7 +63,7 @@ def arguments_line(text: str) -> bytes | None:
 
 
 def whole_base64(data: str) -> str | None:
-    """The same as strict decoders want it: one alphabet, padded, no stray bits at its end. None where it is no base64."""
+    """The data as strict decoders require it: standard alphabet, padding, no stray bits. None if it is not base64."""
     bare = data.rstrip("=").replace("-", "+").replace("_", "/")
     rest = len(bare) % 4
     if rest == 1 or not _BASE64.fullmatch(bare):
@@ -74,12 +74,12 @@ def whole_base64(data: str) -> str | None:
 
 
 def is_native(native: Echo | None) -> bool:
-    """Is this how this dialect itself frames what a provider ran?"""
+    """Whether this is the native form of this dialect."""
     return native is not None and not NATIVE_PARTS.isdisjoint(native.data)
 
 
 def signed_text(text: str, thought: bool, echo: Echo | None, sign: Sign) -> list[dict[str, Any]]:
-    """A text as one part, or as two where only its end was signed: a signature stays on the part on which it came."""
+    """A text as one part, or as two if only its end was signed: a signature stays on its part."""
     signature = sign(echo) if echo is not None else None
     if echo is None or signature is None:
         return [_text(text, thought)] if text else []
@@ -91,8 +91,8 @@ def signed_text(text: str, thought: bool, echo: Echo | None, sign: Sign) -> list
 
 
 class PartBuilder:
-    """``calls`` names the calls of the conversation, because results are matched by name. ``malformed``, where it is given,
-    takes the names of calls whose arguments are no object, and which are then left out."""
+    """``calls`` maps the ids of calls to names, because results are matched by name. ``malformed`` collects the names of calls
+    whose arguments are not an object; they are left out."""
 
     def __init__(self, sign: Sign, *, provider: str = DIALECT, ids: bool = True, malformed: list[str] | None = None) -> None:
         self._sign = sign
@@ -131,7 +131,7 @@ class PartBuilder:
                 return [build_media(part)]
             case NativePart(dialect="gemini"):
                 return [dict(part.data)]
-        raise Unsupported(f"a part of the dialect {part.dialect} cannot be said in this one")
+        raise Unsupported(f"a part of the dialect {part.dialect} cannot be expressed in this one")
 
     def _call(self, part: ToolCallPart) -> list[dict[str, Any]]:
         if part.kind == "server":
@@ -160,7 +160,9 @@ class PartBuilder:
             return self._native(part.native)
         name = part.name or self._names.get(part.call_id)
         if not name:
-            raise RequestError(f"the result of the call {part.call_id!r} names no tool, and the call is not in the conversation")
+            raise RequestError(
+                f"the result of the call {part.call_id!r} names no tool, and the conversation does not contain the call"
+            )
         response: dict[str, Any] = {"name": name, "response": _response(part)}
         media = [build_media(inner) for inner in part.content if isinstance(inner, MediaPart)]
         if media:
@@ -171,7 +173,7 @@ class PartBuilder:
 
 
 def _response(part: ToolResultPart) -> dict[str, Any]:
-    """The object of a result: the tool's own, or its text under the key that the API gives a meaning to."""
+    """The object of a result: the tool's own, or its text under the key that the API defines."""
     if part.is_error:
         return {"error": part.text}
     value = arguments_object(part.text) if part.text.lstrip().startswith("{") else None
@@ -192,7 +194,7 @@ def build_media(part: MediaPart) -> dict[str, Any]:
         known = {} if not part.mime or part.mime.endswith("/*") else {"mimeType": part.mime}
         body = {"fileData": {**known, "fileUri": part.url or part.file_id}}
     else:
-        raise Unsupported(f"the file {part.file_id!r} is one of another provider; send its bytes or its address")
+        raise Unsupported(f"the file {part.file_id!r} belongs to another provider; send its content or its URL")
     if part.detail in _RESOLUTIONS:
         body["mediaResolution"] = {"level": _RESOLUTIONS[part.detail]}
     return body

@@ -1,7 +1,8 @@
-"""GenerateContentResponse chunks to events: as server-sent events, as a streamed JSON array, or as one JSON body.
+"""Reads GenerateContentResponse chunks: server-sent events, a streamed JSON array, or one JSON body.
 
-The wire has no last word of its own. It is over when every candidate has said why it finished, or the prompt was blocked,
-and the input has ended; an input that ends before that was cut.
+The wire format has no end marker. The stream is complete when every candidate has a finish reason, or the prompt was blocked,
+and
+the input has ended; an input that ends before that was truncated.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class GeminiReader(Reader):
         self._bare_depth = JsonDepth()
 
     def framing_for(self, first: bytes) -> Framing | None:
-        """``[`` begins the streamed array. ``{`` begins one whole answer, or objects one behind the other."""
+        """``[`` begins the streamed array. ``{`` begins one complete response, or consecutive objects."""
         if first in (b"[", b"{"):
             self._objects = first == b"{"
             return JsonArray(self.limits)
@@ -74,14 +75,14 @@ class GeminiReader(Reader):
             self._finish()
 
     def whole(self, body: dict[str, Any]) -> None:
-        """An answer at rest is a stream of one chunk; it is whole even where it does not say why it finished."""
+        """A complete response is a stream of one chunk; it counts as complete even without a finish reason."""
         try:
             data = json.dumps(camel_keys(body)).encode()
         except RecursionError:
-            raise UpstreamProtocolError("an answer came that is nested too deeply") from None
+            raise UpstreamProtocolError("the answer is nested too deeply") from None
         self._read_chunk(self.decode(chunk_decoder, data), data)
         if not self._answers and not self._blocked:
-            raise UpstreamProtocolError(f"an answer came without candidates: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the answer has no candidates: {excerpt(body)}")
         self._finish()
 
     # --- one chunk
@@ -130,22 +131,22 @@ class GeminiReader(Reader):
             if self._usage is not None:
                 self.emit(self._usage)
 
-    # --- what is no chunk
+    # --- frames that are not chunks
 
     def _read_other(self, data: bytes) -> None:
-        """A relay's [DONE], which this wire does not have, or chunks in a list."""
+        """Reads a relay's [DONE], which this format lacks, or a list of chunks."""
         if data.strip(b' \t"') == b"[DONE]":
             return
         value = loads(data)[0]
         if not isinstance(value, list):
-            raise UpstreamProtocolError(f"a frame is no object of the dialect {self.dialect}: {excerpt(data)}")
+            raise UpstreamProtocolError(f"a frame is not an object of the dialect {self.dialect}: {excerpt(data)}")
         for element in value:
             if not isinstance(element, dict):
-                raise UpstreamProtocolError(f"a frame is no object of the dialect {self.dialect}: {excerpt(data)}")
+                raise UpstreamProtocolError(f"a frame is not an object of the dialect {self.dialect}: {excerpt(data)}")
             self.read(Frame(json.dumps(element).encode()))
 
     def _read_stray(self, line: bytes) -> None:
-        """An error may follow the events as bare JSON over many lines, as clients of this wire expect it."""
+        """An error may follow the events as bare JSON over many lines, as clients of this format expect."""
         if not self._bare and line.lstrip()[:1] != b"{":
             super()._read_stray(line)
             return
@@ -166,7 +167,7 @@ class GeminiReader(Reader):
             self._answers[index].close()
             self._blocks[index].finish()
             if (self._answers[index].finish or "").upper() == MALFORMED_CALL:
-                raise ToolCallParseError(f"the model called a tool in a way that its provider cannot read ({MALFORMED_CALL})")
+                raise ToolCallParseError(f"the provider could not read the model's tool call ({MALFORMED_CALL})")
             if index:
                 self.emit(StreamEnd(*self._reason(index)), index)
         self.end(*self._reason(0))
@@ -180,7 +181,7 @@ class GeminiReader(Reader):
 
 
 def _indexes(candidates: list[Candidate]) -> list[int]:
-    """An index of 0 is left out on the wire; where several are missing, the place in the list counts."""
+    """The wire omits an index of 0. If several are missing, the position in the list counts."""
     known = {candidate.index for candidate in candidates}
     missing = [position for position, candidate in enumerate(candidates) if candidate.index is None]
     if len(missing) == 1 and 0 not in known:
@@ -189,7 +190,7 @@ def _indexes(candidates: list[Candidate]) -> list[int]:
 
 
 def _raw_part(data: bytes, candidate: int, part: int) -> Any:
-    """A part in all its fields, for the rare one of which the struct knows none."""
+    """A part with all its fields, for the rare part that the struct does not describe."""
     try:
         return loads(data)[0]["candidates"][candidate]["content"]["parts"][part]
     except (KeyError, IndexError, TypeError):

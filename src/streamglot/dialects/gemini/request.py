@@ -1,6 +1,6 @@
 """generateContent requests: a client's body to a Request, and a Request to the body for an upstream.
 
-The model and whether to stream are in the address, not in the body, and are the same for every version of the API.
+The model and the streaming mode are in the URL, not in the body, and are the same for every version of the API.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ESSENTIAL: Final = frozenset(
 _OPAQUE: Final = frozenset(
     ("args", "response", "parameters", "parametersJsonSchema", "responseSchema", "responseJsonSchema", "partMetadata", "labels")
 )
-"""Objects whose keys are the client's own, and keep their case."""
+"""Objects with keys of the client, which keep their case."""
 _MODES: Final = {"AUTO": "auto", "ANY": "required", "NONE": "none", "VALIDATED": "auto", "MODE_UNSPECIFIED": "auto"}
 _LEVELS: Final = {"MINIMAL": "minimal", "LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
 _LEVEL_OF: Final = {
@@ -57,12 +57,12 @@ _LEVEL_OF: Final = {
     "max": "HIGH",
 }
 _BUDGET_OF: Final = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
-"""For models before the third generation, which know no levels: 1K, 8K and 24K, as the provider itself maps these words."""
+"""For models before the third generation, which have no levels: 1K, 8K and 24K, as the provider itself maps these words."""
 _LEVEL_GENERATION: Final = 3
 
 
 def parse(body: dict[str, Any], *, model: str = "", stream: bool = False) -> Request:
-    """``model`` and ``stream`` are what the address says."""
+    """``model`` and ``stream`` come from the URL."""
     try:
         return _parse(Fields(_camel(body)), model, stream)
     except RecursionError:
@@ -101,8 +101,18 @@ def _parse(fields: Fields, model: str, stream: bool) -> Request:
     return request
 
 
+def parse_count(body: dict[str, Any], model: str = "") -> Request:
+    """The body has contents only, or a whole request in a field; the URL names the model."""
+    inner = body.get("generateContentRequest", body.get("generate_content_request"))
+    if inner is None:
+        inner = body
+    if not isinstance(inner, dict):
+        raise RequestError("generateContentRequest must be an object", detail={"param": "generateContentRequest"})
+    return parse(inner, model=model)
+
+
 def build(request: Request, *, provider: str = DIALECT, ids: bool = True) -> Built:
-    """``provider`` gets its own opaque state back. ``ids``: this upstream takes the ids of calls and results."""
+    """``provider`` gets its own opaque state back. ``ids``: the upstream accepts ids of calls and results."""
     system, contents = build_contents(request.messages, request.model, provider, ids)
     built = Built({"contents": contents})
     body = built.body
@@ -138,7 +148,7 @@ def _camel(value: Any) -> Any:
 
 
 def _give_own(extra: dict[str, Any], body: dict[str, Any]) -> None:
-    """The fields that only this dialect knows, each at its place again."""
+    """Puts the fields that only this dialect has back in their places."""
     for path, value in extra.items():
         *steps, name = path.split(".")
         place = body
@@ -151,7 +161,7 @@ def _give_own(extra: dict[str, Any], body: dict[str, Any]) -> None:
 
 
 def _parse_tool(tool: Fields) -> list[ToolSpec]:
-    """An entry holds functions, or tools that the provider runs, each under its own name."""
+    """An entry contains functions, or tools that the provider runs, each under its own name."""
     specs = []
     for function in tool.objects("functionDeclarations"):
         name, description = function.need("name", str), function.take("description", str, "")
@@ -192,7 +202,7 @@ def _parse_choice(config: Fields, extra: dict[str, Any]) -> ToolChoice | None:
 
 
 def _build_choice(choice: ToolChoice) -> dict[str, Any]:
-    """Names may be given only where a call is demanded, or where the calls are validated."""
+    """Names are only allowed if a call is required, or if the calls are validated."""
     mode = {"auto": "VALIDATED" if choice.tools else "AUTO", "none": "NONE", "required": "ANY"}[choice.mode]
     return {"mode": mode, **({"allowedFunctionNames": choice.tools} if choice.tools and mode != "NONE" else {})}
 
@@ -218,7 +228,7 @@ def _parse_reasoning(config: Fields) -> Reasoning | None:
 
 
 def _build_reasoning(reasoning: Reasoning, model: str) -> dict[str, Any]:
-    """A number of tokens, or a level: the API refuses both at once, and older models know no levels."""
+    """A number of tokens or a level: the API refuses both together, and older models have no levels."""
     thinking: dict[str, Any] = {}
     off = reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0
     levels = (generation(model) or _LEVEL_GENERATION) >= _LEVEL_GENERATION

@@ -1,29 +1,21 @@
-"""Answers that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+"""Builds the GenerateContentResponse object for a client."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...messages import MediaPart, Part, Response, ResponseChoice, TextPart, ToolResultPart
-from ...stages.collect import collect
 from ...stages.steps import with_step_breaks
 from .citations import write_citation
 from .enums import named_enums
-from .error import error_body
 from .offsets import Offsets
 from .parts import PartBuilder, is_native, whole_base64
-from .reader import GeminiReader
 from .signature import DIALECT, sign
-from .wire import MALFORMED_CALL, write_reason, write_usage
-
-
-def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
-    """An answer at rest is one chunk, so the reader reads it as a stream of one."""
-    return collect(GeminiReader(provider=provider).read_whole(body))
+from .wire import MALFORMED_CALL, error_body, write_reason, write_usage
 
 
 def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
-    """Every field but ``extensions`` is one of the specification."""
+    """Every field except ``extensions`` is part of the specification."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     body: dict[str, Any] = {"candidates": [_build_candidate(choice) for choice in response.choices]}
@@ -53,7 +45,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
 def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
     malformed: list[str] = []
     said = with_step_breaks(choice)
-    parts = PartBuilder(sign, malformed=malformed).build(_sayable(said))
+    parts = PartBuilder(sign, malformed=malformed).build(_expressible(said))
     candidate: dict[str, Any] = {"index": choice.index, "content": {"role": "model", "parts": parts or [{"text": ""}]}}
     finish = write_reason(choice.stop_reason, choice.raw_stop_reason) if choice.stop_reason is not None else None
     if malformed and finish != "MAX_TOKENS":
@@ -72,13 +64,13 @@ def _build_candidate(choice: ResponseChoice) -> dict[str, Any]:
     return candidate
 
 
-def _sayable(parts: list[Part]) -> list[Part]:
-    """Without the results of tools that a gateway ran, for which an answer of this dialect has no word, and without media
+def _expressible(parts: list[Part]) -> list[Part]:
+    """The parts without results of tools that a gateway ran, which a response of this dialect cannot express, and without media
     that no client can decode."""
-    return [part for part in parts if not _is_unsayable(part)]
+    return [part for part in parts if not _is_inexpressible(part)]
 
 
-def _is_unsayable(part: Part) -> bool:
+def _is_inexpressible(part: Part) -> bool:
     match part:
         case ToolResultPart():
             return not is_native(part.native)

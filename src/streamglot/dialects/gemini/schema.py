@@ -1,4 +1,4 @@
-"""The schemas of this dialect, a subset of OpenAPI with types in capitals, as plain JSON schema."""
+"""Converts the schemas of this dialect, a subset of OpenAPI with upper-case types, to JSON schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAPS: Final = frozenset(("properties", "$defs", "defs"))
 
 
 def json_schema(schema: Any) -> Any:
-    """Types in lower case, ``nullable`` as a type, numbers that came as strings as numbers; names of properties stay."""
+    """Types in lower case, ``nullable`` as a type, numeric strings as numbers; property names are kept."""
     if not isinstance(schema, dict):
         return schema
     plain: dict[str, Any] = {}

@@ -1,8 +1,10 @@
-"""``thoughtSignature``: opaque bytes in base64 on any part, which must come back on the part on which they came.
+"""``thoughtSignature``: opaque base64 on any part, which must be returned on the same part.
 
-An echo holds the signature and where in its block it stood: ``offset`` is where the signed part begins, when unsigned text
-of the same block came before it; ``thought`` tells where the signed part was of the other kind than its block (an empty
-answer part behind thoughts); ``next`` says that it belongs to the medium that follows.
+An echo has the signature and its place in the block: ``offset`` is where the signed part begins, if unsigned text of the same
+block
+came before it; ``thought`` is set if the signed part was of the other kind than its block (an empty answer part after
+reasoning);
+``next`` means that it belongs to the following medium.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def sign(echo: Echo) -> str:
-    """The signature to write for a client: our own state as it came, that of any other provider packed into base64."""
+    """The signature to write for a client: our own state as it came, that of another provider packed as base64."""
     own = echo.data.get(FIELD)
     if echo.provider == DIALECT and isinstance(own, str):
         return own
@@ -29,7 +31,7 @@ def sign(echo: Echo) -> str:
 
 
 def own_place(echo: Echo) -> dict[str, Any]:
-    """Where a signature of this dialect stood; nothing is known of any other."""
+    """The place of a signature of this dialect; empty for any other."""
     return {name: echo.data[name] for name in ("offset", "thought", "next") if name in echo.data} if FIELD in echo.data else {}
 
 

@@ -1,4 +1,4 @@
-"""The fields of a GenerateContentResponse that are read, its words for endings, and its usage both ways."""
+"""The wire format: the fields of a GenerateContentResponse that are read, finish reasons, usage and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...errors import UpstreamProtocolError
-from ...events import StopReason, Usage
+from ...events import StopReason, StreamError, Usage
 from ...messages import TokenCounts
 from ..counts import count, plausible, total
 from ..lenient import loads
@@ -30,7 +30,7 @@ class PartialArg(Struct, rename="camel", gc=False):
 
 
 class FunctionCall(Struct, rename="camel", gc=False):
-    """``args`` stay as they were written: numbers keep all their digits."""
+    """``args`` are kept as written, so that numbers keep all their digits."""
 
     id: str | None = None
     name: str | None = None
@@ -115,15 +115,15 @@ class Chunk(Struct, rename="camel", gc=False):
 
 chunk_decoder: Final = msgspec.json.Decoder(Chunk)
 
-# --- the two casings
+# --- camelCase and snake_case
 
 _SNAKE: Final = re.compile(rb'"[a-z]+(?:_[a-z]+)+"\s*:')
 _OPAQUE: Final = frozenset(("args", "response", "partMetadata", "customMetadata"))
-"""Objects whose keys are the client's own."""
+"""Objects with keys of the client."""
 
 
 def camel_case(data: bytes) -> bytes:
-    """The frame with its keys in camelCase. Most frames have no underscore at all and cost one look."""
+    """The frame with its keys in camelCase. Most frames have no underscore and cost one check."""
     if b"_" not in data or not _SNAKE.search(data):
         return data
     try:
@@ -145,7 +145,7 @@ def camel(key: str) -> str:
     return head + "".join(word[:1].upper() + word[1:] for word in tail) if head else key
 
 
-# --- how an answer ends
+# --- finish reasons
 
 REASONS: Final[dict[str, StopReason]] = {
     "STOP": "end",
@@ -169,7 +169,7 @@ REASONS: Final[dict[str, StopReason]] = {
     "MALFORMED_RESPONSE": "other",
 }
 UNSPECIFIED: Final = frozenset(("", "0", "FINISH_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED", "BLOCK_REASON_UNSPECIFIED"))
-"""The default of the enum, which the API never uses: no ending."""
+"""The default of the enum, which the API never uses: not an end."""
 NUMBERED: Final[dict[str, str]] = {
     "1": "STOP",
     "2": "MAX_TOKENS",
@@ -183,8 +183,8 @@ NUMBERED: Final[dict[str, str]] = {
     "12": "UNEXPECTED_TOOL_CALL",
     "13": "TOO_MANY_TOOL_CALLS",
 }
-"""Enums that a client library wrote as numbers. AI Studio and Vertex AI agree up to 5, mean a filter by 6 to 8, and
-contradict each other at 9 and 10, which therefore count as unknown."""
+"""Enums that a client library wrote as numbers. AI Studio and Vertex AI agree up to 5, mean a filter by 6 to 8, and contradict
+each other at 9 and 10, which count as unknown."""
 
 FINISH_OF: Final[dict[StopReason, str]] = {
     "end": "STOP",
@@ -198,11 +198,11 @@ FINISH_OF: Final[dict[StopReason, str]] = {
     "other": "OTHER",
 }
 MALFORMED_CALL: Final = "MALFORMED_FUNCTION_CALL"
-"""The model wrote a call that cannot be read. It is no ending but an error."""
+"""The model wrote an invalid call. It is an error, not an end."""
 
 
 def read_reason(raw: str, calls: int) -> StopReason:
-    """What this word means. A call ends with STOP like everything else, so the blocks decide."""
+    """The meaning of a finish reason. Calls end with STOP like everything else, so the blocks decide."""
     reason = REASONS.get(NUMBERED.get(raw, raw).upper())
     if reason is None or reason == "end":
         return "tool_calls" if calls else reason or "other"
@@ -210,7 +210,7 @@ def read_reason(raw: str, calls: int) -> StopReason:
 
 
 def write_reason(reason: StopReason | None, raw: str | None) -> str:
-    """The provider's own word where it was one of this dialect, so that RECITATION does not become SAFETY."""
+    """The provider's own value if it had this dialect, so that RECITATION does not become SAFETY."""
     if raw is not None and reason is not None:
         word = NUMBERED.get(raw, raw)
         if word in REASONS and read_reason(word, reason == "tool_calls") == reason:
@@ -224,7 +224,7 @@ _COUNTS: Final = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCoun
 
 
 def merge_usage(before: dict[str, Any], raw: dict[str, Any]) -> dict[str, Any]:
-    """Usage comes again and again, not always with every field: the last value of each counts."""
+    """Usage is repeated, not always with every field: the last value of each wins."""
     return {**before, **{name: value for name, value in raw.items() if value is not None}}
 
 
@@ -243,7 +243,7 @@ def read_usage(raw: dict[str, Any]) -> Usage | None:
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
-    """A usageMetadata object: the provider's own where it was one of this dialect."""
+    """A usageMetadata object: the provider's own if it had this dialect."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     if usage.raw and any(name in usage.raw for name in _COUNTS):
@@ -259,8 +259,40 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
 
 
 def read_time(text: str | None) -> int:
-    """``createTime`` as seconds; 0 where it says nothing."""
+    """``createTime`` in seconds; 0 if it is missing."""
     try:
         return max(0, int(datetime.fromisoformat(text).timestamp())) if text else 0
     except (ValueError, OverflowError, OSError):
         return 0
+
+
+# --- errors
+
+
+STATUS_OF: Final[dict[int, str]] = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    402: "FAILED_PRECONDITION",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    409: "ABORTED",
+    413: "INVALID_ARGUMENT",
+    422: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+    529: "UNAVAILABLE",
+}
+
+
+def error_body(error: StreamError) -> dict[str, Any]:
+    """The error object, in an HTTP response and in a stream. Clients choose their exception by ``code``, which is the HTTP
+    status; our own code is in the details."""
+    status = STATUS_OF.get(error.status, "INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")
+    detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": error.code, "domain": "streamglot"}
+    return {"error": {"code": error.status, "message": error.message, "status": status, "details": [detail]}}

@@ -1,8 +1,8 @@
-"""Events to GenerateContentResponse chunks, as server-sent events or as a streamed JSON array.
+"""Writes GenerateContentResponse chunks, as server-sent events or as a streamed JSON array.
 
-The official Python client dies on a comment, on ``data:`` without a space, and on U+2028, U+2029 or U+0085 inside a line:
-none of them is ever written. Its chat sessions throw away an answer that has a chunk without parts, so a chunk that has
-nothing to say holds an empty text.
+The official Python client fails on a comment, on ``data:`` without a space, and on U+2028, U+2029 or U+0085 inside a line: none
+of
+them is ever written. Its chat sessions discard an answer with a chunk without parts, so an empty chunk has an empty text.
 """
 
 from __future__ import annotations
@@ -36,23 +36,22 @@ from ...events import (
 from ..writer import Writer, encode
 from .candidate import CandidateWriter
 from .enums import named_enums
-from .error import error_body
-from .wire import write_usage
+from .wire import error_body, write_usage
 
 _LINE_ENDS: Final = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 
 
 class GeminiWriter(Writer):
-    """``array``: write the JSON array that a client gets which does not ask for server-sent events."""
+    """``array``: write the JSON array for clients that do not request server-sent events."""
 
     dialect = "gemini"
     folded = {
-        "TextStart": "no word for it: the first part starts it; a refusal is text, and its end SAFETY",
+        "TextStart": "not written: the first part starts it; a refusal is text, and its end SAFETY",
         "TextEnd": "its echo is the thoughtSignature of an empty part",
-        "ReasoningStart": "no word for it: the first part starts it",
+        "ReasoningStart": "not written: the first part starts it",
         "ReasoningEnd": "its echo is the thoughtSignature of an empty part",
-        "ToolCallStart": "held until the call is whole",
-        "ToolCallDelta": "held until the call is whole",
+        "ToolCallStart": "held until the call is complete",
+        "ToolCallDelta": "held until the call is complete",
         "Citation": "citationSources in the last chunk",
         "KeepAlive": "a part with an empty text",
         "StepEnd": "an empty line between the texts of two steps",
@@ -101,7 +100,7 @@ class GeminiWriter(Writer):
         self._after = (b"," if about else b"") + encode(about)[1:] + self._after[1:]
 
     def write_chunk(self, inside: bytes) -> None:
-        """One chunk; ``inside`` are the fields before the model and the id."""
+        """Writes one chunk; ``inside`` are the fields before the model and the id."""
         data = inside + self._after
         if b"\xe2\x80" in data or b"\xc2\x85" in data:
             for raw, escaped in _LINE_ENDS:
@@ -129,7 +128,7 @@ class GeminiWriter(Writer):
         self._close_array()
 
     def write_error(self, event: StreamError) -> None:
-        """This dialect has a word of its own for a call that cannot be read; clients ask again when they get it."""
+        """This dialect has its own value for an invalid call; clients repeat the request when they get it."""
         if event.code == ToolCallParseError.code and self.started:
             self._candidates[0].end_malformed(event.message)
             self._close_array()

@@ -1,1 +1,54 @@
-"""Ollama's own API: /api/chat and /api/generate, one JSON object a line."""
+"""Ollama's API: /api/chat and /api/generate, one JSON object per line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...events import StreamError
+from ...messages import Built, Request, Response
+from ..endpoint import Endpoint, bearer, join
+from ..interface import Dialect
+from ..reader import Reader
+from ..writer import Writer
+
+
+class OllamaDialect(Dialect):
+    name = "ollama"
+    title = "Ollama"
+    media_type = "application/x-ndjson"
+
+    def reader(self, **options: Any) -> Reader:
+        from .reader import OllamaReader
+
+        return OllamaReader(**options)
+
+    def writer(self, **options: Any) -> Writer:
+        from .writer import OllamaWriter
+
+        return OllamaWriter(**options)
+
+    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+        from .request import parse
+
+        return parse(body, **options)
+
+    def build_body(self, request: Request, **options: Any) -> Built:
+        from .request import build
+
+        return build(request, **options)
+
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+        return Endpoint(join(base_url, "api/chat"), bearer(key))
+
+    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+        from .response import build
+
+        return build(response, strict=strict, **options)
+
+    def error_body(self, error: StreamError) -> dict[str, Any]:
+        from .wire import error_body
+
+        return error_body(error)
+
+
+OLLAMA = OllamaDialect()

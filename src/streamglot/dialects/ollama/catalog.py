@@ -1,4 +1,4 @@
-"""The models of a server of this dialect, as its clients and the editors among them ask for them."""
+"""The model listings of a server of this dialect, for its clients, in particular editors."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 API_VERSION: Final = "0.13.0"
-"""The version of the API that is spoken. Editors refuse servers that say an older one than they need."""
+"""The API version that is reported. Editors refuse servers with an older version than they need."""
 UNKNOWN_TIME: Final = "2026-01-01T00:00:00Z"
 _NEVER: Final = "2318-04-10T00:00:00Z"
-"""When a model that stays loaded is unloaded."""
+"""The unload time of a model that stays loaded."""
 _CAPABILITIES: Final = ("completion", "tools")
 _DETAILS: Final[dict[str, Any]] = {
     "parent_model": "",
@@ -21,7 +21,7 @@ _DETAILS: Final[dict[str, Any]] = {
 }
 
 Named = Iterable[tuple[str, str]]
-"""The names of models, each with that of its owner."""
+"""Model names, each with its owner."""
 
 
 def version() -> dict[str, Any]:
@@ -29,18 +29,18 @@ def version() -> dict[str, Any]:
 
 
 def tags(models: Named) -> dict[str, Any]:
-    """The models that can be asked for."""
+    """The available models."""
     return {"models": [_entry(name, owner) for name, owner in models]}
 
 
 def running(models: Named) -> dict[str, Any]:
-    """The models that are loaded: all that are served, for ever."""
+    """The loaded models: all of them, permanently."""
     more = {"expires_at": _NEVER, "size_vram": 0}
     return {"models": [{**_entry(name, owner), **more} for name, owner in models]}
 
 
 def show(name: str, owner: str, context_tokens: int | None = None, capabilities: Iterable[str] = _CAPABILITIES) -> dict[str, Any]:
-    """One model. Editors look for ``capabilities`` and for the length of the context in ``model_info``."""
+    """One model. Editors read ``capabilities``, and the context length in ``model_info``."""
     known = {} if context_tokens is None else {f"{owner}.context_length": context_tokens}
     return {
         "license": "",

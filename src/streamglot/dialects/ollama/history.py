@@ -1,4 +1,4 @@
-"""The messages of a chat request, both ways. Results are matched to calls by id, by the tool's name, or by order."""
+"""The messages of a chat request, in both directions. Results are matched to calls by id, by the tool's name, or by order."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ...messages import (
 )
 from ..fields import Fields
 from ..media import media_from_url
+from ..tool_results import split_results
 from .wire import arguments_object, image_mime
 
 DIALECT = "ollama"
@@ -31,7 +32,7 @@ DIALECT = "ollama"
 
 
 class _Calls:
-    """The calls so far: they get ids where they have none, and results find the one that they answer."""
+    """The calls so far. Calls without ids get one, and results find the call that they belong to."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -51,7 +52,7 @@ class _Calls:
         return part
 
     def answered(self, call_id: str, name: str) -> tuple[str, str]:
-        """The id and the name of the call that this result answers."""
+        """The id and the name of the call that this result belongs to."""
         for part in self._open:
             if (part.call_id == call_id) if call_id else (part.name == name if name else True):
                 self._open.remove(part)
@@ -117,17 +118,10 @@ def build_messages(messages: list[Message], provider: str, built: Built) -> list
 
 
 def _build_results(results: list[ToolResultPart], names: dict[str, str], built: Built) -> list[dict[str, Any]]:
-    """A message for each result. Its pictures follow as a user's message: models look for them nowhere else."""
+    """A message for each result. Their images follow in a user message."""
     bodies: list[dict[str, Any]] = []
-    shown: list[Part] = []
-    for result in results:
-        media = [part for part in result.content if not isinstance(part, TextPart)]
-        text = result.text
-        if media:
-            shown += [TextPart(f"The tool call {result.call_id} returned:"), *media]
-            text = text or "(see the next message)"
-        if result.is_error and not text.lower().startswith("error"):
-            text = f"Error: {text}"
+    texts, shown = split_results(results, (MediaPart, NativePart))
+    for result, text in texts:
         body = {"role": "tool", "content": text, "tool_call_id": result.call_id}
         name = result.name or names.get(result.call_id, "")
         bodies.append({**body, "tool_name": name} if name else body)
@@ -155,7 +149,7 @@ def _build_call(part: ToolCallPart) -> dict[str, Any]:
 
 
 def build_content(parts: list[Part], built: Built, name: str = "content") -> dict[str, Any]:
-    """The text as one string, and the images beside it as bare base64."""
+    """The text as one string, and the images as bare base64."""
     texts: list[str] = []
     images: list[str] = []
     for part in parts:
@@ -168,15 +162,15 @@ def build_content(parts: list[Part], built: Built, name: str = "content") -> dic
                     note(built, "image.detail")
             case MediaPart() if part.mime.startswith("image/"):
                 raise Unsupported(
-                    f"an image by its address ({part.url or part.file_id}) cannot be sent to this upstream; send its bytes",
+                    f"an image by its URL ({part.url or part.file_id}) cannot be sent to this upstream; send its content",
                     detail={"param": "images"},
                 )
             case MediaPart():
                 raise Unsupported(f"a file of the type {part.mime!r} cannot be sent to this upstream, which takes images only")
             case NativePart():
-                raise Unsupported(f"a part that only the dialect {part.dialect!r} knows cannot be sent to this upstream")
+                raise Unsupported(f"a part of the dialect {part.dialect!r} cannot be sent to this upstream")
             case _:
-                raise Unsupported(f"a part of the kind {type(part).__name__} cannot stand in such a message")
+                raise Unsupported(f"a part of the type {type(part).__name__} cannot be part of such a message")
     body: dict[str, Any] = {name: "".join(texts)}
     if images:
         body["images"] = images
@@ -184,6 +178,6 @@ def build_content(parts: list[Part], built: Built, name: str = "content") -> dic
 
 
 def note(built: Built, name: str) -> None:
-    """Reported as dropped, once."""
+    """Reports a field as dropped, once."""
     if name not in built.dropped:
         built.dropped.append(name)

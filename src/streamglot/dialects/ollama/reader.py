@@ -1,4 +1,4 @@
-"""Lines of /api/chat and /api/generate to events."""
+"""Reads lines of /api/chat and /api/generate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..reader import Reader
 from .wire import COUNTERS, REASONS, Call, Line, arguments_text, image_mime, line_decoder, read_time, read_usage
 
 _EXTRAS: Final = (("remote_model", "remote_model"), ("remote_host", "remote_host"), ("debug", "_debug_info"))
-"""What lines may repeat; it is said again only when it changes."""
+"""Fields that lines may repeat; they are emitted again only when they change."""
 _NO_DIGIT: Final = re.compile("[^0-9]")
 
 
@@ -38,9 +38,9 @@ class OllamaReader(Reader):
     def whole(self, body: dict[str, Any]) -> None:
         line: Line = fit(Line, body)
         if line.message is None and line.response is None:
-            raise UpstreamProtocolError(f"a JSON body without a message or a response came: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the upstream sent a JSON body without a message or a response: {excerpt(body)}")
         if line.done is False:
-            raise UpstreamTruncated(f"the upstream's answer says of itself that it is not done: {excerpt(body)}")
+            raise UpstreamTruncated(f"the upstream's answer is marked as not done: {excerpt(body)}")
         line.done = True
         self._read_line(line)
 
@@ -70,7 +70,7 @@ class OllamaReader(Reader):
         if self.started:
             return
         self.start("", line.model or "", read_time(line.created_at))
-        # No answer has an id here, and calls often have none: the time keeps those of two turns apart.
+        # Answers have no ids here, and calls often have none: the time separates the calls of two turns.
         self.name_calls(_NO_DIGIT.sub("", line.created_at or "")[:23])
 
     def _read_pieces(self, blocks: Blocks, thinking: str | None, text: str | None, calls: list[Call] | None) -> None:
@@ -83,11 +83,11 @@ class OllamaReader(Reader):
             self._read_call(blocks, call)
 
     def _read_call(self, blocks: Blocks, call: Call) -> None:
-        """Calls come whole, so each is a block of its own."""
+        """Calls arrive complete, so each is its own block."""
         function = call.function
         if function is None or not function.name:
             raise UpstreamProtocolError(
-                f"a tool call came without a name: {excerpt(msgspec.json.encode(call))}", code="tool_call_without_name"
+                f"a tool call has no name: {excerpt(msgspec.json.encode(call))}", code="tool_call_without_name"
             )
         blocks.finish()
         block = blocks.open_call(call.id or "", function.name)
@@ -120,6 +120,6 @@ class OllamaReader(Reader):
         self.end(self._reason(line, blocks), line.done_reason)
 
     def _reason(self, line: Line, blocks: Blocks) -> StopReason:
-        """The word is ``stop`` after tool calls too; old servers give no word at all."""
+        """The reason is ``stop`` after tool calls too; old servers send no reason."""
         reason: StopReason = "end" if line.done_reason is None else REASONS.get(line.done_reason.lower(), "other")
         return "tool_calls" if blocks.calls and reason in ("end", "other") else reason

@@ -26,14 +26,14 @@ OPTIONS: Final = {
     "frequency_penalty": "frequency_penalty",
     "presence_penalty": "presence_penalty",
 }
-"""What stands inside the object ``options``; the rest of it (num_ctx, mirostat …) is this dialect's alone."""
+"""Fields of the object ``options``; its other fields (num_ctx, mirostat …) belong to this dialect only."""
 ESSENTIAL: Final = frozenset(("suffix", "template", "raw", "context"))
 LEVELS: Final = ("low", "medium", "high", "max")
 _LEVEL_OF: Final = {"minimal": "low", "xhigh": "high"}
 
 
 def parse(body: dict[str, Any]) -> Request:
-    """A body with ``messages`` is one of /api/chat, any other one of /api/generate. Streaming is the default of both."""
+    """A body with ``messages`` is for /api/chat, any other for /api/generate. Both stream by default."""
     fields = Fields(body)
     request = Request(dialect=DIALECT)
     request.model = fields.take("model", str, "")
@@ -57,8 +57,8 @@ def parse(body: dict[str, Any]) -> Request:
 
 
 def build(request: Request, *, provider: str = DIALECT, generate: bool = False, think_levels: bool = True) -> Built:
-    """``provider`` gets its own thinking back. ``generate``: the body for /api/generate. ``think_levels``: the model
-    takes low, medium and high for ``think``; most take true and false only."""
+    """``provider`` gets its own thinking back. ``generate``: build the body for /api/generate. ``think_levels``: the model
+    accepts low, medium and high for ``think``; most accept only true and false."""
     built = Built({"model": request.model})
     body = built.body
     body.update(_build_prompt(request, built) if generate else _build_chat(request, provider, built))
@@ -76,7 +76,7 @@ def build(request: Request, *, provider: str = DIALECT, generate: bool = False, 
     return built
 
 
-# --- the two shapes
+# --- the two forms
 
 
 def _parse_prompt(fields: Fields) -> list[Message]:
@@ -94,9 +94,9 @@ def _build_prompt(request: Request, built: Built) -> dict[str, Any]:
     system = [message for message in request.messages if message.role in ("system", "developer")]
     rest = [message for message in request.messages if message not in system]
     if len(rest) > 1 or any(message.role != "user" for message in rest):
-        raise Unsupported("/api/generate takes one prompt and no conversation; use /api/chat", detail={"param": "messages"})
+        raise Unsupported("/api/generate accepts one prompt, not a conversation; use /api/chat", detail={"param": "messages"})
     if request.tools:
-        raise Unsupported("/api/generate takes no tools; use /api/chat", detail={"param": "tools"})
+        raise Unsupported("/api/generate accepts no tools; use /api/chat", detail={"param": "tools"})
     body = build_content([part for message in rest for part in message.parts], built, "prompt")
     if system:
         body["system"] = "\n\n".join(message.text for message in system)
@@ -184,5 +184,5 @@ def _parse_options(options: Fields, request: Request) -> None:
         del options.rest["num_predict"]
     take(options, OPTIONS, request)
     if endless:
-        # -1 is "no limit", -2 "until the context is full": numbers that mean nothing to anybody else.
+        # -1 means "no limit" and -2 "until the context is full", only in this dialect.
         options.rest["num_predict"] = most

@@ -1,4 +1,4 @@
-"""Responses that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+"""Builds the response object for a client."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ from typing import Any
 import msgspec
 
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
-from ...stages.collect import collect
 from ...stages.steps import with_step_breaks
-from .error import error_body
 from .reader import OllamaReader
-from .wire import arguments_object, done_reason, write_time, write_usage
-
-
-def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
-    """The object of a response is the last line of a stream with the whole message in it."""
-    return collect(OllamaReader(provider=provider).read_whole(body))
+from .wire import arguments_object, done_reason, error_body, write_time, write_usage
 
 
 def build(response: Response, *, strict: bool = False, generate: bool = False) -> dict[str, Any]:
-    """``generate``: the object of /api/generate. An answer that broke off is an error here: nothing else can say so."""
+    """``generate``: the object of /api/generate. An incomplete answer is an error, because the format has no other way to say
+    so."""
     if response.error is not None:
         return error_body(response.error)
     choice = next((choice for choice in response.choices if choice.index == 0), ResponseChoice(0))

@@ -1,4 +1,4 @@
-"""The fields of a line that are read, and nothing else: what is not named here is skipped by the decoder."""
+"""The wire format: the fields of a line that are read (the decoder skips all others), usage, times, arguments and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from ...events import StopReason, Usage
+from ...events import StopReason, StreamError, Usage
 from ...framing.utf8 import whole_characters
 from ...messages import TokenCounts
 from ..counts import count, plausible
@@ -34,7 +34,7 @@ class LineMessage(Struct, gc=False):
 
 
 class Line(Struct, gc=False):
-    """A line of either endpoint: ``message`` is chat's, ``response`` and ``thinking`` beside it are generate's."""
+    """A line of either endpoint: ``message`` belongs to chat, ``response`` and ``thinking`` to generate."""
 
     model: str | None = None
     created_at: str | None = None
@@ -72,11 +72,11 @@ COUNTERS: Final = (
     "eval_count",
     "eval_duration",
 )
-"""What the last line says of the work: durations in nanoseconds, counts in tokens. A zero is left out on the wire."""
+"""Counters of the last line: durations in nanoseconds, counts in tokens. The wire omits a zero."""
 
 REASONS: Final[dict[str, StopReason]] = {"stop": "end", "length": "length"}
 LOADING: Final = frozenset(("load", "unload"))
-"""No answer at all: the model was loaded, or thrown out of memory, because the request said nothing."""
+"""Not an answer: the model was loaded or unloaded, because the request was empty."""
 
 
 def read_usage(line: Line) -> Usage | None:
@@ -87,7 +87,7 @@ def read_usage(line: Line) -> Usage | None:
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any]:
-    """The counters of the last line; durations where the provider was one of this dialect."""
+    """The counters of the last line; with durations if the provider had this dialect."""
     if usage is None:
         return {}
     own = usage.raw if usage.raw is not None and not usage.raw.keys() - set(COUNTERS) else {}
@@ -102,7 +102,7 @@ def done_reason(reason: StopReason, raw: str | None) -> str:
 
 
 def read_time(text: str | None) -> int:
-    """Seconds since 1970 of an RFC 3339 time; 0 where it is none."""
+    """Seconds since 1970 for an RFC 3339 time; 0 if it is invalid."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:
@@ -124,12 +124,12 @@ _IMAGES: Final = (("iVBOR", "image/png"), ("/9j/", "image/jpeg"), ("UklGR", "ima
 
 
 def image_mime(data: str) -> str:
-    """Images are bare base64 here; the first bytes say what they are."""
+    """Images are bare base64 here; the first bytes show their type."""
     return next((mime for start, mime in _IMAGES if data.startswith(start)), "image/png")
 
 
 def arguments_text(raw: Raw) -> str:
-    """The arguments as JSON text: digit for digit as they came, or what a string of them holds."""
+    """The arguments as JSON text with all digits kept; a string of JSON is unpacked."""
     text = bytes(raw).decode("utf-8", "replace").strip()
     if text.startswith('"'):
         value, _ = loads(text.encode())
@@ -138,7 +138,7 @@ def arguments_text(raw: Raw) -> str:
 
 
 def arguments_object(text: str) -> bytes:
-    """JSON text as one object on one line, numbers untouched. What is no object is put into one, under ``input``."""
+    """JSON text as one object on one line, numbers unchanged. Any other value is put into an object under ``input``."""
     data = text.encode("utf-8", "replace")
     if not data.strip():
         return b"{}"
@@ -149,3 +149,10 @@ def arguments_object(text: str) -> bytes:
     if not isinstance(value, dict):
         return encode({"input": value})
     return msgspec.json.format(data, indent=-1)
+
+
+# --- errors
+
+
+def error_body(error: StreamError) -> dict[str, Any]:
+    return {"error": error.message or error.code}

@@ -1,4 +1,4 @@
-"""Events to lines that every client takes: never an empty one, calls whole, counters on the last."""
+"""Writes lines that every client accepts: never an empty one, complete calls, counters on the last line."""
 
 from __future__ import annotations
 
@@ -27,22 +27,21 @@ from ...events import (
 from ...framing import ndjson
 from ...stages.steps import STEP_BREAK
 from ..writer import StepBreak, Writer, encode
-from .error import error_body
-from .wire import COUNTERS, arguments_object, done_reason, write_time, write_usage
+from .wire import COUNTERS, arguments_object, done_reason, error_body, write_time, write_usage
 
 _ON_THE_LAST: Final = frozenset((*COUNTERS, "context", "remote_model", "remote_host", "_debug_info"))
 _ON_A_LINE: Final = frozenset(("logprobs", "completed", "total"))
 
 
 class OllamaWriter(Writer):
-    """``generate``: lines of /api/generate (``response``, ``thinking``) in place of those of /api/chat (``message``)."""
+    """``generate``: lines of /api/generate (``response``, ``thinking``) instead of /api/chat (``message``)."""
 
     dialect = "ollama"
     folded = {
-        "TextStart": "no word for it: the first delta starts it; a refusal is text",
-        "TextEnd": "no word for it; an echo is lost",
-        "ReasoningStart": "no word for it: the first delta starts it",
-        "ReasoningEnd": "no word for it; an echo of another provider is lost",
+        "TextStart": "not written: the first delta starts it; a refusal is text",
+        "TextEnd": "not written; an echo is lost",
+        "ReasoningStart": "not written: the first delta starts it",
+        "ReasoningEnd": "not written; an echo of another provider is lost",
         "ToolCallStart": "waits for the arguments: a call is one line",
         "ToolCallDelta": "waits for the rest: arguments are one object",
         "StepEnd": "an empty line between the texts of two steps",
@@ -99,7 +98,7 @@ class OllamaWriter(Writer):
         return encode({"model": self.model, "created_at": write_time(self.created)})[:-1] + b","
 
     def _write(self, content: bytes, beside: bytes = b"") -> None:
-        """One line. ``content`` may bring more fields of the message behind it; ``beside`` are fields of the line."""
+        """Writes one line. ``content`` may contain further fields of the message; ``beside`` are fields of the line."""
         head = self._head or self._make_head()
         self.pieces.append(b'%b%b%b%b%b,"done":false}\n' % (head, self._open, content, self._close, beside))
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 _IDENTITY = frozenset(("id", "index", "type", "role", "name", "object", "created", "model", "call_id", "format", "finish_reason"))
-"""Fields that name a thing: said again they replace, and are never glued to themselves."""
+"""Fields that identify something. A repeated value replaces the old one and is never appended to it."""
 
 
 def accumulate_delta(snapshot: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
     """Merges ``delta`` into ``snapshot`` and returns the snapshot.
 
-    Strings are joined, numbers added, objects merged, list entries merged by their ``index``. A null says nothing. A
-    field that names something (role, id, type, name …) is replaced and not joined, so that servers which repeat it in
-    every chunk do no harm. A list entry without an index continues the entry with its id, or the last one where it
-    brings neither an id nor a name, and is a new entry otherwise.
+    Strings are joined, numbers added, objects merged, and list entries merged by their ``index``. A null is ignored. A field
+    that
+    identifies something (role, id, type, name …) is replaced, so servers may repeat it in every chunk. A list entry without an
+    index
+    continues the entry with its id, or the last one if it has neither an id nor a name; otherwise it is a new entry.
     """
     for key, value in delta.items():
         before = snapshot.get(key)
@@ -26,7 +27,7 @@ def accumulate_delta(snapshot: dict[str, Any], delta: dict[str, Any]) -> dict[st
             if value != "":
                 snapshot[key] = value
         elif isinstance(before, str) and isinstance(value, str):
-            snapshot[key] = None  # the only reference is ours now: the string grows in place, not by a copy
+            snapshot[key] = None  # no other reference remains, so the string grows in place without a copy
             before += value
             snapshot[key] = before
         elif isinstance(before, dict) and isinstance(value, dict):
@@ -54,7 +55,7 @@ def _merge_list(entries: list[Any], delta: list[Any]) -> list[Any]:
 
 
 def _place(entries: list[Any], entry: dict[str, Any]) -> int | None:
-    """Where in the snapshot this entry belongs; None for a new one."""
+    """The place of this entry in the snapshot; None for a new one."""
     index, ident = entry.get("index"), entry.get("id")
     if isinstance(index, int) and not ident and 0 <= index < len(entries) and entries[index].get("index") == index:
         return index
@@ -66,7 +67,7 @@ def _place(entries: list[Any], entry: dict[str, Any]) -> int | None:
     if isinstance(index, int):
         for place, other in reversed(known):
             if other.get("index") == index:
-                # Another id and a name of its own under the same index: a second call, not a continuation.
+                # Another id and a name under the same index: a second call, not a continuation.
                 return None if ident and other.get("id") and _named(entry) else place
         return None
     if ident or _named(entry) or not known:
@@ -84,7 +85,7 @@ def _is_number(value: object) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """A copy that later deltas may change without changing the chunk it came from."""
+    """A copy that later deltas may change without changing the original chunk."""
     if isinstance(value, dict):
         return {key: _copied(inner) for key, inner in value.items()}
     if isinstance(value, list):

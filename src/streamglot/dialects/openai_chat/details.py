@@ -1,4 +1,4 @@
-"""``reasoning_details``: reasoning in typed entries that stream in pieces and must go back unmodified."""
+"""``reasoning_details``: reasoning in typed entries that stream in pieces and must be returned unchanged."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _TEXT_OF = {"reasoning.text": "text", "reasoning.summary": "summary", "reasoning
 
 
 def shown(entry: dict[str, Any]) -> tuple[str, bool]:
-    """The text of an entry that a person may read, and whether it is a summary."""
+    """The visible text of an entry, and whether it is a summary."""
     kind = entry.get("type")
     text = entry.get("summary") if kind == "reasoning.summary" else entry.get("text")
     return (text if isinstance(text, str) else ""), kind == "reasoning.summary"
 
 
 class ReasoningDetails:
-    """Pieces merged by their index, or by type and id where they have none: text is joined, the rest replaced."""
+    """Merges pieces by their index, or by type and id if they have none: text is joined, other fields are replaced."""
 
     def __init__(self, provider: str) -> None:
         self._provider = provider

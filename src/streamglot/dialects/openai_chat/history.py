@@ -1,4 +1,4 @@
-"""The messages of a chat request, both ways."""
+"""The messages of a chat request, in both directions."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ...messages import (
 from ..echo import unpack
 from ..fields import Fields
 from ..media import data_url, media_from_url
+from ..tool_results import split_results
 
 DIALECT = "openai_chat"
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -102,7 +103,7 @@ def _parse_call(call: Fields) -> ToolCallPart:
 
 
 def _parse_reasoning(fields: Fields) -> list[Part]:
-    """``reasoning_details`` if there are any, else the plain text: clients return either, or both."""
+    """``reasoning_details`` if there are any, else the plain text. Clients return either, or both."""
     details = fields.take("reasoning_details", list, [])
     plain = {field: fields.take(field, str) for field in ("reasoning_content", "reasoning")}
     parts: list[Part] = []
@@ -179,7 +180,7 @@ def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dic
     built: list[dict[str, Any]] = []
     for message in messages:
         parts = message.parts
-        if len(parts) == 1 and type(parts[0]) is TextPart and parts[0].cache is None and not message.name:  # most are
+        if len(parts) == 1 and type(parts[0]) is TextPart and parts[0].cache is None and not message.name:  # the usual case
             built.append({"role": message.role if message.role != "tool" else "user", "content": parts[0].text})
             continue
         results = [part for part in message.parts if isinstance(part, ToolResultPart)]
@@ -197,18 +198,9 @@ def build_messages(messages: list[Message], provider: str = DIALECT) -> list[dic
 
 
 def _build_results(results: list[ToolResultPart]) -> list[dict[str, Any]]:
-    """A message for each result. Pictures and files, which a tool message cannot hold, follow as a user's message."""
-    built: list[dict[str, Any]] = []
-    media: list[Part] = []
-    for result in results:
-        shown = [part for part in result.content if isinstance(part, MediaPart)]
-        text = result.text
-        if shown:
-            media += [TextPart(f"The tool call {result.call_id} returned:"), *shown]
-            text = text or "(see the next message)"
-        if result.is_error and not text.lower().startswith("error"):
-            text = f"Error: {text}"
-        built.append({"role": "tool", "tool_call_id": result.call_id, "content": text})
+    """A message for each result. Their images and files follow in a user message."""
+    texts, media = split_results(results, (MediaPart,))
+    built: list[dict[str, Any]] = [{"role": "tool", "tool_call_id": result.call_id, "content": text} for result, text in texts]
     if media:
         built.append({"role": "user", "content": _build_content(media)})
     return built
@@ -243,7 +235,7 @@ def _build_assistant(message: Message, parts: list[Part], provider: str) -> dict
 
 
 def _build_reasoning(part: ReasoningPart, body: dict[str, Any], provider: str) -> NativePart | None:
-    """Reasoning goes back to the provider that wrote it, in the field in which it came."""
+    """Reasoning returns to the provider that wrote it, in the field in which it came."""
     if part.echo is None or part.echo.provider != provider:
         return None
     data = part.echo.data
@@ -285,7 +277,7 @@ def _build_part(part: Part) -> dict[str, Any]:
         case NativePart(dialect="openai_chat"):
             body = part.data
         case _:
-            raise Unsupported(f"a part of the kind {type(part).__name__} cannot be said in a chat message")
+            raise Unsupported(f"a part of the type {type(part).__name__} cannot be expressed in a chat message")
     cache = getattr(part, "cache", None)
     if cache is not None:
         body["cache_control"] = {"type": "ephemeral", **({"ttl": cache} if cache else {})}
@@ -303,5 +295,5 @@ def _build_media(part: MediaPart) -> dict[str, Any]:
     if part.file_id:
         return {"type": "file", "file": {"file_id": part.file_id}}
     if not part.data:
-        raise Unsupported(f"a file by its address ({part.url}) cannot be sent to a chat upstream; send its bytes")
+        raise Unsupported(f"a file by its URL ({part.url}) cannot be sent to a chat upstream; send its content")
     return {"type": "file", "file": {"filename": part.filename or "file", "file_data": data_url(part)}}

@@ -1,4 +1,4 @@
-"""Chat chunks to events, for every server that speaks them, without asking which one it is."""
+"""Reads chat chunks of every compatible server, without knowing which one it is."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ChatReader(Reader):
     def whole(self, body: dict[str, Any]) -> None:
         chunk = fit(Chunk, body)
         if not chunk.choices:
-            raise UpstreamProtocolError(f"a JSON body without choices came in place of a stream: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the upstream sent a JSON body without choices instead of a stream: {excerpt(body)}")
         self._read_chunk(chunk)
         self._finish_stream()
 
@@ -118,7 +118,7 @@ class ChatReader(Reader):
         content = delta.content
         if content:
             if isinstance(content, str):
-                if delta.is_reasoning:  # the server marks its tokens: this one is no part of the answer
+                if delta.is_reasoning:  # the server marks its tokens: this one is not part of the answer
                     blocks.reasoning(content)
                 else:
                     blocks.text(content)
@@ -138,7 +138,7 @@ class ChatReader(Reader):
             self._read_attachments(delta, blocks)
 
     def _read_reasoning(self, delta: Delta, blocks: Blocks, index: int) -> None:
-        """Servers send the same thought in up to three fields: the details win, and nothing is said twice."""
+        """Servers send the same reasoning in up to three fields: the details win, and nothing is emitted twice."""
         said = False
         for entry in delta.reasoning_details or ():
             if not isinstance(entry, dict):
@@ -165,7 +165,7 @@ class ChatReader(Reader):
                 return
 
     def _read_part(self, part: Any, blocks: Blocks) -> None:
-        """One part of a ``content`` that is a list: text, thinking with parts of its own, a reference, an image."""
+        """Reads one part of a ``content`` list: text, thinking with parts of its own, a reference, an image."""
         if isinstance(part, str):
             part = {"type": "text", "text": part}
         if not isinstance(part, dict):
@@ -245,12 +245,12 @@ class ChatReader(Reader):
     # --- the end
 
     def _finish_stream(self) -> None:
-        """The stream said [DONE], which is an end even where no finish reason came, or all its choices had finished."""
+        """Ends the stream after [DONE], which is an end even without a finish reason, or after the end of all choices."""
         if any(word.lower() == "error" for word in self._finish.values()):
             raise UpstreamRefused("the upstream ended its stream with the finish reason 'error' and no explanation")
         for index, blocks in sorted(self._blocks.items(), reverse=True):
             if index not in self._finish and blocks.half_call():
-                raise UpstreamTruncated("the stream says [DONE] inside the arguments of a tool call")
+                raise UpstreamTruncated("the stream has [DONE] inside the arguments of a tool call")
             blocks.finish()
         if not self._finish and not any(blocks.count for blocks in self._blocks.values()):
             raise UpstreamTruncated("the stream ended without an answer and without a finish reason", code="upstream_empty")
@@ -288,7 +288,7 @@ def _put_image(image: dict[str, Any], blocks: Blocks) -> None:
 
 
 def read_image(url: str) -> Media:
-    """A ``data:`` URL as what it holds, any other as a link."""
+    """A ``data:`` URL as its content, any other as a link."""
     head, comma, data = url.partition(",")
     if head.startswith("data:") and comma:
         return Media(head[5:].partition(";")[0] or "image/*", data)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from msgspec import structs
-
 from ...errors import RequestError
 from ...events import Echo
 from ...messages import Built, OutputFormat, Reasoning, Request, ToolChoice, ToolSpec
-from ..abilities import PLAIN
 from ..fields import Fields
 from ..parameters import give, give_extra, take
 from .history import build_messages, parse_messages
@@ -44,11 +41,7 @@ PARAMETERS: Final = {
     "user": "user",
     "metadata": "metadata",
 }
-ABILITIES: Final = structs.replace(PLAIN, developer_role=False, inner_system=False, user_chars=64)
-"""What any server of this dialect takes. Many refuse custom tools, roles that their template does not know, system messages
-after the first, marks for a cache, and a ``user`` longer than the first of them allowed."""
 ESSENTIAL: Final = frozenset(("web_search_options",))
-EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 def parse(body: dict[str, Any]) -> Request:
@@ -72,7 +65,7 @@ def parse(body: dict[str, Any]) -> Request:
 
 
 def build(request: Request, *, provider: str = DIALECT, max_tokens: str = "max_tokens") -> Built:
-    """``provider`` gets its own opaque state back. ``max_tokens`` is the name under which this upstream takes the limit."""
+    """``provider`` gets its own opaque state back. ``max_tokens`` is the upstream's name for the limit."""
     built = Built({"model": request.model, "messages": build_messages(request.messages, provider)})
     body = built.body
     if request.stream:
@@ -180,7 +173,7 @@ def _build_choice(choice: ToolChoice, tools: list[ToolSpec]) -> str | dict[str, 
 
 
 def _parse_reasoning(fields: Fields) -> Reasoning | None:
-    """``reasoning_effort``, the object ``reasoning`` that routers take, or the switch ``thinking`` of some servers."""
+    """``reasoning_effort``, the object ``reasoning`` of routers, or the switch ``thinking`` of some servers."""
     effort = fields.take("reasoning_effort", str)
     more = fields.inner("reasoning")
     reasoning = _parse_switch(fields)
@@ -195,15 +188,12 @@ def _parse_reasoning(fields: Fields) -> Reasoning | None:
         reasoning.summary = more.take("summary", str)
         if more.rest:
             fields.rest["reasoning"] = more.rest
-    if effort is not None:
-        if effort not in EFFORTS:
-            raise fields.wrong("reasoning_effort", " or ".join(EFFORTS), effort)
-        reasoning.effort = effort  # type: ignore[assignment]  # one of EFFORTS, which are the members of Effort
+    reasoning.effort = fields.effort("reasoning_effort", effort)
     return reasoning
 
 
 def _parse_switch(fields: Fields) -> Reasoning | None:
-    """``thinking``: true or false, or an object whose type says it. Any other form stays with the fields of this dialect."""
+    """``thinking``: a boolean, or an object whose type says the same. Other forms stay with the fields of this dialect."""
     match fields.rest.get("thinking"):
         case bool(enabled):
             reasoning = Reasoning(enabled=enabled)
@@ -236,7 +226,7 @@ def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
 
 
 def effort_for(budget_tokens: int | None) -> str | None:
-    """The word that stands for a number of thinking tokens."""
+    """The effort for a number of thinking tokens."""
     if budget_tokens is None:
         return None
     return next((word for most, word in ((0, "none"), (2048, "low"), (12_288, "medium")) if budget_tokens <= most), "high")

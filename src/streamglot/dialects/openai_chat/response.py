@@ -1,4 +1,4 @@
-"""Chat responses that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+"""Builds the chat completion object for a client."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ from typing import Any
 
 from ...events import Extra
 from ...messages import MediaPart, ReasoningPart, RefusalPart, Response, ResponseChoice, TextPart, ToolCallPart
-from ...stages.collect import collect
 from ...stages.steps import with_step_breaks
 from ..echo import pack
-from .error import error_body
 from .reader import ChatReader
-from .wire import FINISH_OF, write_usage
-
-
-def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
-    """A message at rest has the fields of a delta, so the reader reads it as a stream of one chunk."""
-    return collect(ChatReader(provider=provider).read_whole(body))
+from .wire import FINISH_OF, error_body, write_usage
 
 
 def build(response: Response, *, strict: bool = False, functions: bool = False) -> dict[str, Any]:
-    """A call that broke off is left out, so that nobody runs it."""
+    """An incomplete call is left out, so that nobody runs it."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     body: dict[str, Any] = {
@@ -86,7 +79,7 @@ def _build_choice(choice: ResponseChoice, extras: list[Extra], strict: bool, fun
 
 
 def _joined_logprobs(extras: list[Extra]) -> dict[str, Any] | None:
-    """They came in pieces: lists of tokens, which are put one behind the other."""
+    """Joins log probabilities, which arrive in pieces as lists of tokens."""
     joined: dict[str, list[Any]] = {}
     for extra in extras:
         choice = extra.data.get("choice") if extra.dialect == ChatReader.dialect else None

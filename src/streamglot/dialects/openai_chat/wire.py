@@ -1,4 +1,4 @@
-"""The fields of a chat chunk that are read, and nothing else: what is not named here is skipped by the decoder."""
+"""The wire format: the fields of a chat chunk that are read (the decoder skips all others), finish reasons, usage and errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...events import StopReason, Usage
+from ...errors import ToolCallParseError
+from ...events import StopReason, StreamError, Usage
 from ...messages import TokenCounts
+from .. import faults
 from ..counts import count, details, totals
 
 
@@ -101,7 +103,7 @@ REASONS: Final[dict[str, StopReason]] = {
     "abort": "cancelled",
     "cancelled": "cancelled",
 }
-"""The words that servers put into ``finish_reason``, in lower case. ``error`` is none: it is an error."""
+"""The values of ``finish_reason``, in lower case. ``error`` is missing because it is an error."""
 
 FINISH_OF: Final[dict[StopReason, str]] = {
     "end": "stop",
@@ -117,7 +119,7 @@ FINISH_OF: Final[dict[StopReason, str]] = {
 
 
 def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
-    """The totals of a usage object; what it does not say stays as it was before."""
+    """The totals of a usage object; values that it lacks stay as they were."""
     prompt = details(raw, "prompt_tokens_details", "prompt_token_details", "input_tokens_details")
     completion = details(raw, "completion_tokens_details", "output_tokens_details")
     cached = count(prompt, "cached_tokens")
@@ -133,7 +135,7 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
-    """A usage object. It is the provider's own where that was one of this dialect, so that costs and details survive."""
+    """A usage object. It is the provider's own if that had this dialect, so that costs and details survive."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
@@ -146,4 +148,15 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
             body["prompt_tokens_details"]["cache_write_tokens"] = usage.cache_write_tokens
     if usage.reasoning_tokens is not None:
         body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return body
+
+
+# --- errors
+
+
+def error_body(error: StreamError) -> dict[str, Any]:
+    """A tool call that cannot be parsed has a type of its own."""
+    body = faults.typed_error_body(error)
+    if error.code == ToolCallParseError.code:
+        body["error"]["type"] = error.code
     return body

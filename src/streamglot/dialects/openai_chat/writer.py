@@ -1,4 +1,4 @@
-"""Events to chat chunks that every client takes: role once, dense indexes, ids and names once, one end."""
+"""Writes chat chunks that every client accepts: the role once, consecutive indexes, ids and names once, one end."""
 
 from __future__ import annotations
 
@@ -31,26 +31,25 @@ from ...framing import sse
 from ...stages.steps import STEP_BREAK
 from ..echo import pack
 from ..writer import StepBreak, Writer, encode
-from .error import error_body
-from .wire import FINISH_OF, write_usage
+from .wire import FINISH_OF, error_body, write_usage
 
 _SPEC_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "moderation"))
 _HEAD_EXTRAS: Final = frozenset(("service_tier", "system_fingerprint", "provider"))
-"""What belongs to every chunk, and is said in the head of all that follow."""
+"""Fields that belong to every chunk. They are part of the head of all following chunks."""
 _NO_ID: Final = "chatcmpl-0"
-"""Where nobody names the answer: a client leaves out what chunks without an id say, the usage among it."""
+"""The id if the answer has none. Clients ignore chunks without an id, and the usage with them."""
 
 
 class ChatWriter(Writer):
-    """``include_usage``: write the usage chunk. ``functions``: the client asked with the old ``functions`` field and
-    wants its calls as ``function_call``."""
+    """``include_usage``: write the usage chunk. ``functions``: the client used the old ``functions`` field and expects its calls
+    as ``function_call``."""
 
     dialect = "openai_chat"
     folded = {
         "TextEnd": "an echo goes into reasoning_details",
-        "ReasoningStart": "no word for it: the first delta starts it",
+        "ReasoningStart": "not written: the first delta starts it",
         "ReasoningEnd": "its echo goes into reasoning_details",
-        "ToolCallEnd": "no word for it: the next call or the finish ends it",
+        "ToolCallEnd": "not written: the next call or the finish ends it",
         "Citation": "annotations, all in one chunk before the finish",
         "StepEnd": "an empty line between the texts of two steps",
     }
@@ -87,7 +86,7 @@ class ChatWriter(Writer):
         self._head = b"data: " + encode({**head, **self._head_extras})[:-1]
 
     def write_delta(self, index: int, delta: bytes, finish: bytes = b"null", more: bytes = b"") -> None:
-        """One chunk with one choice. ``delta`` is the inside of the delta object."""
+        """Writes one chunk with one choice. ``delta`` is the inside of the delta object."""
         self.pieces.append(
             b'%b,"choices":[{"index":%d,"delta":{%b}%b,"finish_reason":%b}]}\n\n' % (self._head, index, delta, more, finish)
         )
@@ -147,7 +146,7 @@ class ChatWriter(Writer):
 
 
 class _ChoiceWriter:
-    """The chunks of one choice."""
+    """Writes the chunks of one choice."""
 
     def __init__(self, writer: ChatWriter, index: int) -> None:
         self.index = index
@@ -211,7 +210,7 @@ class _ChoiceWriter:
     def _text(self, event: TextDelta) -> None:
         self._write(b'"%b":%b' % (self._field, encode(event.text)))
 
-    # --- reasoning: none in the specification, so none in strict mode; otherwise in each of the three fields in use
+    # --- reasoning: the specification has no field for it, so strict mode omits it; otherwise all three fields in use are written
 
     def _reasoning_start(self, event: ReasoningStart) -> None:
         self._summary = event.summary
@@ -243,7 +242,7 @@ class _ChoiceWriter:
             self._detail_open = False
 
     def _own_details(self, entries: list[dict[str, Any]]) -> None:
-        """The provider's own entries: what was streamed as text already is not said again, only its state is."""
+        """Writes the provider's own entries. Text that was streamed already is not repeated, only its state is written."""
         for entry in entries:
             said = dict(entry)
             if entry.get("type") in ("reasoning.text", "reasoning.summary"):
@@ -259,7 +258,7 @@ class _ChoiceWriter:
                 self._details += 1
 
     def _echo(self, echo: Echo | None) -> None:
-        """State of another provider, packed, where a client that returns ``reasoning_details`` returns it too."""
+        """Writes packed state of another provider. Clients that return ``reasoning_details`` return it too."""
         if echo is None or self._writer.strict:
             return
         if self._detail_open:
@@ -308,7 +307,7 @@ class _ChoiceWriter:
         self._call = None
         self._calls += 1
 
-    # --- what stands beside the text
+    # --- annotations and media
 
     def _citation(self, event: Citation) -> None:
         if event.native is not None and event.native.provider == self._writer.dialect:

@@ -1,4 +1,4 @@
-"""A conversation as one plain prompt, for models that only continue a text.
+"""Writes a conversation as one plain prompt, for models that only continue a text.
 
     You are a helper.
 
@@ -10,7 +10,7 @@
 
     Assistant:
 
-The words are those of a ``PromptTemplate``; a model that was trained on others is given others.
+A ``PromptTemplate`` defines the words, because models were trained on different ones.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
+from ..tool_results import failure_marked
 
 DIALECT = "openai_completions"
 
 
 class PromptTemplate(Struct, frozen=True):
-    """How each turn is written: ``{text}`` is what was said, ``{name}`` the tool, ``{arguments}`` what it was called with.
-    ``cue`` comes last and makes the model answer; ``stop`` are texts at which its answer is over."""
+    """How each turn is written: ``{text}`` is its text, ``{name}`` the tool, ``{arguments}`` its arguments. ``cue`` comes last
+    and makes the model answer; ``stop`` are texts that end the answer."""
 
     system: str = "{text}\n\n"
     user: str = "User: {text}\n\n"
@@ -78,12 +79,12 @@ def _said(part: Part, template: PromptTemplate) -> str:
         case MediaPart():
             raise Unsupported(f"a file of the type {part.mime!r} cannot be put into a plain prompt")
         case _:
-            raise Unsupported("a part that only another dialect knows cannot be put into a plain prompt")
+            raise Unsupported("a part of another dialect cannot be put into a plain prompt")
 
 
 def _result(part: ToolResultPart, names: dict[str, str], template: PromptTemplate) -> str:
     if any(isinstance(piece, (MediaPart, NativePart)) for piece in part.content):
-        raise Unsupported("a tool result with files in it cannot be put into a plain prompt")
-    text = f"Error: {part.text}" if part.is_error and not part.text.lower().startswith("error") else part.text
+        raise Unsupported("a tool result with files cannot be put into a plain prompt")
+    text = failure_marked(part.text, part.is_error)
     name = part.name or names.get(part.call_id, part.call_id)
     return template.result.replace("{name}", name).replace("{text}", text)

@@ -1,4 +1,4 @@
-"""Chunks of text completions to events, for every server that speaks them."""
+"""Reads chunks of text completions of every compatible server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CompletionsReader(Reader):
     def whole(self, body: dict[str, Any]) -> None:
         chunk: Chunk = fit(Chunk, body)
         if not chunk.choices:
-            raise UpstreamProtocolError(f"a JSON body without choices came in place of a stream: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the upstream sent a JSON body without choices instead of a stream: {excerpt(body)}")
         self._read_chunk(chunk)
         self._finish_stream()
 
@@ -90,7 +90,7 @@ class CompletionsReader(Reader):
     # --- the end
 
     def _finish_stream(self) -> None:
-        """The stream said [DONE], which is an end even where no finish reason came, or all choices have finished."""
+        """Ends the stream after [DONE], which is an end even without a finish reason, or after the end of all choices."""
         if not self._finish and not any(blocks.count for blocks in self._blocks.values()):
             raise UpstreamTruncated("the stream ended without an answer and without a finish reason", code="upstream_empty")
         for index, blocks in sorted(self._blocks.items(), reverse=True):

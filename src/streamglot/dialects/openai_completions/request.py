@@ -25,13 +25,13 @@ PARAMETERS: Final = {
     "n": "n",
     "user": "user",
 }
-"""``logprobs`` is missing because it is a number here: how many at each place."""
+"""``logprobs`` is missing because it is a number here: how many per position."""
 ESSENTIAL: Final = frozenset(("echo", "suffix"))
 DEFAULT_TEMPLATE: Final = PromptTemplate()
 
 
 def parse(body: dict[str, Any]) -> Request:
-    """The prompt becomes one message of the user."""
+    """Parses a request. The prompt becomes one user message."""
     fields = Fields(body)
     request = Request(dialect=DIALECT)
     request.model = fields.take("model", str, "")
@@ -51,12 +51,12 @@ def parse(body: dict[str, Any]) -> Request:
 def build(
     request: Request,
     *,
-    provider: str = DIALECT,  # noqa: ARG001  # there is no opaque state in a plain text
+    provider: str = DIALECT,  # noqa: ARG001  # a plain text has no opaque state
     template: PromptTemplate = DEFAULT_TEMPLATE,
     max_tokens: int | None = None,
 ) -> Built:
-    """A prompt of this dialect goes on as it is; a conversation is written with the ``template``. ``max_tokens`` counts
-    where the request says nothing: servers of this kind stop after 16 tokens otherwise."""
+    """A prompt of this dialect is passed on unchanged; a conversation is written with the ``template``. ``max_tokens`` applies
+    if the request has no limit: servers of this kind stop after 16 tokens otherwise."""
     built = Built({"model": request.model})
     body = built.body
     stop = list(request.stop)
@@ -95,22 +95,22 @@ def _parse_prompt(fields: Fields) -> Part:
 
 
 def _own_prompt(request: Request) -> str | list[int]:
-    """What ``parse`` made of it, unchanged; policies may have put more text around it."""
+    """The prompt that ``parse`` received, unchanged. Policies may have added text around it."""
     parts = [part for message in request.messages for part in message.parts]
     if len(parts) == 1 and isinstance(parts[0], NativePart) and parts[0].dialect == DIALECT:
         tokens: list[int] = parts[0].data["prompt"]
         return tokens
     if not all(isinstance(part, TextPart) for part in parts):
-        raise Unsupported("a prompt is one text, or one list of tokens", detail={"param": "prompt"})
+        raise Unsupported("a prompt must be one text or one list of tokens", detail={"param": "prompt"})
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
 def _refuse(request: Request, built: Built) -> None:
-    """What a plain text cannot ask for."""
+    """Refuses what a plain prompt cannot express."""
     if request.tools and (request.tool_choice is None or request.tool_choice.mode != "none"):
         raise Unsupported("the chosen upstream continues plain text and cannot call tools", detail={"param": "tools"})
     if request.output is not None and request.output.kind != "text":
-        raise Unsupported("the chosen upstream cannot be held to JSON", detail={"param": "response_format"})
+        raise Unsupported("the chosen upstream cannot guarantee JSON", detail={"param": "response_format"})
     if request.reasoning is not None:
         built.dropped.append("reasoning")
     if any(message.name for message in request.messages):

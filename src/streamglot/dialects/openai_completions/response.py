@@ -1,20 +1,13 @@
-"""Responses that are no stream: the upstream's object to a Response, and a Response to the client's object."""
+"""Builds the completion object for a client."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...messages import RefusalPart, Response, TextPart
-from ...stages.collect import collect
 from ...stages.steps import with_step_breaks
-from .error import error_body
 from .reader import CompletionsReader
-from .wire import FINISH_OF, write_usage
-
-
-def parse(body: dict[str, Any], *, provider: str | None = None) -> Response:
-    """A response at rest has the fields of a chunk, so the reader reads it as a stream of one."""
-    return collect(CompletionsReader(provider=provider).read_whole(body))
+from .wire import FINISH_OF, error_body, write_usage
 
 
 def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
@@ -50,7 +43,7 @@ def build(response: Response, *, strict: bool = False) -> dict[str, Any]:
 
 
 def _add_to_choice(choice: dict[str, Any], own: dict[str, Any], strict: bool) -> None:
-    """Log probabilities came in pieces, as lists side by side: they are put one behind the other."""
+    """Joins log probabilities, which arrive in pieces as parallel lists."""
     for name, value in own.items():
         if name == "logprobs" and isinstance(value, dict):
             joined = choice["logprobs"] or {}

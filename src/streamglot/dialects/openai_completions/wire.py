@@ -1,4 +1,4 @@
-"""The fields of a chunk that are read, and nothing else: what is not named here is skipped by the decoder."""
+"""The wire format: the fields of a chunk that are read (the decoder skips all others), finish reasons, usage and errors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ...events import StopReason, Usage
 from ...messages import TokenCounts
+from .. import faults
 from ..counts import count, details, totals
 
 
@@ -50,14 +51,14 @@ REASONS: Final[dict[str, StopReason]] = {
     "abort": "cancelled",
     "cancelled": "cancelled",
 }
-"""The words that servers put into ``finish_reason``, in lower case. ``error`` is none: it is an error."""
+"""The values of ``finish_reason``, in lower case. ``error`` is missing because it is an error."""
 
 FINISH_OF: Final[dict[StopReason, str]] = {"length": "length", "content_filter": "content_filter"}
-"""The rest are all ``stop``."""
+"""All others are ``stop``."""
 
 
 def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
-    """The totals of a usage object; what it does not say stays as it was before."""
+    """The totals of a usage object; values that it lacks stay as they were."""
     prompt, completion = details(raw, "prompt_tokens_details"), details(raw, "completion_tokens_details")
     cached = count(prompt, "cached_tokens")
     said = {
@@ -70,7 +71,7 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
-    """A usage object. It is the provider's own where that was one of this shape, so that costs and details survive."""
+    """A usage object. It is the provider's own if that had this form, so that costs and details survive."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     if usage.raw and "prompt_tokens" in usage.raw and "completion_tokens" in usage.raw:
@@ -82,3 +83,9 @@ def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
     if usage.reasoning_tokens is not None:
         body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
     return body
+
+
+# --- errors
+
+
+error_body = faults.typed_error_body

@@ -1,4 +1,4 @@
-"""Events to chunks of text completions: the text and its end. Reasoning, calls and media have no word here."""
+"""Writes chunks of text completions: the text and its end. The format has no reasoning, calls or media."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from ...events import (
 from ...framing import sse
 from ...stages.steps import STEP_BREAK
 from ..writer import StepBreak, Writer, encode
-from .error import error_body
-from .wire import FINISH_OF, write_usage
+from .wire import FINISH_OF, error_body, write_usage
 
 _OF_CHUNK: Final = frozenset(("system_fingerprint", "provider", "timings", "prompt_filter_results"))
 _SPEC: Final = frozenset(("system_fingerprint", "logprobs"))
@@ -33,8 +32,8 @@ class CompletionsWriter(Writer):
 
     dialect = "openai_completions"
     folded = {
-        "TextStart": "no word for it; a refusal is text",
-        "TextEnd": "no word for it; an echo is lost",
+        "TextStart": "not written; a refusal is text",
+        "TextEnd": "not written; an echo is lost",
         "StepEnd": "an empty line between the texts of two steps",
     }
 

@@ -1,1 +1,95 @@
-"""OpenAI responses: typed items with a lifecycle of their own, over server-sent events."""
+"""OpenAI's Responses API: typed items over server-sent events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from ...events import Event, StreamError
+from ...messages import Built, Request, Response
+from ..abilities import PLAIN
+from ..endpoint import Endpoint, bearer, join
+from ..hosted_tools import HostedCall
+from ..interface import Dialect, FindAnswers
+from ..reader import Reader
+from ..writer import Writer
+
+
+class ResponsesDialect(Dialect):
+    name = "openai_responses"
+    title = "OpenAI responses"
+    abilities = structs.replace(PLAIN, custom_tools=True, namespaces=True, user_chars=64, call_id_chars=64)
+
+    def reader(self, **options: Any) -> Reader:
+        from .reader import ResponsesReader
+
+        return ResponsesReader(**options)
+
+    def writer(self, **options: Any) -> Writer:
+        from .writer import ResponsesWriter
+
+        return ResponsesWriter(**options)
+
+    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+        from .request import parse
+
+        return parse(body, **options)
+
+    def build_body(self, request: Request, **options: Any) -> Built:
+        from .request import build
+
+        return build(request, **options)
+
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+        return Endpoint(join(base_url, "responses"), bearer(key))
+
+    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+        from .response import build
+
+        return build(response, strict=strict, **options)
+
+    def error_body(self, error: StreamError) -> dict[str, Any]:
+        from .wire import error_body
+
+        return error_body(error)
+
+    def parse_count(self, body: dict[str, Any], model: str = "") -> Request:
+        return self.parse_request(body)
+
+    def count_body(self, tokens: int) -> dict[str, Any]:
+        return {"object": "response.input_tokens", "input_tokens": tokens}
+
+    def repeated_fields(self, request: Request, instructed: bool) -> dict[str, Any]:
+        from .stored import repeated_fields
+
+        return repeated_fields(request, instructed)
+
+    def input_items(self, request: Request, response_id: str, instructed: bool) -> list[dict[str, Any]]:
+        from .stored import input_items
+
+        return input_items(request, response_id, instructed)
+
+    def hosted_events(self, call: HostedCall) -> list[Event] | None:
+        from .hosted import events
+
+        return events(call)
+
+    @property
+    def approval_answers(self) -> FindAnswers | None:
+        from .request import approval_answers
+
+        return approval_answers
+
+    def summary_request(self, request: Request) -> Request:
+        from .compaction import summary_request
+
+        return summary_request(request)
+
+    def build_compaction(self, response: Response, body: dict[str, Any]) -> dict[str, Any]:
+        from .compaction import build_compaction
+
+        return build_compaction(response, body)
+
+
+OPENAI_RESPONSES = ResponsesDialect()

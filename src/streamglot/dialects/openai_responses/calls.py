@@ -1,4 +1,4 @@
-"""Calls and results as items of a response."""
+"""Writes calls and results as items of a response."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _CALL_ITEM: Final = {"function": "function_call", "custom": "custom_tool_call"}
 _WITH_STATUS: Final = frozenset(("mcp_call",))
-"""Calls of the provider's own tools of which it leaves out a status that clients want."""
+"""Items of server-side tools whose provider omits a status that clients require."""
 
 
 class CallWriter:
-    """``origins``: what the names of tools stand for that the client declared in a namespace, or as a search. Clients match
-    calls by both names and by the kind of the item, and drop all others."""
+    """``origins``: the tools behind flat names that the client declared in a namespace, or as a search. Clients match calls by
+    both names and by the type of the item, and drop all others."""
 
     def __init__(self, writer: ResponsesWriter, origins: dict[str, Origin]) -> None:
         self._writer = writer
@@ -28,7 +28,7 @@ class CallWriter:
         self._kinds: dict[str, str] = {}
         self._call: ToolCallStart | None = None
         self._own: dict[str, tuple[str, list[str]]] = {}
-        """Names and arguments of calls that a tool loop runs: their items are written with their results."""
+        """Names and arguments of calls that a tool loop runs. Their items are written with their results."""
         self._own_open: list[str] | None = None
         self._search: dict[str, Any] | None = None
         self._arguments: list[str] = []
@@ -67,7 +67,7 @@ class CallWriter:
             self._writer.lose(event)
 
     def _origin(self, event: ToolCallStart, native: dict[str, Any]) -> Origin | None:
-        """As the provider itself said it, else as the client declared it."""
+        """The origin of a call: as the provider sent it, else as the client declared it."""
         if native.get("type") == "tool_search_call":
             return Origin(SEARCH)
         namespace = native.get("namespace") if native.get("type") in _CALL_ITEM.values() else None
@@ -110,7 +110,7 @@ class CallWriter:
             self._writer.carry(event.echo, item.get("call_id", ""))
 
     def _end_search(self, event: ToolCallEnd, item: dict[str, Any]) -> None:
-        """A search has its arguments as an object, and no events for pieces of them: it is written whole, or not at all."""
+        """A search has its arguments as an object and no delta events, so it is written whole or not at all."""
         text, self._search = "".join(self._arguments), None
         self._arguments.clear()
         if not event.complete:
@@ -136,7 +136,7 @@ class CallWriter:
             self._writer.lose(event)
 
     def _own_call(self, event: ToolResult) -> None:
-        """A call that a tool loop ran, with its result: the form of a call of a remote server, which no client runs."""
+        """A call that a tool loop ran, with its result, in the form of a remote server's call, which no client runs."""
         name, pieces = self._own.pop(event.call_id)
         output = self._writer.output
         fields = {"server_label": OWN_SERVER, "name": name, "output": None, "error": None}

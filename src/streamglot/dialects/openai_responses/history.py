@@ -1,4 +1,4 @@
-"""The input items that a client sends, as messages."""
+"""Converts the input items of a client to messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, SERVER_ITEMS, 
 
 
 def parse_input(fields: Fields, tools: list[ToolSpec]) -> list[Message]:
-    """``tools`` are those of the request: a call in a namespace has the name that its tool has there."""
+    """``tools`` are those of the request: a call in a namespace has the flat name of its tool."""
     names = {(origin.namespace, origin.name): name for name, origin in origins(tools).items()}
     messages: list[Message] = []
     instructions = fields.take("instructions", str)
@@ -48,7 +48,7 @@ def parse_input(fields: Fields, tools: list[ToolSpec]) -> list[Message]:
 
 
 def _add(messages: list[Message], role: Role, part: Part) -> None:
-    """Items that stand side by side in one turn are parts of one message."""
+    """Adds a part. Adjacent items of one turn become parts of one message."""
     if messages and messages[-1].role == role:
         messages[-1].parts.append(part)
     else:
@@ -105,7 +105,7 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
 
 
 def _parse_own_call(fields: Fields) -> list[Part]:
-    """A call that our tool loop ran, and its result."""
+    """A call that streamglot's tool loop ran, and its result."""
     call = ToolCallPart(fields.need("id", str), fields.need("name", str), fields.take("arguments", str, "") or "{}", "server")
     error = fields.any("error")
     told = error.get("content") if isinstance(error, dict) else None
@@ -130,10 +130,10 @@ def _parse_message(fields: Fields, messages: list[Message]) -> None:
 
 
 def _parse_reasoning(item: dict[str, Any], messages: list[Message]) -> None:
-    """A thought. What we packed into it is unpacked; state of a call or a text goes back to where it belongs."""
+    """A reasoning item. Packed state is unpacked; state of a call or a text returns to its place."""
     packed = unpack(word(item, "encrypted_content"))
     if packed is not None and set(packed.data) == {"call_id", "echo"}:
-        _give_back(messages, packed.data["call_id"], Echo(packed.provider, packed.data["echo"]))
+        _restore_state(messages, packed.data["call_id"], Echo(packed.provider, packed.data["echo"]))
         return
     summary, raw = texts(item.get("summary"), "summary_text"), texts(item.get("content"), "reasoning_text", "text")
     echo = packed
@@ -143,7 +143,7 @@ def _parse_reasoning(item: dict[str, Any], messages: list[Message]) -> None:
     _add(messages, "assistant", ReasoningPart(text, bool(summary and not raw), not text and echo is not None, echo))
 
 
-def _give_back(messages: list[Message], call_id: object, echo: Echo) -> None:
+def _restore_state(messages: list[Message], call_id: object, echo: Echo) -> None:
     for part in reversed(messages[-1].parts if messages else []):
         if isinstance(part, ToolCallPart if call_id else TextPart) and getattr(part, "call_id", "") == call_id:
             part.echo = echo
@@ -187,5 +187,5 @@ def _parse_part(part: Fields) -> Part:
 
 def _with_bytes(media: MediaPart, part: Fields) -> MediaPart:
     if not (media.data or media.url or media.file_id):
-        raise RequestError(f"{part.path} has neither data nor an address nor a file id", detail={"param": part.path})
+        raise RequestError(f"{part.path} has neither data nor a URL nor a file id", detail={"param": part.path})
     return media

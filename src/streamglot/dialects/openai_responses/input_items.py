@@ -1,4 +1,4 @@
-"""The input items for an upstream, of messages."""
+"""Builds the input items for an upstream from messages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from ...messages import (
     ToolSpec,
 )
 from ..media import data_url
+from ..tool_results import failure_marked
 from .tools import Origin, origins
 from .wire import CALL_FIELDS, DIALECT, OUTPUT_ITEMS, RESULT_OF, SERVER_ITEMS, arguments_object, is_minted, own
 
 
 def build_input(request: Request, provider: str, built: Built, namespaces: bool) -> None:
-    """``instructions`` and ``input``. The first message of the system becomes the instructions if it is one text."""
+    """Writes ``instructions`` and ``input``. The first system message becomes the instructions if it is a single text."""
     messages = request.messages
     first = messages[0] if messages else None
     if first is not None and first.role == "system" and len(first.parts) == 1 and isinstance(first.parts[0], TextPart):
@@ -37,7 +38,7 @@ def build_input(request: Request, provider: str, built: Built, namespaces: bool)
 
 
 class ItemBuilder:
-    """``provider`` gets its own opaque state back. ``namespaces``: the upstream takes tools in namespaces, and a search."""
+    """``provider`` gets its own opaque state back. ``namespaces``: the upstream accepts tools in namespaces and a tool search."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class ItemBuilder:
         self._namespaces = namespaces
 
     def build(self, message: Message) -> list[dict[str, Any]]:
-        """The items of one message. Texts and media that stand side by side in it are one item, if they share a phase."""
+        """The items of one message. Adjacent texts and media become one item if they share a phase."""
         items: list[dict[str, Any]] = []
         role = "user" if message.role == "tool" else message.role
         latest: dict[str, Any] | None = None
@@ -105,7 +106,7 @@ class ItemBuilder:
         return [{**item, "call_id": part.call_id, **named, **given}]
 
     def _origin(self, part: ToolCallPart) -> Origin | None:
-        """What the name of the call stands for: as the call itself says, else as the tools of this request do."""
+        """The origin of a call: as the call itself says, else as the tools of this request do."""
         if not self._namespaces:
             return None
         for echo in (part.native, part.echo):
@@ -134,16 +135,14 @@ class ItemBuilder:
         kind = self._kinds.get(part.call_id, part.kind)
         if kind == "server" or own(part.native, *SERVER_ITEMS) is not None:
             return []
-        output: str | list[dict[str, Any]] = part.text
+        output: str | list[dict[str, Any]] = failure_marked(part.text, part.is_error)
         if any(not isinstance(content, TextPart) for content in part.content):
             output = [_build_part(content, "tool") for content in part.content]
-        elif part.is_error and not part.text.lower().startswith("error"):
-            output = f"Error: {part.text}"
         return [{"type": RESULT_OF["custom" if kind == "custom" else "function"], "call_id": part.call_id, "output": output}]
 
     def _reasoning(self, part: ReasoningPart) -> list[dict[str, Any]]:
-        """A thought goes back to the provider that had it, whole. One without its text or encrypted state can only be found
-        by its id, which no one does who was told to store nothing."""
+        """Reasoning returns to its provider, complete. Without its text or its encrypted state it could only be found by its id,
+        which does not exist if nothing was stored."""
         if part.echo is None or part.echo.provider != self._provider:
             return []
         item = own(part.echo, "reasoning", "compaction")
@@ -168,7 +167,7 @@ def _build_part(part: Part, role: str) -> dict[str, Any]:
             return _build_media(part)
         case NativePart(dialect="openai_responses"):
             return part.data
-    raise Unsupported(f"a part of the kind {type(part).__name__} cannot be said in a message of the {role}")
+    raise Unsupported(f"a part of the type {type(part).__name__} cannot be expressed in a {role} message")
 
 
 def _build_media(part: MediaPart) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The items of a stream, rebuilt into blocks, however much of their lifecycle the server leaves out."""
+"""Rebuilds the items of a stream as blocks, however much of their lifecycle the server omits."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _PARTS: Final = {
     "refusal": ("message", "refusal", "refusal"),
     "reasoning_text": ("reasoning", "content", "text"),
 }
-"""A part's type: the kind of its item, its family in it, and the field that holds its text."""
+"""For the type of a part: the kind of its item, its family in the item, and the field of its text."""
 
 
 class Items:
-    """Takes what events say of items and opens, fills and ends their blocks.
+    """Reads what events say about items, and opens, fills and ends their blocks.
 
-    Nothing is said twice: deltas are noted, and a final text adds only what they left out. ``refused`` and ``answered``
-    tell whether the answer was a refusal.
+    Nothing is emitted twice: deltas are recorded, and a final text adds only what they lacked. ``refused`` and ``answered`` say
+    whether
+    the answer was a refusal.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -55,7 +56,7 @@ class Items:
         self._reader.blocks().add(part.block, delta)
 
     def last(self, event: Event, kind: str, family: str, number: int | None, text: str | None) -> None:
-        """The whole text of a part, after its deltas or in place of them."""
+        """The whole text of a part, after its deltas or instead of them."""
         if text:
             slot = self._slots.find(kind, event, last=True)
             slot = slot or self._slots.add(kind, {}, event.output_index, event.item_id)
@@ -114,7 +115,7 @@ class Items:
             part.said = [said]
 
     def _cite(self, slot: Slot, number: int, content: dict[str, Any]) -> None:
-        """The annotations of a part that did not come as events of their own."""
+        """Emits the annotations of a part that did not arrive as events."""
         part = slot.parts.get(("text", number))
         annotations = content.get("annotations")
         if part is not None and isinstance(annotations, list):
@@ -128,7 +129,7 @@ class Items:
             self._end_block(part.block, echo)
 
     def _phase(self, item: dict[str, Any]) -> Echo | None:
-        """The phase of a message goes back with it; its id only says which one it was."""
+        """The phase of a message, which is returned with it. Its id is not needed."""
         told = {name: item[name] for name in ("type", "id", "phase") if word(item, name)}
         return Echo(self._reader.provider, told) if "phase" in told else None
 
@@ -160,7 +161,7 @@ class Items:
         slot.said = [said]
 
     def _name(self, slot: Slot) -> None:
-        """Opens the block of a call, once its name is known, with what came before it."""
+        """Opens the block of a call once its name is known, with what arrived before."""
         item = slot.item
         if slot.block is not None or not item or slot.kind in _NO_CALL:
             return
@@ -191,7 +192,7 @@ class Items:
             if cut:
                 return
             raise UpstreamProtocolError(
-                f"a tool call came without a name: {excerpt(slot.item or slot.said)}", code="tool_call_without_name"
+                f"a tool call has no name: {excerpt(slot.item or slot.said)}", code="tool_call_without_name"
             )
         if not block.ended:
             block.complete = not cut or (block.kind == "function" and not block.blank())
@@ -220,7 +221,7 @@ class Items:
             self._finish(slot, item)
 
     def settle(self, output: object) -> None:
-        """What the final list of items has that the stream did not say."""
+        """Emits what the final list of items contains beyond the stream."""
         seen: Counter[str] = Counter()
         for item in output if isinstance(output, list) else ():
             kind = word(item, "type") if isinstance(item, dict) else ""
@@ -230,7 +231,7 @@ class Items:
                 self._finish(slot or self._begin(kind, item, None), item)
 
     def finish(self, cut: bool) -> None:
-        """The response is over: ``cut`` if something stopped the model."""
+        """Ends the response. ``cut``: something stopped the model."""
         for kind in CALL_ITEMS:
             for slot in self._slots.of_kind.get(kind, ()):
                 self._end_call(slot, cut)
@@ -243,7 +244,7 @@ class Items:
         return slot
 
     def _finish(self, slot: Slot, item: dict[str, Any]) -> None:
-        """The complete item: what it has beyond the deltas is said now. Coming twice, it adds nothing."""
+        """Emits what a complete item adds to its deltas. A repetition adds nothing."""
         if not slot.done:
             slot.item = {**slot.item, **item}
             self._name(slot)
@@ -282,7 +283,7 @@ class Items:
         self._end_parts(slot, self._phase(slot.item))
 
     def _finish_reasoning(self, slot: Slot, item: dict[str, Any]) -> None:
-        """Raw thoughts and their summary: whichever was streamed; where none was, the summary, else the thoughts."""
+        """Emits raw reasoning or its summary, whichever was streamed; if none was, the summary, else the raw reasoning."""
         told = {
             "summary": texts(item.get("summary"), "summary_text", "text"),
             "content": texts(item.get("content"), "reasoning_text", "text"),
@@ -312,7 +313,7 @@ class Items:
         if content or is_error or word(item, "type") in OUTPUT_ITEMS:
             self._later(ToolResult(word(item, "call_id", "id"), content, is_error, Echo(self._reader.provider, item)))
 
-    # --- blocks, and what may stand only between two of them
+    # --- blocks, and events that may only stand between two of them
 
     def _open_block(self, start: BlockStart) -> Block:
         self._open += 1

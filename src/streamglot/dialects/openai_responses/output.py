@@ -1,4 +1,4 @@
-"""The items of a response as it is written: one open at a time, each with its whole lifecycle, all kept for the end."""
+"""Writes the items of a response: one open at a time, each with its whole lifecycle, all repeated at the end."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Final
 from ...framing import sse
 from ..own_tools import OWN_SERVER
 from ..writer import encode
-from .wire import mint, word
+from .wire import make_item_id, word
 
 OPEN: Final = {"status": "in_progress"}
-"""What an item says of itself while it is written."""
+"""The status of an item while it is written."""
 _ITEM_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "message": {"role": "assistant", "content": []},
     "reasoning": {"summary": []},
@@ -23,7 +23,7 @@ _TEXT_EVENT: Final = {
     "reasoning_text": (b"response.reasoning_text", "text", b""),
     "summary_text": (b"response.reasoning_summary_text", "text", b""),
 }
-"""A part's type: its events, the field of its text, and what follows a delta."""
+"""For the type of a part: its events, the field of its text, and the suffix of its deltas."""
 _CALL_EVENT: Final = {
     "function_call": (b"response.function_call_arguments", "arguments"),
     "custom_tool_call": (b"response.custom_tool_call_input", "input"),
@@ -32,10 +32,10 @@ _CALL_EVENT: Final = {
 
 
 class Output:
-    """Writes items into ``pieces``. ``done`` are those behind us, ``item`` is the open one, ``part`` the open text in it.
-    ``abandoned``: one of them broke off, and no event said that it was done.
+    """Writes items into ``pieces``. ``done`` are the finished ones, ``item`` is the open one, ``part`` the open text in it.
+    ``abandoned``: an item is incomplete, and no event said that it was done.
 
-    The pieces of a text are kept and joined once, when it ends, because the end of the stream repeats them all.
+    The pieces of a text are collected and joined once, at its end, because the end of the stream repeats them all.
     """
 
     def __init__(self, pieces: list[bytes], sequence: int = 0) -> None:
@@ -63,14 +63,14 @@ class Output:
         return word(self.item, "type") if self.item is not None else ""
 
     def place(self) -> dict[str, Any]:
-        """Where the open item is."""
+        """The fields that locate the open item."""
         assert self.item is not None
         return {"item_id": self.item["id"], "output_index": len(self.done)}
 
     # --- items
 
     def open(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-        """A new item; the one before it ends. ``fields`` may bring an id and a status."""
+        """Opens a new item and ends the previous one. ``fields`` may contain an id and a status."""
         self.close()
         empty = _ITEM_FIELDS.get(kind, {})
         item_id = self._id_of(kind, fields)
@@ -78,11 +78,11 @@ class Output:
         self.event("response.output_item.added", {"output_index": len(self.done), "item": item})
         self.item = {**item, **{name: [] for name, value in empty.items() if value == []}}
         if kind in _CALL_EVENT:
-            self._aim(_CALL_EVENT[kind][0])
+            self._prepare_deltas(_CALL_EVENT[kind][0])
         return self.item
 
     def close(self, status: str | None = "completed") -> None:
-        """The end of the open item, with all that is in it; without a status where it has its own."""
+        """Ends the open item with everything in it. ``status`` is None if the item has its own."""
         if self.item is None:
             return
         self.close_part()
@@ -103,8 +103,8 @@ class Output:
         self.item = None
 
     def abandon(self) -> None:
-        """The open item broke off: it is kept as it is, and no event says that it is done. Clients run a call at its
-        ``output_item.done``, whatever its status says."""
+        """Leaves the open item incomplete, without an event that it is done. Clients run a call at its ``output_item.done``,
+        whatever its status."""
         if self.item is None:
             return
         if self.part is not None:
@@ -119,7 +119,7 @@ class Output:
         self.abandoned = True
 
     def whole(self, item: dict[str, Any]) -> None:
-        """An item that comes complete."""
+        """Writes a complete item."""
         self.close()
         item = {**item, "id": self._id_of(item["type"], item)}
         for step in ("added", "done"):
@@ -127,10 +127,10 @@ class Output:
         self.done.append(item)
 
     def _id_of(self, kind: str, item: dict[str, Any]) -> str:
-        """The item's own id, unless it has none or an earlier item has it: clients take two for one."""
+        """The item's own id, unless it has none or an earlier item has the same: clients would merge the two."""
         item_id = word(item, "id")
         if not item_id or item_id in self.ids:
-            item_id = mint(kind, self.response_id, len(self.done))
+            item_id = make_item_id(kind, self.response_id, len(self.done))
         self.ids.add(item_id)
         return item_id
 
@@ -148,7 +148,7 @@ class Output:
         else:
             self._place = {"content_index": len(self.item.setdefault("content", []))}
         self.event(f"response.{_part_event(kind)}.added", {**self.place(), **self._place, "part": self.part})
-        self._aim(event)
+        self._prepare_deltas(event)
 
     def close_part(self) -> None:
         if self.part is None or self.item is None:
@@ -172,7 +172,7 @@ class Output:
         self._said.clear()
 
     def delta(self, text: str, logprobs: list[Any] | None = None) -> None:
-        """The next piece of the open text or call."""
+        """Writes the next piece of the open text or call."""
         self._said.append(text)
         tail = self._tail
         if tail:
@@ -188,8 +188,8 @@ class Output:
         told = {"annotation_index": len(self.part["annotations"]) - 1, "annotation": annotation}
         self.event("response.output_text.annotation.added", {**self.place(), **self._place, **told})
 
-    def _aim(self, event: bytes) -> None:
-        """Prepares what is the same in all deltas of a text or call."""
+    def _prepare_deltas(self, event: bytes) -> None:
+        """Prepares the constant part of all deltas of a text or call."""
         place = self.place() if self.part is None else {**self.place(), **self._place}
         self._tail = _TEXT_EVENT[self.part["type"]][2] if self.part is not None else b""
         self._head = b'event: %b.delta\ndata: {"type":"%b.delta",%b,"delta":' % (event, event, encode(place)[1:-1])

@@ -1,4 +1,4 @@
-"""Responses events to events: what each says of the response or of one of its items."""
+"""Reads Responses events: what each says about the response or one of its items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .items import Items
 from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, json_text, read_usage, whole_number, word
 
 _ADDRESS: Final = frozenset(("sequence_number", "item_id", "output_index", "obfuscation"))
-"""What says only where an event belongs, and is said anew by whoever writes it again."""
+"""Fields that only locate an event. A writer generates them again."""
 _KEEP_ALIVE: Final = frozenset(("keepalive", "ping", "response.keepalive", "response.ping"))
 _NOTHING_NEW: Final = frozenset(
     (
@@ -28,7 +28,7 @@ _NOTHING_NEW: Final = frozenset(
         "response.audio.transcript.done",
     )
 )
-"""Events that say what others say as well."""
+"""Events that repeat what other events contain."""
 _AUDIO_ID: Final = "audio"
 
 
@@ -94,12 +94,12 @@ class ResponsesReader(Reader):
     def whole(self, body: dict[str, Any]) -> None:
         status = word(body, "status")
         if status in ("queued", "in_progress"):
-            raise UpstreamTruncated(f"the response is still {status}: ask for it again when it is done")
+            raise UpstreamTruncated(f"the response is still {status}: request it again when it is done")
         if not isinstance(body.get("output"), list) and status not in ("failed", "cancelled"):
-            raise UpstreamProtocolError(f"a JSON body without output came in place of a stream: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the upstream sent a JSON body without output instead of a stream: {excerpt(body)}")
         self._read_end("response.completed", Event(response=body))
 
-    # --- the response as a whole
+    # --- the response
 
     def _lifecycle(self, event: Event) -> None:
         response = event.response or {}
@@ -123,7 +123,7 @@ class ResponsesReader(Reader):
         self._lifecycle(event)
         error = response.get("error") or event.error
         if kind == "response.failed" or status == "failed" or faults.is_error(error):
-            raise faults.refusal(error or {"message": "the upstream says that the response failed, and not why"})
+            raise faults.refusal(error or {"message": "the upstream reported a failed response without a reason"})
         self._items.settle(response.get("output"))
         reason: StopReason = "end"
         if kind == "response.cancelled" or status == "cancelled":

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from msgspec import structs
-
 from ...messages import Built, OutputFormat, Reasoning, ReasoningPart, Request
-from ..abilities import PLAIN
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
 from ..parameters import give, give_extra, take
@@ -33,11 +30,9 @@ PARAMETERS: Final = {
     "metadata": "metadata",
     "previous_response_id": "previous_response_id",
 }
-ABILITIES: Final = structs.replace(PLAIN, custom_tools=True, namespaces=True, user_chars=64, call_id_chars=64)
 ESSENTIAL: Final = frozenset(("conversation", "prompt", "background", "tool_choice"))
-"""Fields of this dialect alone that change the answer: where its history or prompt comes from, and how it is fetched. The
-others (truncation, context_management, max_tool_calls, moderation …) only tune it."""
-EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""Fields of this dialect only that change the answer: where its history or prompt comes from, and how it is fetched. The others
+(truncation, context_management, max_tool_calls, moderation …) only tune it."""
 LOGPROBS: Final = "message.output_text.logprobs"
 ENCRYPTED: Final = "reasoning.encrypted_content"
 
@@ -61,14 +56,14 @@ def parse(body: dict[str, Any]) -> Request:
     take(fields, PARAMETERS, request)
     request.extra = {name: value for name, value in fields.rest.items() if value is not None and value is not False}
     if body.get("user") not in (None, request.user):
-        request.extra["user"] = body["user"]  # beside a safety_identifier, which says who asks
+        request.extra["user"] = body["user"]  # in addition to a safety_identifier, which identifies the user
     request.essential = [name for name in request.extra if name in ESSENTIAL]
     return request
 
 
 def build(request: Request, *, provider: str = DIALECT, namespaces: bool = True) -> Built:
-    """``provider`` gets its own opaque state back; encrypted reasoning is asked for, so that there is some. ``namespaces``:
-    this upstream takes tools in namespaces and a search for tools."""
+    """``provider`` gets its own opaque state back, so encrypted reasoning is requested. ``namespaces``: the upstream accepts
+    tools in namespaces and a tool search."""
     built = Built({"model": request.model})
     body = built.body
     build_input(request, provider, built, namespaces)
@@ -114,12 +109,7 @@ def _parse_reasoning(fields: Fields) -> Reasoning | None:
     inner = fields.inner("reasoning")
     if inner is None:
         return None
-    reasoning = Reasoning(summary=inner.take("summary", str))
-    effort = inner.take("effort", str)
-    if effort is not None:
-        if effort not in EFFORTS:
-            raise inner.wrong("effort", " or ".join(EFFORTS), effort)
-        reasoning.effort = effort  # type: ignore[assignment]  # one of EFFORTS, which are the members of Effort
+    reasoning = Reasoning(inner.effort("effort", inner.take("effort", str)), summary=inner.take("summary", str))
     rest = {name: value for name, value in inner.rest.items() if value is not None}
     if rest:
         fields.rest["reasoning"] = rest
@@ -139,7 +129,7 @@ def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
         effort = "none"
     elif effort is None and reasoning.enabled:
         effort = "medium"
-    # Who switches thinking on wants to see it, and here it shows as a summary only.
+    # A client that enables thinking expects to see it; this API shows it only as a summary.
     summary = reasoning.summary or ("auto" if reasoning.enabled and effort != "none" else None)
     said = {name: value for name, value in (("effort", effort), ("summary", summary)) if value is not None}
     if said:

@@ -1,4 +1,4 @@
-"""Items that are calls of the provider's own tools: what they are called, what they were given, what came of them."""
+"""Items that are calls of server-side tools: their names, their arguments and their results."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from ...events import Citation, Echo, Media
 from .wire import json_text, whole_number, word
 
 _GIVEN: Final = ("action", "queries", "code", "container_id", "operation", "input")
-"""The fields that hold what a tool was given, where it is not one text of arguments."""
+"""The fields with the input of a tool that has no ``arguments``."""
 _FAILED: Final = ("failed", "incomplete")
 
 
 def name_of(item: dict[str, Any]) -> str:
-    """``web_search_call`` is a call of ``web_search``; a remote tool has a name of its own."""
+    """``web_search_call`` is a call of ``web_search``; a remote tool has its own name."""
     return word(item, "name") or word(item, "type").removesuffix("_call") or "tool"
 
 
 def arguments_of(item: dict[str, Any]) -> str:
-    """What the tool was given, as JSON."""
+    """The input of the tool as JSON."""
     if item.get("arguments") is not None:
         return json_text(item["arguments"])
     given = {name: item[name] for name in _GIVEN if item.get(name)}
@@ -26,7 +26,7 @@ def arguments_of(item: dict[str, Any]) -> str:
 
 
 def result_of(item: dict[str, Any]) -> tuple[str, bool]:
-    """What came of a call, as text, and whether it is an error."""
+    """The result of a call as text, and whether it is an error."""
     error = item.get("error")
     if error:
         return (word(error, "message") if isinstance(error, dict) else "") or json_text(error), True
@@ -50,7 +50,7 @@ def read_annotation(annotation: dict[str, Any], provider: str) -> Citation:
 
 
 def _text_of(told: object) -> str:
-    """Plain text where the entries are texts, logs or what a shell printed; JSON otherwise."""
+    """Plain text if the entries are texts, logs or shell output; JSON otherwise."""
     if isinstance(told, list):
         said = [_entry_text(entry) if isinstance(entry, dict) else None for entry in told]
         if all(text is not None for text in said):

@@ -1,4 +1,4 @@
-"""The items of a response while it streams, found again whatever the server does to their ids and indexes."""
+"""The items of a response while it streams, matched although servers change their ids and indexes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .wire import CALL_ITEMS, Event, word
 
 
 class Part:
-    """A text inside an item: its block, and what was said so far, to find out what a final text adds to it."""
+    """A text inside an item: its block, and the text so far, to find what a final text adds."""
 
     __slots__ = ("block", "cited", "said")
 
@@ -20,7 +20,7 @@ class Part:
 
 
 class Slot:
-    """One item. ``block`` is that of a call; texts have theirs in ``parts``. ``said`` is what a call was given."""
+    """One item. ``block`` is that of a call; texts have theirs in ``parts``. ``said`` are the arguments of a call so far."""
 
     __slots__ = ("block", "done", "held_size", "id", "index", "item", "kind", "parts", "said")
 
@@ -36,8 +36,8 @@ class Slot:
         self.held_size = 0
 
     def is_item(self, item: dict[str, Any], last: bool = False) -> bool:
-        """Can this be the item that the slot stands for? A slot that only deltas have told of takes any of its kind, and
-        the final word (``last``) on an item that is still open may come under a new id."""
+        """Whether this can be the item of the slot. A slot that is known from deltas only accepts any item of its kind, and the
+        final version (``last``) of an open item may have a new id."""
         is_call = self.kind in CALL_ITEMS
         if last and not is_call and not self.done:
             return True
@@ -47,8 +47,8 @@ class Slot:
 
 
 class Slots:
-    """Servers change an item's id in mid-stream, leave indexes out or give several items the same one. Where index and id
-    point to two items, the id counts, unless the item at the index has it too; where neither is known, the newest does."""
+    """Servers change an item's id in mid-stream, omit indexes, or give several items the same index. If index and id refer to
+    different items, the id wins, unless the item at the index has it too; if neither is known, the newest item is meant."""
 
     def __init__(self) -> None:
         self.of_kind: dict[str, list[Slot]] = {}
@@ -66,13 +66,13 @@ class Slots:
         return slot
 
     def named(self, slot: Slot) -> None:
-        """The item of this slot is known now, and with it the id of its call."""
+        """Registers the call id of this slot's item."""
         call_id = word(slot.item, "call_id")
         if call_id and slot.kind in CALL_ITEMS:
             self._by_call[call_id] = slot
 
     def find(self, kind: str, event: Event, last: bool = False) -> Slot | None:
-        """The slot that this event speaks of. ``last``: it is a final word, so the item may have ended already."""
+        """The slot that this event refers to. ``last``: it is a final version, so the item may have ended already."""
         index, item_id = event.output_index, event.item_id
         placed = self._at.get((kind, index)) if index is not None else None
         known = self._by_id.get((kind, item_id)) if item_id else None

@@ -1,4 +1,4 @@
-"""A response that is asked for again: what it repeats of its request, and the items that it was made of."""
+"""Stored responses: the request fields that they repeat, and their input items."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ...messages import Message, NativePart, Request, Response, ResponseChoice
 from .input_items import ItemBuilder
 from .request import build
 from .response import build as build_response
-from .wire import DIALECT, mint, word
+from .wire import DIALECT, make_item_id, word
 
 
-def repeated(request: Request, instructed: bool) -> dict[str, Any]:
-    """The fields of the client's body, but for its input. ``instructed``: its first message was given as instructions."""
+def repeated_fields(request: Request, instructed: bool) -> dict[str, Any]:
+    """The fields of the client's body without its input. ``instructed``: its first message was given as instructions."""
     body = build(msgspec.structs.replace(request, messages=[])).body
     del body["model"], body["input"]
     return {**body, "instructions": request.messages[0].text} if instructed else body
 
 
 def input_items(request: Request, response_id: str, instructed: bool) -> list[dict[str, Any]]:
-    """All that was said before the answer, oldest first, each with an id that stays the same."""
+    """All messages before the answer, oldest first, each with a stable id."""
     messages = request.messages[1:] if instructed else request.messages
     builder = ItemBuilder(messages, request.tools)
     items: list[dict[str, Any]] = []
@@ -36,7 +36,7 @@ def input_items(request: Request, response_id: str, instructed: bool) -> list[di
     for number, item in enumerate(items):
         item_id = word(item, "id")
         if not item_id or item_id in ids:
-            item_id = mint(item["type"], f"{response_id}i", number)
+            item_id = make_item_id(item["type"], f"{response_id}i", number)
         ids.add(item_id)
         items[number] = {**item, "id": item_id}
     return items

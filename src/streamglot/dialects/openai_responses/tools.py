@@ -1,8 +1,10 @@
-"""The tools of a request, both ways.
+"""The tools of a request, in both directions.
 
-Only this dialect puts tools into namespaces and lets a search load more of them. For everybody else they are functions in one
-list: a member of a namespace has a flat name made of both, a search of the client's is the function ``tool_search``, and the
-tools that it found are taken from its results. ``Origin`` says what a flat name stands for, to name the call as it was declared.
+Only this dialect has tools in namespaces and a search that loads more of them. Elsewhere they are functions in one list: a
+member of
+a namespace has a flat name made of both, a client-side search is the function ``tool_search``, and the tools that it found are
+taken
+from its results. ``Origin`` maps a flat name back, to name a call as its tool was declared.
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ from ..fields import Fields
 from .wire import DIALECT, word
 
 NAME_CHARS: Final = 64
-"""The longest name of a function that all dialects take."""
+"""The maximum length of a function name in all dialects."""
 SEARCH: Final = "tool_search"
 TOP_LEVEL: Final = "functions"
-"""The namespace of the tools that are in none."""
+"""The namespace of tools without a namespace."""
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LOADED: Final = "streamglot_loaded"
-"""Marks a tool that came with the result of a search: such an upstream knows it from there."""
+"""Marks a tool from the result of a search. The upstream knows it from there."""
 _DIGEST_CHARS: Final = 8
-"""Of a digest in a name: enough for the tools of one request."""
+"""Characters of a digest in a name: enough for the tools of one request."""
 
 
 class Origin(Struct, frozen=True):
-    """What a flat name stands for. A search has no namespace."""
+    """What a flat name refers to. A search has no namespace."""
 
     name: str
     namespace: str = ""
@@ -43,21 +45,21 @@ class Origin(Struct, frozen=True):
 
 
 def flat_name(namespace: str, name: str) -> str:
-    """The name of a tool where there are no namespaces: the same every time."""
-    if namespace in ("", TOP_LEVEL, name):  # a namespace of one tool has the name of its tool
+    """The stable name of a tool where there are no namespaces."""
+    if namespace in ("", TOP_LEVEL, name):  # a namespace with one tool has the name of its tool
         return name
     said = f"{namespace}__{name}"
     plain = _NO_NAME.sub("_", said)
-    return said if plain == said and len(said) <= NAME_CHARS else _unlike(plain, said)
+    return said if plain == said and len(said) <= NAME_CHARS else _unique_name(plain, said)
 
 
-def _unlike(name: str, said: str) -> str:
+def _unique_name(name: str, said: str) -> str:
     """A name that no other tool has."""
     return f"{name[: NAME_CHARS - _DIGEST_CHARS - 1]}_{sha256(said.encode('utf-8', 'replace')).hexdigest()[:_DIGEST_CHARS]}"
 
 
 def origins(tools: Iterable[ToolSpec]) -> dict[str, Origin]:
-    """What the names of these tools stand for, where it is not a function of the same name."""
+    """The origins of these tools' names, except for plain functions."""
     found: dict[str, Origin] = {}
     for tool in tools:
         data = _own(tool)
@@ -70,7 +72,7 @@ def origins(tools: Iterable[ToolSpec]) -> dict[str, Origin]:
 
 
 def is_client_search(item: dict[str, Any]) -> bool:
-    """Is this a search for tools that the client itself does, or its result?"""
+    """Whether this is a tool search that the client runs, or its result."""
     return item.get("type") in ("tool_search_call", "tool_search_output") and item.get("execution") == "client"
 
 
@@ -82,7 +84,7 @@ def _own(tool: ToolSpec) -> dict[str, Any]:
 
 
 def parse_tools(fields: Fields) -> list[ToolSpec]:
-    """The tools that were declared, and behind them those that searches have loaded."""
+    """The declared tools, followed by those that searches have loaded."""
     declared = fields.objects("tools")
     parser = _Parser(name for tool in declared if isinstance(name := tool.rest.get("name"), str))
     for tool in declared:
@@ -96,7 +98,7 @@ def parse_tools(fields: Fields) -> list[ToolSpec]:
 
 
 def found_tools(item: dict[str, Any]) -> list[dict[str, str]]:
-    """What the result of a search has, by flat names, for a model that reads it as text."""
+    """The result of a search with flat names, for a model that reads it as text."""
     parser = _Parser()
     for tool in Fields(item).objects("tools"):
         parser.add(tool)
@@ -104,7 +106,7 @@ def found_tools(item: dict[str, Any]) -> list[dict[str, str]]:
 
 
 class _Parser:
-    """``names``: those that tools outside of a namespace have."""
+    """``names``: the names of tools outside a namespace."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.tools: list[ToolSpec] = []
@@ -139,7 +141,7 @@ class _Parser:
         self._known.add((namespace, name))
         flat = flat_name(namespace, name)
         if namespace and flat in self._names:
-            flat = _unlike(flat, f"{namespace}\0{name}")
+            flat = _unique_name(flat, f"{namespace}\0{name}")
         self._names.add(flat)
         if kind == "custom":
             spec = ToolSpec(flat, description, kind="custom", format=_nested(tool.take("format", dict)))
@@ -151,7 +153,7 @@ class _Parser:
 
 
 def _nested(form: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A grammar stands flat here; ToolSpec has it in an object of its own."""
+    """This dialect has the grammar's fields at the top level; ToolSpec has them in an object."""
     if form is None or form.get("type") != "grammar" or "grammar" in form:
         return form
     return {"type": "grammar", "grammar": {name: value for name, value in form.items() if name != "type"}}
@@ -213,7 +215,7 @@ def build_tools(tools: list[ToolSpec], dialect: str, namespaces: bool) -> list[d
 
 
 _NOT_OF_A_FUNCTION: Final = frozenset(("type", "execution", "name", "description", "parameters", "namespace", _LOADED))
-"""Fields of a native form that belong to the search or the namespace, or are said already."""
+"""Native fields that belong to the search or the namespace, or are written already."""
 
 
 def _build_tool(tool: ToolSpec, name: str, data: dict[str, Any], dialect: str) -> dict[str, Any]:
@@ -225,7 +227,7 @@ def _build_tool(tool: ToolSpec, name: str, data: dict[str, Any], dialect: str) -
             body["format"] = _flat(tool.format)
     else:
         body["parameters"] = tool.parameters or {"type": "object", "properties": {}}
-        # Silence means strict here, and not strict elsewhere: what another dialect left out is said.
+        # A missing value means strict here, and not strict in other dialects, so it is written out.
         body["strict"] = tool.strict if tool.strict is not None or dialect == DIALECT else False
     return {**body, **{field: value for field, value in data.items() if field not in _NOT_OF_A_FUNCTION}}
 

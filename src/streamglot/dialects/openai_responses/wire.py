@@ -1,4 +1,4 @@
-"""The fields of a Responses event that are read, the kinds of items, and the words for ends and usage, both ways."""
+"""The wire format: the fields of events that are read, item types, ids, end reasons, usage and errors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from ...events import CallKind, Echo, StopReason, Usage
+from ...events import CallKind, Echo, StopReason, StreamError, Usage
 from ...messages import TokenCounts
+from .. import faults
 from ..counts import count, plausible
 from ..lenient import clean, loads
 
@@ -39,9 +40,9 @@ class Event(Struct, gc=False):
 event_decoder: Final = msgspec.json.Decoder(Event)
 
 CALL_ITEMS: Final[dict[str, CallKind]] = {"function_call": "function", "custom_tool_call": "custom"}
-"""Items that are calls which the client runs, and their kind."""
+"""Items for calls that the client runs, and their kind."""
 CALL_FIELDS: Final = frozenset(("type", "status", "arguments", "input", "call_id", "name"))
-"""Fields of a call that its events say; the others are its native form."""
+"""Fields of a call that its events contain; the others are its native form."""
 RESULT_OF: Final = {"function": "function_call_output", "custom": "custom_tool_call_output"}
 SERVER_ITEMS: Final = frozenset(
     (
@@ -60,7 +61,7 @@ SERVER_ITEMS: Final = frozenset(
         "program",
     )
 )
-"""Calls of tools that only this dialect has; most of them the provider runs itself."""
+"""Calls of tools that only this dialect has; the provider runs most of them."""
 OUTPUT_ITEMS: Final = frozenset(
     (
         "function_call_output",
@@ -74,7 +75,7 @@ OUTPUT_ITEMS: Final = frozenset(
         "program_output",
     )
 )
-"""What a tool answered, as an item of its own."""
+"""Items with the result of a tool."""
 ANNOTATIONS: Final = frozenset(("url_citation", "file_citation", "container_file_citation", "file_path"))
 
 INCOMPLETE: Final[dict[str, StopReason]] = {
@@ -101,7 +102,7 @@ LIFECYCLE: Final = frozenset(
         "incomplete_details",
     )
 )
-"""The fields of a response that say how it goes; all others repeat what was asked for."""
+"""The fields of a response that describe its progress; all others repeat the request."""
 
 
 # --- ids
@@ -119,8 +120,8 @@ _PREFIX_OF: Final = {
 }
 
 
-def mint(kind: str, response_id: str, number: int) -> str:
-    """The id of an item that has none: the same for the same response, and known as ours when it comes back."""
+def make_item_id(kind: str, response_id: str, number: int) -> str:
+    """The id of an item without one: stable for the same response, and recognizable as ours."""
     return f"{_PREFIX_OF.get(kind, 'item')}_sglot_{_NO_ID.sub('', response_id)[-24:]}_{number}"
 
 
@@ -132,7 +133,7 @@ def is_minted(item_id: object) -> bool:
 
 
 def texts(entries: object, *kinds: str) -> list[str]:
-    """The texts of a list of parts, empty ones too, so that their places count."""
+    """The texts of a list of parts, including empty ones, so that positions are kept."""
     parts = entries if isinstance(entries, list) else []
     return [said if isinstance(said := part.get("text"), str) else "" for part in parts if is_kind(part, *kinds)]
 
@@ -142,7 +143,7 @@ def is_kind(part: object, *kinds: str) -> bool:
 
 
 def word(item: dict[str, Any], *names: str) -> str:
-    """The first of these fields that is a text and says something."""
+    """The first of these fields that is a non-empty string."""
     return next((value for name in names if isinstance(value := item.get(name), str) and value), "")
 
 
@@ -153,12 +154,12 @@ def json_text(value: object) -> str:
 
 
 def arguments_object(text: str) -> Any:
-    """The arguments of a call as the value that they are in JSON."""
+    """The arguments of a call as a JSON value."""
     return clean(loads(text.encode("utf-8", "replace"))[0]) if text.strip() else {}
 
 
 def own(echo: Echo | None, *kinds: str) -> dict[str, Any] | None:
-    """The item in an echo, if it is one of these kinds of ours."""
+    """The item in an echo, if it is of one of these types."""
     return echo.data if echo is not None and echo.data.get("type") in kinds else None
 
 
@@ -180,7 +181,7 @@ def read_usage(raw: dict[str, Any]) -> Usage:
 
 
 def write_usage(usage: Usage | TokenCounts | None) -> dict[str, Any] | None:
-    """A usage object with both objects of details, which clients require. What else the provider counted is kept."""
+    """A usage object with both detail objects, which clients require. Other counts of the provider are kept."""
     if usage is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     inputs, outputs = usage.input_tokens or 0, usage.output_tokens or 0
@@ -204,3 +205,31 @@ def whole_number(value: object) -> int | None:
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return value if isinstance(value, int) else None
+
+
+# --- errors
+
+
+_CODES: Final = frozenset(
+    (
+        "server_error",
+        "rate_limit_exceeded",
+        "invalid_prompt",
+        "data_residency_mismatch",
+        "bio_policy",
+        "misalignment_policy_violation",
+        "vector_store_timeout",
+    )
+)
+"""The values that the specification allows in ``response.error.code``, in addition to the image errors."""
+
+
+error_body = faults.typed_error_body
+
+
+def response_error(error: StreamError, strict: bool = False) -> dict[str, Any]:
+    """``response.error`` of a failed response. Clients act on well-known codes, so the code is kept unless ``strict``."""
+    code = error.code
+    if strict and code not in _CODES and not code.startswith(("image_", "invalid_image", "invalid_base64_image")):
+        code = {429: "rate_limit_exceeded", 400: "invalid_prompt"}.get(error.status, "server_error")
+    return {"code": code, "message": error.message}

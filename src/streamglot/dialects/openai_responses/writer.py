@@ -1,4 +1,4 @@
-"""Events to Responses events: the full lifecycle of every item, always, and a snapshot of everything at the end."""
+"""Writes Responses events: the full lifecycle of every item, and a snapshot of the response at the end."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ from ..echo import pack
 from ..own_tools import OWN_SERVER
 from ..writer import Writer
 from .calls import CallWriter
-from .error import error_body, response_error
 from .output import OPEN, Output
 from .tools import origins
-from .wire import ANNOTATIONS, DETAIL_OF, DIALECT, LIFECYCLE, own, word, write_usage
+from .wire import ANNOTATIONS, DETAIL_OF, DIALECT, LIFECYCLE, error_body, own, response_error, word, write_usage
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "background": False,
@@ -58,24 +57,24 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "user": None,
     "metadata": {},
 }
-"""What a response repeats of its request, where nobody says it."""
+"""Request fields that a response repeats, with their default values."""
 
 
 class ResponsesWriter(Writer):
-    """``mirror``: fields of the client's request that a response repeats (tools, instructions, metadata …). ``tools``: those
-    of the request, to name calls as the client declared them. ``sequence``: the number of the first event; above 0, the stream
-    was begun by another writer, and its first events are not written again."""
+    """``mirror``: fields of the client's request that a response repeats (tools, instructions, metadata …). ``tools``: those of
+    the request, to name calls as the client declared them. ``sequence``: the number of the first event; above 0,
+    another writer began the stream, and its first events are not written again."""
 
     dialect = DIALECT
     folded = {
-        "TextStart": "no word for it: the first delta opens the message",
-        "TextEnd": "its echo, packed, in a reasoning item of its own",
+        "TextStart": "not written: the first delta opens the message",
+        "TextEnd": "its echo, packed, in its own reasoning item",
         "ReasoningEnd": "its echo, packed unless it is our own, in encrypted_content",
-        "ToolCallEnd": "its echo, packed, in a reasoning item of its own",
+        "ToolCallEnd": "its echo, packed, in its own reasoning item",
         "ToolResult": "an item function_call_output",
         "Extra": "own items and events as they are; a question for approval becomes mcp_approval_request",
-        "Media": "images in an item image_generation_call, sound in response.audio events",
-        "StepEnd": "no word for it: each step has items of its own",
+        "Media": "images in an image_generation_call item, audio in response.audio events",
+        "StepEnd": "not written: each step has its own items",
     }
 
     def __init__(
@@ -90,7 +89,7 @@ class ResponsesWriter(Writer):
         super().__init__(**more)
         self._asked = {name: value for name, value in (mirror or {}).items() if name not in LIFECYCLE}
         if isinstance(self._asked.get("conversation"), str):
-            self._asked["conversation"] = {"id": self._asked["conversation"]}  # a request may name it, a response shows it
+            self._asked["conversation"] = {"id": self._asked["conversation"]}  # a request may name it, a response has an object
         self._fields = {**_DEFAULTS, **self._asked}
         self.output = Output(self.pieces, sequence)
         self._announced = sequence > 0
@@ -100,9 +99,9 @@ class ResponsesWriter(Writer):
         self._images: list[Media] = []
         self._audio = False
         self._cut = False
-        """The text or reasoning of the open item broke off."""
+        """The text or reasoning of the open item is incomplete."""
         self.response: dict[str, Any] = {}
-        """The response as the last lifecycle event told it."""
+        """The response in the last lifecycle event."""
 
     def rules(self) -> Mapping[type, Callable[[Any], None]]:
         calls = self._calls
@@ -138,7 +137,7 @@ class ResponsesWriter(Writer):
     # --- the response as a whole
 
     def _announce(self) -> None:
-        """The first two events. They wait for the end of the first ``feed``, to know what the response repeats."""
+        """Writes the first two events at the end of the first ``feed``, when the repeated fields are known."""
         self.ensure_started()
         if not self._announced:
             self._announced = True
@@ -147,7 +146,7 @@ class ResponsesWriter(Writer):
                 self._lifecycle(step, "in_progress")
 
     def queued(self) -> dict[str, Any]:
-        """The response before its stream begins: of one that is made in the background."""
+        """The response before its stream begins, for the background mode."""
         return self._shown("queued")
 
     def _lifecycle(self, step: str, status: str, **more: Any) -> None:
@@ -199,7 +198,7 @@ class ResponsesWriter(Writer):
         self.close_item()
 
     def close_item(self, status: str | None = "completed") -> None:
-        """Ends the open item, and writes what waited for its end. An item that broke off is not told as completed."""
+        """Ends the open item and writes what waited for its end. An incomplete item is not reported as completed."""
         self._announce()
         if self._cut and status == "completed":
             self.output.abandon()
@@ -209,7 +208,7 @@ class ResponsesWriter(Writer):
         self._write_images()
 
     def abandon_item(self) -> None:
-        """Leaves the open item unfinished, and writes what waited for its end."""
+        """Leaves the open item incomplete and writes what waited for its end."""
         self._announce()
         self.output.abandon()
         self._write_images()
@@ -222,14 +221,14 @@ class ResponsesWriter(Writer):
         self._images.clear()
 
     def _hint(self, kind: str) -> dict[str, Any]:
-        """What our own reader said of the next item of this kind before it came: its id, its phase."""
+        """What the reader of this dialect said about the next item of this kind: its id, its phase."""
         waiting = self._hints.get(kind)
         return waiting.popleft() if waiting else {}
 
     # --- texts
 
     def _next_part(self) -> None:
-        """Another text or thought begins. It may belong to the open item, unless that broke off."""
+        """Starts another text or reasoning part. It may belong to the open item, unless that is incomplete."""
         if self._cut:
             self.close_item()
         else:
@@ -266,7 +265,7 @@ class ResponsesWriter(Writer):
     def _citation(self, event: Citation) -> None:
         annotation = own(event.native, *ANNOTATIONS)
         if annotation is not None and annotation["type"] == "url_citation" and not word(annotation, "url"):
-            annotation = None  # another dialect has the same name for another form
+            annotation = None  # another dialect uses the same name for another form
         if annotation is None and event.url:
             place = {"start_index": event.start or 0, "end_index": event.end or 0}
             annotation = {"type": "url_citation", **place, "title": event.title, "url": event.url}
@@ -322,14 +321,14 @@ class ResponsesWriter(Writer):
         self.close_item()
 
     def carry(self, echo: Echo, call_id: str) -> None:
-        """State of another provider that belongs to a call, or to a text (no ``call_id``): the one opaque field of this
-        dialect is that of a reasoning item."""
+        """Writes state of another provider for a call, or for a text (no ``call_id``). The only opaque field of this dialect is
+        that of a reasoning item."""
         self.close_item()
         item = self.output.open("reasoning", OPEN)
         item["encrypted_content"] = pack(Echo(echo.provider, {"call_id": call_id, "echo": echo.data}))
         self.close_item()
 
-    # --- the rest
+    # --- other events
 
     def _media(self, event: Media) -> None:
         if event.mime.startswith("audio/") and not event.url:
@@ -359,7 +358,7 @@ class ResponsesWriter(Writer):
         response, item, logprobs, told = (data.get(name) for name in ("response", "item", "logprobs", "event"))
         if isinstance(response, dict):
             repeats = {name: value for name, value in response.items() if name not in LIFECYCLE}
-            self._fields.update({**repeats, **self._asked})  # what we asked of the upstream may be something else
+            self._fields.update({**repeats, **self._asked})  # the upstream request may have had other values
         elif isinstance(item, dict):
             self._hints.setdefault(str(item.get("type")), deque()).append(item)
         elif isinstance(logprobs, list):

@@ -1,8 +1,10 @@
-"""Chunks of the web chat to events.
+"""Reads chunks of the web chat.
 
-The stream has no model, no finish reason and often no [DONE]. It is over when the phase ``answer`` says ``finished``, when
-a finish reason comes, or when it says [DONE]; the end of the input without any of them is a truncation. That a phase of
-thinking has finished says nothing about the answer.
+The stream has no model, no finish reason and often no [DONE]. It ends when the phase ``answer`` is ``finished``, when a finish
+reason
+arrives, or with [DONE]; the end of the input without any of them is a truncation. The end of a thinking phase says nothing about
+the
+answer.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from .wire import (
 
 
 class QwenWebReader(Reader):
-    """The state of the conversation (chat_id, parent_id, response_id) is an ``Extra`` of this dialect: the next request
-    of the conversation needs it."""
+    """The state of the conversation (chat_id, parent_id, response_id) is an ``Extra`` of this dialect: the next request of the
+    conversation needs it."""
 
     dialect = "qwen_web"
 
@@ -54,7 +56,7 @@ class QwenWebReader(Reader):
         self._arguments = ""
 
     def read(self, frame: Frame) -> None:
-        """One chunk, or several where the blank lines between them were lost on the way."""
+        """Reads one chunk, or several if the blank lines between them were lost."""
         if b"\n" not in frame.data:
             self._read_chunk(frame.data)
             return
@@ -92,7 +94,7 @@ class QwenWebReader(Reader):
         self._read_error(chunk)
         whole: Whole = fit(Whole, chunk.data if isinstance(chunk.data, dict) else body)
         if not whole.choices:
-            raise UpstreamProtocolError(f"a JSON body without choices came in place of a stream: {excerpt(body)}")
+            raise UpstreamProtocolError(f"the upstream sent a JSON body without choices instead of a stream: {excerpt(body)}")
         state = {"chat_id": whole.chat_id, "parent_id": whole.parent_id, "response_id": whole.response_id or whole.message_id}
         self._learn({name: value for name, value in state.items() if value})
         for choice in whole.choices:
@@ -152,7 +154,7 @@ class QwenWebReader(Reader):
             self._finished = True
 
     def _read_extra(self, extra: Any, phase: str, blocks: Blocks) -> None:
-        """Summaries of the thinking and the sources of a search; both are said again and again, each time with more."""
+        """Summaries of the thinking and the sources of a search; both are repeated, each time with more."""
         if not isinstance(extra, dict):
             return
         if phase == "thinking_summary":
@@ -170,10 +172,10 @@ class QwenWebReader(Reader):
                 native = Echo(self.provider, source)
                 blocks.put(Citation(url, words.get("title", ""), words.get("snippet", ""), native=native))
 
-    # --- calls: the arguments are a snapshot that is said again with more, so the last one counts
+    # --- calls: the arguments are a growing snapshot that is repeated, so the last one counts
 
     def _read_call(self, call: FunctionCall, ident: str | None, phase: str, blocks: Blocks) -> None:
-        """In a phase of its own (a search, a picture) it is the provider that runs the tool; in the answer it is ours."""
+        """In its own phase (a search, an image) the provider runs the tool; in the answer it is the client's."""
         name = call.name or self._call_name
         if not name:
             return
@@ -189,7 +191,7 @@ class QwenWebReader(Reader):
             self._arguments = msgspec.json.encode(call.arguments).decode()
 
     def _keep_arguments(self) -> None:
-        """The last snapshot into the open call, which may be all that there will be of it."""
+        """Puts the last snapshot into the open call; no further one may come."""
         if self._call is not None:
             self.blocks().add(self._call, self._arguments)
             self._arguments = ""
@@ -201,7 +203,7 @@ class QwenWebReader(Reader):
             self._call = None
 
     def _read_result(self, delta: Delta, blocks: Blocks) -> None:
-        """What a tool of the provider answered."""
+        """Reads the result of a provider's tool."""
         call_id = delta.function_id or (self._call.call_id if self._call is not None else "")
         self._end_call(blocks)
         blocks.finish()
@@ -215,7 +217,7 @@ class QwenWebReader(Reader):
         if self._call is not None:
             self._keep_arguments()
             if not self._finished and not self._call.blank() and not self._call.whole():
-                raise UpstreamTruncated("the stream says [DONE] inside the arguments of a tool call")
+                raise UpstreamTruncated("the stream has [DONE] inside the arguments of a tool call")
         blocks = self.blocks()
         self._end_call(blocks)
         blocks.finish()

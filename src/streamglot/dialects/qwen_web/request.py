@@ -1,7 +1,7 @@
-"""The request for the web chat. Only an upstream speaks this dialect, so there is no ``parse``.
+"""Builds requests for the web chat. Only upstreams speak this dialect, so there is no parser.
 
-The conversation lives at the upstream: a request sends the newest turn and names the message that it follows. Where no
-such message is known (a new chat, or one whose state was lost) the whole conversation is written into the one message.
+The upstream keeps the conversation: a request sends the newest turn and names the message that it follows. If no such message is
+known (a new chat, or lost state), the whole conversation is written into one message.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..writer import encode
 
 DIALECT: Final = "qwen_web"
 PARAMETERS: Final[dict[str, str]] = {}
-"""The web chat takes none of the shared parameters."""
+"""The web chat accepts none of the shared parameters."""
 _LABELS: Final = {"user": "User", "assistant": "Assistant", "tool": "User"}
 
 
 def continued(state: Mapping[str, Any], message_id: str, timestamp: int) -> dict[str, Any]:
-    """What ``build`` must be told to go on with a conversation: ``state`` is what its streams said of it."""
+    """The options for ``build`` that continue a conversation; ``state`` is what its streams contained."""
     told = {name: state.get(of) for name, of in (("chat_id", "chat_id"), ("parent_id", "response_id"))}
     return {"message_id": message_id, "timestamp": timestamp, **{name: value for name, value in told.items() if value}}
 
@@ -40,7 +40,7 @@ def continued(state: Mapping[str, Any], message_id: str, timestamp: int) -> dict
 def build(
     request: Request,
     *,
-    provider: str = DIALECT,  # noqa: ARG001  # the upstream keeps its own state; nothing opaque goes back to it
+    provider: str = DIALECT,  # noqa: ARG001  # the upstream keeps its own state; nothing opaque is returned to it
     chat_id: str = "",
     parent_id: str | None = None,
     message_id: str = "",
@@ -49,9 +49,9 @@ def build(
     chat_type: str = "t2t",
     describe_tools: Callable[[list[ToolSpec]], str] | None = None,
 ) -> Built:
-    """``chat_id`` is the chat; ``parent_id`` the answer that this turn follows (``response_id`` of its stream), None in a
-    new chat. ``message_id`` and ``timestamp`` (seconds) are the new message's. ``describe_tools`` writes the tools into
-    the first turn, because the wire has no place for them: the answer's calls are then in the text too."""
+    """``chat_id`` is the chat; ``parent_id`` the answer that this turn follows (``response_id`` of its stream), None in a new
+    chat. ``message_id`` and ``timestamp`` (seconds) belong to the new message. ``describe_tools`` writes the tools into the
+    first turn, because the wire format has no field for them; the calls of the answer are in its text then, too."""
     built = Built({})
     content = _content(request, parent_id, describe_tools)
     message = {
@@ -83,7 +83,7 @@ def build(
         }
     )
     if request.output is not None and request.output.kind != "text":
-        raise Unsupported("the chosen upstream cannot be held to JSON", detail={"param": "response_format"})
+        raise Unsupported("the chosen upstream cannot guarantee JSON", detail={"param": "response_format"})
     if any(turn.name for turn in request.messages):
         built.dropped.append("messages.name")
     give(request, PARAMETERS, built)
@@ -92,7 +92,7 @@ def build(
 
 
 def build_chat(request: Request, *, title: str = "New Chat", timestamp: int = 0, chat_mode: str = "normal") -> dict[str, Any]:
-    """The body that makes a new chat; its answer has the chat's id. ``timestamp`` is in milliseconds here."""
+    """The body that creates a chat; the response has the chat's id. ``timestamp`` is in milliseconds here."""
     return {
         "title": title,
         "models": [request.model],
@@ -114,7 +114,7 @@ def _thinks(request: Request, built: Built) -> bool:
     return reasoning.effort not in (None, "none") or bool(reasoning.budget_tokens)
 
 
-# --- the one message
+# --- the message
 
 
 def _content(request: Request, parent_id: str | None, describe_tools: Callable[[list[ToolSpec]], str] | None) -> str:
@@ -138,7 +138,7 @@ def _tools(request: Request, describe_tools: Callable[[list[ToolSpec]], str] | N
         return ""
     if describe_tools is None:
         raise Unsupported(
-            "the chosen upstream takes tools in the text only, and no text for them is set", detail={"param": "tools"}
+            "the chosen upstream accepts tools in the text only, and no text for them is set", detail={"param": "tools"}
         )
     if choice.mode == "required" or choice.tools:
         raise Unsupported("the chosen upstream cannot be told which tool to call", detail={"param": "tool_choice"})
@@ -159,5 +159,5 @@ def _text(message: Message) -> str:
             case ToolResultPart() if all(isinstance(piece, TextPart) for piece in part.content):
                 said.append(f"<tool_response>\n{'Error: ' if part.is_error else ''}{part.text}\n</tool_response>")
             case _:
-                raise Unsupported("the chosen upstream takes text only: pictures and files need its own upload")
+                raise Unsupported("the chosen upstream accepts text only: images and files need its own upload")
     return "\n".join(said)

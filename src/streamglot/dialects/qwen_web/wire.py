@@ -1,4 +1,4 @@
-"""The fields of a chunk that are read, and nothing else. No specification exists: every field may be missing."""
+"""The wire format: the fields of a chunk that are read. There is no specification, so every field may be missing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Chunk(Struct, gc=False):
 
 
 class Whole(Struct, gc=False):
-    """``data`` of an answer that is no stream."""
+    """``data`` of an answer without streaming."""
 
     chat_id: str | None = None
     parent_id: str | None = None
@@ -59,7 +59,7 @@ chunk_decoder: Final = msgspec.json.Decoder(Chunk)
 
 THINKING: Final = frozenset(("think", "thinking_summary"))
 ANSWERING: Final = frozenset(("", "answer"))
-"""The phase of the answer; where none is said, it is the answer too."""
+"""The phases of the answer; a missing phase means the answer, too."""
 
 REASONS: Final[dict[str, StopReason]] = {
     "stop": "end",
@@ -73,7 +73,7 @@ _STATUS_OF: Final = {"bad_request": 400, "unauthorized": 401, "forbidden": 403, 
 
 
 def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
-    """The totals of a chunk, which run on; what it does not say stays as it was before."""
+    """The running totals of a chunk; values that it lacks stay as they were."""
     prompt, completion = details(raw, "input_tokens_details"), details(raw, "output_tokens_details")
     cached = count(prompt, "cached_tokens")
     said = {
@@ -86,7 +86,7 @@ def read_usage(raw: dict[str, Any], before: Usage | None = None) -> Usage:
 
 
 def refused(data: Any) -> UpstreamRefused:
-    """``{"success": false, "data": {"code", "details"}}``: the answer in place of a stream where one is refused."""
+    """``{"success": false, "data": {"code", "details"}}``: the body of a refused request, instead of a stream."""
     error = data if isinstance(data, dict) else {"message": str(data or "the upstream refused the request and gave no reason")}
     code = error.get("code")
     status = _STATUS_OF.get(code.lower()) if isinstance(code, str) else None
@@ -97,7 +97,7 @@ def refused(data: Any) -> UpstreamRefused:
 
 
 def summary_text(extra: Any) -> str:
-    """What ``extra.summary_thought`` of a summary of the thinking says so far."""
+    """The text so far of ``extra.summary_thought`` in a summary of the thinking."""
     thought = extra.get("summary_thought") if isinstance(extra, dict) else None
     content = thought.get("content") if isinstance(thought, dict) else None
     if isinstance(content, str):

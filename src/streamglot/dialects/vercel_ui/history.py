@@ -1,4 +1,4 @@
-"""UI messages to messages. One UI message of the assistant holds a whole tool loop: each step of it is a turn here."""
+"""Converts UI messages. One assistant UI message has a whole tool loop: each of its steps becomes a turn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DENIED: Final = "Tool call execution denied."
 
 
 def parse_messages(messages: list[Fields]) -> tuple[list[Message], list[dict[str, Any]]]:
-    """The messages, and what the user said to calls that asked for approval and have no result yet."""
+    """The messages, and the user's answers to calls that requested approval and have no result yet."""
     parsed: list[Message] = []
     approvals: list[dict[str, Any]] = []
     roles = [fields.need("role", str) for fields in messages]
@@ -52,13 +52,13 @@ def parse_messages(messages: list[Fields]) -> tuple[list[Message], list[dict[str
 
 
 def _plain(fields: Fields) -> list[Fields]:
-    """Older clients say ``content`` in place of ``parts``."""
+    """Older clients send ``content`` instead of ``parts``."""
     content = fields.take("content", str, "")
     return [Fields({"type": "text", "text": content}, fields.where("content"))] if content else []
 
 
 class _Turns:
-    """The turns of one UI message of the assistant."""
+    """The turns of one assistant UI message."""
 
     def __init__(self, superseded: bool) -> None:
         self.messages: list[Message] = []
@@ -129,7 +129,7 @@ def _parse_call(part: Fields, name: str) -> ToolCallPart:
 
 
 def _json(value: Any) -> str:
-    """The input as JSON text. What was no JSON when it came is kept as it was, in an object that says so."""
+    """The input as JSON text. An input that was not JSON is kept in an object that says so."""
     if isinstance(value, str):
         return msgspec.json.encode({"input": value}).decode()
     return msgspec.json.encode({} if value is None else value).decode()
@@ -165,7 +165,7 @@ def _parse_plain(parts: list[Fields]) -> list[Part]:
 
 
 def _parse_part(kind: str, part: Fields) -> Part | None:
-    """None for what is only shown: sources, and data of the application."""
+    """The part; None for parts that are only shown: sources, and data of the application."""
     if kind in _SHOWN_ONLY or kind.startswith("data-"):
         return None
     echo, _, marks = read_metadata(part.take("providerMetadata", dict))

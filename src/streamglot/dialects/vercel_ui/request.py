@@ -1,12 +1,11 @@
-"""The body that a chat transport posts to a Request. Nothing is built: this is what clients speak, not what upstreams do."""
+"""Converts the body that a chat transport posts to a Request. Only clients speak this dialect, so there is no builder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...errors import ConfigError
-from ...messages import Built, Message, Request, TextPart, ToolChoice, ToolSpec
+from ...messages import Message, Request, TextPart, ToolChoice, ToolSpec
 from ..approval import Answers, ApprovalAnswer, reason_in
 from ..fields import Fields
 from ..parameters import take
@@ -23,13 +22,13 @@ PARAMETERS: Final = {
     "presencePenalty": "presence_penalty",
     "seed": "seed",
 }
-"""What an application adds to the body, by the names of the SDK's own call settings."""
+"""Fields that an application adds to the body, named like the SDK's call settings."""
 ESSENTIAL: Final = frozenset(("approvals",))
 
 
 def parse(body: dict[str, Any]) -> Request:
-    """``id``, ``trigger``, ``messageId`` and whatever nobody took stay in ``extra``, and with them ``approvals``: what the
-    user said to calls that waited for it."""
+    """``id``, ``trigger``, ``messageId`` and all unknown fields stay in ``extra``, and so do ``approvals``, the user's answers
+    to calls that requested approval."""
     fields = Fields(body)
     request = Request(dialect=DIALECT, stream=True)
     request.model = fields.take("model", str, "")
@@ -47,12 +46,8 @@ def parse(body: dict[str, Any]) -> Request:
     return request
 
 
-def build(_request: Request, **_options: Any) -> Built:
-    raise ConfigError("no upstream speaks the UI message stream: it is a language of clients; choose another dialect")
-
-
 def _parse_tools(fields: Fields) -> list[ToolSpec]:
-    """The SDK sends none; frontends that bring tools of their own send them by name, or as a list."""
+    """The SDK sends no tools; frontends with their own tools send them by name, or as a list."""
     value = fields.any("tools")
     if isinstance(value, dict):
         return [_parse_tool(Fields(tool, f"tools.{name}"), name) for name, tool in value.items()]

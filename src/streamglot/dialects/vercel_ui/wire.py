@@ -1,4 +1,4 @@
-"""The parts of the stream that the writer fills in. Only parts that version 6 of the client knows: an unknown one is fatal."""
+"""The wire format: the parts of the stream. Only parts of version 6 of the client are used, because an unknown part is fatal."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
-from ...events import Citation, Echo, StopReason, Usage
+from ...events import Citation, Echo, StopReason, StreamError, Usage
 from ..echo import pack, unpack
 
 DIALECT: Final = "vercel_ui"
 OURS: Final = "streamglot"
-"""Our key in ``providerMetadata``, which clients keep and return."""
+"""streamglot's key in ``providerMetadata``, which clients keep and return."""
 
 FINISH_OF: Final[dict[StopReason, str]] = {
     "end": "stop",
@@ -26,7 +26,7 @@ FINISH_OF: Final[dict[StopReason, str]] = {
 }
 
 _TITLE_CHARS: Final = 80
-"""So much of a cited text stands for a title that is missing: enough to know it again on a screen."""
+"""Characters of a cited text that replace a missing title."""
 
 _Shape = dict[str, type]
 
@@ -36,13 +36,14 @@ OWN_PARTS: Final[dict[str, _Shape]] = {
     "file": {"url": str, "mediaType": str},
     "message-metadata": {"messageMetadata": dict},
 }
-"""What an Extra of this dialect may say as a whole part, and what it must hold; parts named ``data-…`` besides."""
+"""The whole parts that an Extra of this dialect may contain, with their required fields; parts named ``data-…`` are allowed
+too."""
 
 _OPTIONAL: Final[_Shape] = {"title": str, "filename": str, "providerMetadata": dict, "id": str, "transient": bool}
 
 
 def own_part(data: dict[str, Any]) -> dict[str, Any] | None:
-    """The part that an Extra holds, without what would break it; None if it is no whole part."""
+    """The part in an Extra, with valid fields only; None if it is not a complete part."""
     kind = data.get("type")
     if not isinstance(kind, str):
         return None
@@ -53,7 +54,7 @@ def own_part(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def write_metadata(echo: Echo | None, native: Echo | None = None, **marks: Any) -> dict[str, Any]:
-    """Opaque state and marks as the field ``providerMetadata``, or nothing where there is nothing to say."""
+    """Opaque state and marks as the field ``providerMetadata``; empty if there are none."""
     own: dict[str, Any] = {}
     if echo is not None and echo.provider == DIALECT and isinstance(echo.data.get("providerMetadata"), dict):
         own, echo = echo.data["providerMetadata"], None
@@ -67,7 +68,7 @@ def write_metadata(echo: Echo | None, native: Echo | None = None, **marks: Any) 
 
 
 def read_metadata(metadata: dict[str, Any] | None) -> tuple[Echo | None, Echo | None, dict[str, Any]]:
-    """The echo, the native form and the marks of a part that comes back."""
+    """The echo, the native form and the marks of a returned part."""
     if not metadata:
         return None, None, {}
     ours = metadata.get(OURS)
@@ -79,7 +80,7 @@ def read_metadata(metadata: dict[str, Any] | None) -> tuple[Echo | None, Echo | 
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """There is no part for it: it goes into the metadata of the message, by the names that the SDK itself uses."""
+    """The usage as metadata of the message, because there is no part for it, with the SDK's own names."""
     total = None
     if usage.input_tokens is not None and usage.output_tokens is not None:
         total = usage.input_tokens + usage.output_tokens
@@ -95,7 +96,7 @@ def write_usage(usage: Usage) -> dict[str, Any]:
 
 
 def write_source(event: Citation, source_id: str) -> dict[str, Any] | None:
-    """The source as a part, None where nothing names it: an address, a title or its first words."""
+    """The source as a part; None if it has neither a URL nor a title nor a text."""
     place = {"start": event.start, "end": event.end, "citedText": event.cited_text}
     metadata = write_metadata(None, event.native, **place)
     if event.url:
@@ -108,7 +109,7 @@ def write_source(event: Citation, source_id: str) -> dict[str, Any] | None:
 
 
 def write_citation(event: Citation, source: dict[str, Any]) -> dict[str, Any]:
-    """The same source where version 7 keeps what supports a text; version 6 does not look at it."""
+    """The same source in the field that version 7 uses for citations; version 6 ignores it."""
     form = source["type"].removeprefix("source-")
     said = {name: source[name] for name in ("url", "mediaType", "title") if name in source}
     citation: dict[str, Any] = {"source": {"type": "source", "sourceType": form, "id": source["sourceId"], **said}}
@@ -122,8 +123,15 @@ def write_citation(event: Citation, source: dict[str, Any]) -> dict[str, Any]:
 
 
 def compact_json(text: str) -> bytes | None:
-    """The arguments on one line, with every digit as it was; None if they are no JSON."""
+    """The arguments on one line, with every digit kept; None if they are not JSON."""
     try:
         return msgspec.json.format(text.encode() if text.strip() else b"{}", indent=-1)
     except (ValueError, RecursionError):
         return None
+
+
+# --- errors
+
+
+def error_body(error: StreamError) -> dict[str, Any]:
+    return {"error": {"message": error.message, "code": error.code}}

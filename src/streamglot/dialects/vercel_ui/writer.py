@@ -1,4 +1,4 @@
-"""Events to the UI message stream: ids that are opened and closed, calls with their whole input, one finish."""
+"""Writes the UI message stream: ids that are opened and closed, calls with their complete input, one finish."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _NO_JSON = "The input of this call is not valid JSON; it was not run."
 
 
 class VercelUiWriter(Writer):
-    """``message_id`` is the id of the answer, where the client's own is not to be used. ``dynamic``: the frontend does not
-    know the tools by type, so that each call becomes a ``dynamic-tool`` part."""
+    """``message_id`` is the id of the answer if the client's own must not be used. ``dynamic``: the frontend does not know the
+    tools by type, so each call becomes a ``dynamic-tool`` part."""
 
     dialect = DIALECT
     folded = {
@@ -54,7 +54,7 @@ class VercelUiWriter(Writer):
         "Media": "a file part; pieces of one medium are joined first",
         "Usage": "metadata of the message, at its finish",
         "StreamError": "an error part and a finish with the reason error",
-        "Extra": "own parts as they are; a question for approval becomes tool-approval-request",
+        "Extra": "own parts unchanged; a request for approval becomes tool-approval-request",
         "KeepAlive": "a comment",
     }
     headers = {"x-vercel-ai-ui-message-stream": "v1", "x-accel-buffering": "no", "cache-control": "no-cache"}
@@ -128,7 +128,7 @@ class VercelUiWriter(Writer):
         self.pieces.append(b"data: [DONE]\n\n")
 
     def write_error(self, event: StreamError) -> None:
-        """What is open stays open: the client keeps an unfinished part and never runs a call without its input."""
+        """Open parts stay open: the client keeps an unfinished part and never runs a call without its input."""
         for medium, _, _ in self._media.values():
             self.lose(medium)
         self._write("error", errorText=event.message or event.code)
@@ -164,7 +164,7 @@ class VercelUiWriter(Writer):
     # --- text and reasoning
 
     def _text_start(self, event: TextStart) -> None:
-        """Nothing is said before there is some text: an empty part would come back with the next request."""
+        """Nothing is written before the first text: an empty part would come back with the next request."""
         self._texts += 1
         self._marks = {"refusal": True} if event.refusal else {}
 
@@ -240,7 +240,7 @@ class VercelUiWriter(Writer):
         self.pieces.append(b'data: %b,"input":%b}\n\n' % (available[:-1], arguments))
 
     def _unique(self, call_id: str) -> str:
-        """The client keeps one call for each id: where a later turn repeats one, it gets an id of its own."""
+        """The client keeps one call per id, so a repeated id of a later turn is replaced."""
         said, number = call_id or "call", 1
         while said in self._said:
             number += 1
@@ -259,7 +259,7 @@ class VercelUiWriter(Writer):
         else:
             self._write("tool-output-available", toolCallId=call_id, output=event.content, **metadata)
 
-    # --- what stands beside the blocks
+    # --- citations, media and extras
 
     def _citation(self, event: Citation) -> None:
         source = write_source(event, f"source-{self._sources + 1}")

@@ -46,7 +46,7 @@ COMMITS: Final = 8
 """Commits of a recording that are read at once. The first are few, so that their rows are shown at once."""
 AT_ONCE: Final = 2
 """Pages that are made at the same time. They are computation, and the streams of other clients go first."""
-FIRST_WRITER: Final = next(one.name for one in DIALECTS.values() if one.writer_class)
+FIRST_WRITER: Final = next(one.name for one in DIALECTS.values() if one.has_writer)
 """The dialect that a stream is shown as whose own dialect cannot be written."""
 _LINES: Final = "application/x-ndjson"
 _HEADERS: Final = {"x-content-type-options": "nosniff", "cache-control": "no-store", "x-accel-buffering": "no"}
@@ -101,7 +101,7 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
 
     async def pasted_test(http: HttpRequest) -> Response:
         source = await pasted_source(http, Parameters(http, "from", "inband"))
-        readable = source.dialect in DIALECTS and DIALECTS[source.dialect].reader_class
+        readable = source.dialect in DIALECTS and DIALECTS[source.dialect].has_reader
         if not readable or not any(piece.direction.startswith(UP) for piece in source.pieces):
             raise RequestError("a test needs the bytes of an upstream: this recording has events or the bytes of a client alone")
         return _archive("pasted", await work.run(lambda: pytest_archive("pasted", source)))
@@ -110,8 +110,7 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
         """The dialects and notations that can be named."""
         gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
         known = [
-            {"name": one.name, "title": one.title, "reads": bool(one.reader_class), "writes": bool(one.writer_class)}
-            for one in DIALECTS.values()
+            {"name": one.name, "title": one.title, "reads": one.has_reader, "writes": one.has_writer} for one in DIALECTS.values()
         ]
         return Response(msgspec.json.encode({"dialects": known, "inband": sorted(FORMATS)}), media_type="application/json")
 
@@ -324,12 +323,12 @@ def _archive(name: str, data: bytes) -> Response:
 
 
 def _writes(name: str) -> bool:
-    return name in DIALECTS and bool(DIALECTS[name].writer_class)
+    return name in DIALECTS and DIALECTS[name].has_writer
 
 
 def _client(name: str) -> str:
     if name and not _writes(name):
-        able = ", ".join(one.name for one in DIALECTS.values() if one.writer_class)
+        able = ", ".join(one.name for one in DIALECTS.values() if one.has_writer)
         raise RequestError(f"a stream cannot be shown as {excerpt(name)}; it can as {able}")
     return name
 

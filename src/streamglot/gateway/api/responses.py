@@ -84,7 +84,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
         asked = Parameters(http, "limit", "order", "after", "include", "include[]")
         order, limit = asked.one_of("order", "desc", "asc"), asked.limit(USUAL_ITEMS, MOST_ITEMS)
         turn = await found(http)
-        items = dialect(RETRIEVABLE).stored.input_items(_request(turn), turn.response_id, _instructed(turn))
+        items = dialect(RETRIEVABLE).input_items(_request(turn), turn.response_id, _instructed(turn))
         return json_reply(listed(items if order == "asc" else items[::-1], asked["after"], limit))
 
     return [
@@ -97,7 +97,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
 
 def _writer(turn: TurnDetail) -> Any:
     request = _request(turn)
-    said = {**turn.wish, **dialect(RETRIEVABLE).stored.repeated(request, _instructed(turn))}
+    said = {**turn.wish, **dialect(RETRIEVABLE).repeated_fields(request, _instructed(turn))}
     mirror = {name: value for name, value in said.items() if name in REPEATED}
     return dialect(RETRIEVABLE).writer(
         id=turn.response_id,

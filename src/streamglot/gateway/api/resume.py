@@ -46,7 +46,7 @@ def store_of(gateway: Gateway) -> Store:
 
 
 def seen_by(caller: Caller | None) -> str | None:
-    """Whose turns a client may see: a key its own, and all where no keys are asked for."""
+    """Whose turns a client may see: a key its own, and all where no keys are required."""
     return None if caller is None else caller.name
 
 

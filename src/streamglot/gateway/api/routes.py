@@ -74,7 +74,7 @@ def pages(gateway: Gateway) -> Starlette:
             owner = gateway.pool.routes.find(name, lambda: 0.0)[0].upstream.name
         return reply(by_path(name) if by_address(http.headers, http.url.path, "key" in http.query_params) else entry(name, owner))
 
-    catalog = dialect("ollama").catalog
+    from ...dialects.ollama import catalog
 
     async def local_tags(http: HttpRequest) -> Response:
         return reply(catalog.tags(allowed(http)))
@@ -104,7 +104,7 @@ def pages(gateway: Gateway) -> Starlette:
 
     async def counted(http: HttpRequest) -> Response:
         caller, body = await asked(http)
-        counting = dialect(COUNTED_BY).counting
+        counting = dialect(COUNTED_BY)
         request = counting.parse_count(body)
         async with gateway.slot(caller):
             answer = await while_there(http, count_tokens(gateway, body, request, request_id(http)))
@@ -116,7 +116,7 @@ def pages(gateway: Gateway) -> Starlette:
         async def count(http: HttpRequest) -> Response:
             model = http.path_params.get("name", "")
             _, body = await asked(http, model)
-            counting = dialect(name).counting
+            counting = dialect(name)
             return reply(counting.count_body(estimate(counting.parse_count(body, model))))
 
         return count

@@ -202,7 +202,7 @@ class Authenticator:
         return self.asks and not headers.get(OWN_HEADER)
 
     def admit(self, headers: Mapping[str, str], query_key: str = "") -> Caller | None:
-        """The caller that these headers name; None where no keys are asked for."""
+        """The caller that these headers name; None where no keys are required."""
         if not self.asks:
             return None
         secret = headers.get(OWN_HEADER) or presented(headers) or query_key
@@ -254,7 +254,7 @@ def presented(headers: Mapping[str, str]) -> str:
 
 
 def anonymous(headers: Mapping[str, str]) -> str:
-    """The name of a caller where no keys are asked for: clients that present different keys are different callers."""
+    """The name of a caller where no keys are required: clients that present different keys are different callers."""
     secret = presented(headers)
     return f"{ANONYMOUS}{digest_of(secret)[:16]}" if secret else ""
 

@@ -44,7 +44,7 @@ class StoredCallers:
         return self._had_keys or ledger.is_raised(ledger.KEYS_IN_USE)
 
     def note_keys(self) -> None:
-        """From now on keys are asked for."""
+        """From now on keys are required."""
         self._had_keys = True
         ledger.raise_flag(ledger.KEYS_IN_USE)
 

@@ -1,17 +1,17 @@
-"""Calls in an object notation of their own: ``call:f{a:<|"|>x<|"|>,n:1,o:{k:true}}`` with bare keys, and tokens for quotes."""
+"""Calls in a special object notation: ``call:f{a:<|"|>x<|"|>,n:1,o:{k:true}}`` with bare keys, and tokens for quotes."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 
 from ..json_strings import Notation, quoted
-from ..reader import Reader
+from ..reader import CallReader
 from ..scan import Cut, Malformed, Markers, Wait
 from ..values import ValueWriter
 from .engine import Call, Engine, dumped
 
 MAX_WORD_CHARS = 65_536
-"""A bare word: strings have quotes, so this is far more than a number needs."""
+"""Maximum characters of a bare word: strings have quotes, so this is far more than a number needs."""
 
 _NAME_END = Markers(("{",))
 _KEY_END = Markers((":",))
@@ -19,8 +19,8 @@ _BARE_END = Markers((",", "}"))
 
 
 class BraceCalls(Engine):
-    """``quote`` is the token around strings. Bare words are numbers, true, false, null, or strings; a bare word whose
-    schema says string is one."""
+    """``quote`` is the token around strings. Bare words are numbers, true, false, null, or strings; a bare word whose schema
+    says string is a string."""
 
     def __init__(self, opener: str, end: str, quote: str, prefix: str = "call:") -> None:
         self.openers = (opener,)
@@ -31,7 +31,7 @@ class BraceCalls(Engine):
         self._notation = Notation(quotes=(quote, '"'), bare_keys=True, bare_strings=True, end=end)
         self._quotes = (quote, '"')
 
-    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         count = 0
         while True:
@@ -43,7 +43,7 @@ class BraceCalls(Engine):
             else:
                 raise Malformed("no call follows")
 
-    def _call(self, reader: Reader) -> Wait:
+    def _call(self, reader: CallReader) -> Wait:
         source = reader.source
         written, _ = yield from source.upto(_NAME_END)
         name = reader.name(written)
@@ -72,7 +72,7 @@ class BraceCalls(Engine):
             return "[" + ",".join(map(self._written, item)) + "]"
         return f"{self._quotes[0]}{item}{self._quotes[0]}" if isinstance(item, str) else dumped(item)
 
-    def _key(self, reader: Reader) -> Generator[None, None, str]:
+    def _key(self, reader: CallReader) -> Generator[None, None, str]:
         source = reader.source
         quote = yield from source.spaced(self._quotes)
         if quote:
@@ -83,7 +83,7 @@ class BraceCalls(Engine):
         key, _ = yield from source.upto(_KEY_END)
         return key.strip()
 
-    def _value(self, reader: Reader, name: str, key: str) -> Wait:
+    def _value(self, reader: CallReader, name: str, key: str) -> Wait:
         source = reader.source
         following = yield from source.spaces()
         if not following:

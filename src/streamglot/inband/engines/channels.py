@@ -1,4 +1,4 @@
-"""Formats whose answer is a row of messages, each with a header that says what its text is: thinking, answer or call."""
+"""Formats whose answer is a sequence of messages, each with a header that says what its text is: reasoning, answer or call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape, unescape
 
 from ..declared import json_type, schema_types
 from ..json_strings import quoted
-from ..reader import Reader
+from ..reader import CallReader
 from ..scan import Cut, Malformed, Markers, Unrelated, Wait, markers_of
 from ..values import ValueWriter, feeding
 from .engine import Call, Engine, dumped
@@ -30,15 +30,18 @@ def _is_header(text: str) -> bool:
 
 
 class Channels(Engine):
-    """A row of messages, each with a header up to ``message`` and a body up to one of ``ends``::
+    """A sequence of messages, each with a header up to ``message`` and a body up to one of ``ends``::
 
         answer  = {message}
         message = [start role] [" to=" recipient] {"<|channel|>" channel [" to=" recipient]} ["<|constrain|>" type]
                   "<|message|>" body end
 
-    ``reasoning`` and ``answer`` are the channels (or recipients) of thinking and answer. Any other recipient is a tool,
-    whose body is JSON, or whatever the other engines of the row find (``json=False``). The prompt ends behind the role of
-    the first message, so an answer may begin in the middle of a header."""
+    ``reasoning`` and ``answer`` are the channels (or recipients) of reasoning and answer. Any other recipient is a tool, whose
+    body is
+    JSON, or what the other engines of the row find (``json=False``). The prompt ends after the role of the first message, so an
+    answer
+    may begin inside a header.
+    """
 
     in_reasoning = "marker"
     structure = True
@@ -63,7 +66,7 @@ class Channels(Engine):
         self._answer = answer
         self._json = json
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         if opener in self._ends:
             reader.mode = "text"
             reader.to_user = False
@@ -89,8 +92,8 @@ class Channels(Engine):
             raise Unrelated("not a header")
         yield from self.body(reader, header)
 
-    def body(self, reader: Reader, header: str) -> Wait:
-        """What follows a header, by its recipient and its channel."""
+    def body(self, reader: CallReader, header: str) -> Wait:
+        """Reads what follows a header, by its recipient and its channel."""
         found = _RECIPIENT.search(header)
         recipient = found[1] if found is not None else ""
         channels = _CHANNEL.findall(header) or _FIRST_WORD.findall(header)[:1]
@@ -110,7 +113,7 @@ class Channels(Engine):
     def _is_tool(self, recipient: str) -> bool:
         return bool(recipient) and recipient not in self._reasoning and recipient not in self._answer
 
-    def _call(self, reader: Reader, recipient: str, thinks: bool) -> Wait:
+    def _call(self, reader: CallReader, recipient: str, thinks: bool) -> Wait:
         source = reader.source
         name = reader.declared.resolve(recipient.removeprefix("functions."))
         is_json = yield from source.ahead(("{",))
@@ -140,9 +143,9 @@ class Channels(Engine):
 
 
 class RenderedChannels(Engine):
-    """Headers without their special tokens. A model writes a word of a header where a message begins and goes on with a
-    token: the word means nothing. A server drops all tokens: ``analysis…assistantfinal…``. The first word of a message
-    shows it; only then the words of later headers count."""
+    """Headers without their special tokens. If a model writes a header word where a message begins and continues with a token,
+    the word is ignored. If a server drops all tokens (``analysis…assistantfinal…``), the first word of a message shows it; only
+    then do the words of later headers count."""
 
     in_reasoning = "call"
     structure = True
@@ -156,7 +159,7 @@ class RenderedChannels(Engine):
         self.start_openers = (*self.openers, *reasoning, *others, role)
         self._header_end = Markers((channels.message, "{"))
 
-    def begin(self, reader: Reader, opener: str) -> Wait:
+    def begin(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         following = yield from source.spaces()
         if not following:
@@ -172,7 +175,7 @@ class RenderedChannels(Engine):
         reader.rendered = True
         yield from self.read(reader, opener)
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         if not reader.rendered:
             raise Malformed("words of the text")
         source = reader.source
@@ -186,8 +189,8 @@ class RenderedChannels(Engine):
 
 
 class SkipTo(Engine):
-    """A header that means nothing to us: dropped from its opener up to ``end``, which is kept where it opens something
-    (``keep``). ``inside`` is what a header may hold; with anything else in it, it is no header, and text."""
+    """A header without meaning here: dropped from its opener up to ``end``, which is kept if it opens something (``keep``).
+    ``inside`` is what a header may contain; with anything else it is not a header, but text."""
 
     in_reasoning = "call"
     structure = True
@@ -202,7 +205,7 @@ class SkipTo(Engine):
         self._call = call
         self.closers = closers
 
-    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         while True:
             found = self._inside.match(source.text, source.at)
@@ -229,13 +232,13 @@ class SkipTo(Engine):
 
 
 class Verbatim(Engine):
-    """Markup of another notation, from its opener to its end: no call, and text as it was written."""
+    """Markup of another notation, from its opener to its end: not a call, but text as it was written."""
 
     def __init__(self, opener: str, end: str) -> None:
         self.openers = (opener,)
         self._end = Markers((end,))
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         reader.text(opener)
         reader.text((yield from reader.source.stream(self._end, reader.text)))
 
@@ -246,8 +249,8 @@ _ELEMENT = re.compile(r"""\s*[\w-]*(?:\s+[\w.-]+\s*=\s*"[^"]*")*\s*""")
 
 
 class Elements(Engine):
-    """Elements between tokens: ``<|open|>call tool="f" index="1"<|sep|>...<|close|>call<|sep|>``. The element ``think``
-    is thinking, ``response`` is the answer; a call holds one ``argument`` for each parameter, typed by an attribute."""
+    """Elements between tokens: ``<|open|>call tool="f" index="1"<|sep|>...<|close|>call<|sep|>``. The element ``think`` is
+    reasoning, ``response`` is the answer; a call contains one ``argument`` per parameter, typed by an attribute."""
 
     in_reasoning = "marker"
     structure = True
@@ -263,7 +266,7 @@ class Elements(Engine):
         self._behind_argument = (open_, f"{close}call", f"{close}tools")
         self._behind_call = (f"{open_}call", f"{close}tools")
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         try:
             header, mark = yield from source.upto(self._header_end)
@@ -292,7 +295,7 @@ class Elements(Engine):
         else:
             reader.mode = "text"
 
-    def _call(self, reader: Reader, header: str) -> Wait:
+    def _call(self, reader: CallReader, header: str) -> Wait:
         source = reader.source
         reader.mode = "text"
         attributes = {key: unescape(text) for key, text in _ATTRIBUTE.findall(header)}
@@ -321,8 +324,8 @@ class Elements(Engine):
             reader.arguments("}")
         reader.end()
 
-    def _value(self, reader: Reader, writer: ValueWriter) -> Generator[None, None, bool]:
-        """An end counts only where something follows that may follow it: a value may speak of this notation."""
+    def _value(self, reader: CallReader, writer: ValueWriter) -> Generator[None, None, bool]:
+        """An end counts only if something follows that may follow it, because a value may contain this notation."""
         source = reader.source
         while True:
             mark = yield from source.stream(self._value_end, writer.feed)

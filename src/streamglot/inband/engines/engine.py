@@ -1,4 +1,4 @@
-"""What every engine is: a grammar that one or more markers open. An engine holds no state of a stream; rows share it."""
+"""The interface of an engine: a grammar that one or more markers open. Engines have no state, so streams share them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ..declared import Declared
-from ..reader import Reader
+from ..reader import CallReader
 from ..scan import Wait
 
 
 class Call(Struct, frozen=True):
-    """A call at rest, to be written down in a notation. ``arguments`` is the JSON text of an object."""
+    """A complete call, to be written in a notation. ``arguments`` is the JSON text of an object."""
 
     name: str
     arguments: str
@@ -32,13 +32,15 @@ def dumped(item: Any) -> str:
 
 
 class Engine:
-    """``openers`` begin a call in the text, ``closers`` are dropped where they stand alone.
+    """``openers`` begin a call in the text; ``closers`` are dropped if they stand alone.
 
-    ``in_reasoning``: "no" (markup in the thinking is not a call), "call" (a call ends the thinking) or "marker" (the
-    opener alone ends it). ``weak``: prose may contain the opener. ``special``: the opener is a special token that
-    never belongs to the text, so it is dropped even where no call follows. ``start_openers`` count only as the first
-    thing in the answer, "" where the prompt itself ends with the opener. ``structure``: the engine tells text and
-    thinking apart, so it works even where calls are not wanted.
+    ``in_reasoning``: "no" (markup in the reasoning is not a call), "call" (a call ends the reasoning) or "marker" (the opener
+    alone ends
+    it). ``weak``: prose may contain the opener. ``special``: the opener is a special token that never belongs to the text, so it
+    is
+    dropped even if no call follows. ``start_openers`` count only at the beginning of the answer; "" means that the prompt itself
+    ends
+    with the opener. ``structure``: the engine separates text and reasoning, so it works even if calls are switched off.
     """
 
     openers: tuple[str, ...] = ()
@@ -52,14 +54,14 @@ class Engine:
     def openers_for(self, declared: Declared) -> tuple[str, ...]:  # noqa: ARG002
         return self.openers
 
-    def read(self, reader: Reader, opener: str) -> Wait:
-        """Reads what follows the opener. Raises Malformed where it is not this notation."""
+    def read(self, reader: CallReader, opener: str) -> Wait:
+        """Reads what follows the opener. Raises Malformed if it is not in this notation."""
         raise NotImplementedError
 
-    def begin(self, reader: Reader, opener: str) -> Wait:
-        """Reads what follows one of the ``start_openers``, as the first thing in the answer."""
+    def begin(self, reader: CallReader, opener: str) -> Wait:
+        """Reads what follows one of the ``start_openers`` at the beginning of the answer."""
         return self.read(reader, opener)
 
     def write(self, calls: list[Call]) -> str | None:  # noqa: ARG002
-        """The calls in this notation; None where the engine reads only."""
+        """The calls in this notation; None if the engine only reads."""
         return None

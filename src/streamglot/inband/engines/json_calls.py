@@ -1,8 +1,9 @@
 """Calls written as JSON objects: between markers, in an array, in a code fence, or bare.
 
-``{"name": "f", "arguments": {...}}`` in any order of its keys, with the words that a row gives for them; wrapped in
-``{"function": {...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls": [...]}``; or ``{"f": {...}}`` where the name itself
-is the key. Arguments may be an object or a string that holds one. Arguments that come before the name wait for it.
+``{"name": "f", "arguments": {...}}`` with its keys in any order and under the names that a row defines; wrapped in
+``{"function": {...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls": [...]}``; or ``{"f": {...}}`` where the name itself is the
+key.
+Arguments may be an object or a string that contains one. Arguments that come before the name wait for it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal
 
 from ..json_scan import decoded_string, value
 from ..json_strings import JSON, escaped, quoted, string
-from ..reader import Reader
+from ..reader import CallReader
 from ..scan import Cut, Malformed, Markers, Wait
 from .engine import Call, Engine
 
@@ -21,22 +22,23 @@ ARGUMENTS = frozenset(("arguments", "parameters", "args", "input", "params"))
 IDS = frozenset(("id", "tool_call_id", "call_id"))
 WRAPPERS = frozenset(("function", "tool_call", "function_call", "tool"))
 MAX_WRAPPERS = 4
-"""Objects around one call: more of them are an attack."""
+"""Maximum objects around one call. More are an attack."""
 
 INTERPRETERS = ("python", "ipython", "code_interpreter")
-"""Names of tools that are given bare code."""
+"""Names of tools that get bare code."""
 
 _LIST = '"tool_calls"'
 OTHERS = frozenset(("type", "index", "thoughts", "reasoning", "description"))
 
 
 class JsonCalls(Engine):
-    """``name_is_key``: ``{"f": {...}}``. ``end``: markers that may close the whole. ``between``: what may stand
-    between two calls. ``after``: tokens that may stand between the opener and the calls. ``bare``: the opener ends with
-    the first bracket of the JSON itself. A code fence behind the opener is allowed. ``hold``: a call starts only when
-    it is whole, as it does in a weak notation.
+    """``name_is_key``: ``{"f": {...}}``. ``end``: markers that may close the whole. ``between``: what may separate two calls.
+    ``after``: tokens that may stand between the opener and the calls. ``bare``: the opener ends with the first bracket of the
+    JSON itself. A code fence after the opener is allowed. ``hold``: a call starts only when it is complete, as in a weak
+    notation.
 
-    ``keys`` and ``array`` are for writing only: the words for name, arguments and id, and all calls in one array."""
+    ``keys`` and ``array`` are for writing only: the names of name, arguments and id, and whether all calls are in one array.
+    """
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class JsonCalls(Engine):
         self._keys = keys
         self._array = array or opener_is(openers, "[")
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         if self._bare:
             source.give_back(opener[-1])
@@ -80,8 +82,8 @@ class JsonCalls(Engine):
         if self._end:
             yield from source.spaced(self._end)
 
-    def calls(self, reader: Reader, listed: bool = False) -> Wait:
-        """One call, several in a row, or an array of them. ``listed``: this is the array of an object already."""
+    def calls(self, reader: CallReader, listed: bool = False) -> Wait:
+        """One call, several in sequence, or an array of them. ``listed``: the array of an object has begun already."""
         source = reader.source
         first = yield from source.spaces()
         if first == "[":
@@ -110,7 +112,7 @@ class JsonCalls(Engine):
             source.give_back("{")
             yield from self._call(reader)
 
-    def _call(self, reader: Reader, listed: bool = False) -> Wait:
+    def _call(self, reader: CallReader, listed: bool = False) -> Wait:
         source = reader.source
         if (yield from source.spaces()) != "{":
             raise Malformed("a call does not begin with a brace")
@@ -135,7 +137,7 @@ class JsonCalls(Engine):
                 reader.arguments(piece)
         reader.end()
 
-    def _listed(self, reader: Reader) -> Generator[None, None, bool]:
+    def _listed(self, reader: CallReader) -> Generator[None, None, bool]:
         """``{"tool_calls": [...]}``: an object whose only member is the array of the calls."""
         source = reader.source
         if not (yield from source.spaced((_LIST,))):
@@ -147,7 +149,7 @@ class JsonCalls(Engine):
             raise Malformed("a list of calls does not end")
         return True
 
-    def _members(self, reader: Reader, state: _State, held: list[str]) -> Wait:
+    def _members(self, reader: CallReader, state: _State, held: list[str]) -> Wait:
         source = reader.source
         if (yield from source.spaced(("}",))):
             return
@@ -168,7 +170,7 @@ class JsonCalls(Engine):
                 return
             raise Malformed("a call does not end")
 
-    def _member(self, reader: Reader, state: _State, held: list[str], key: str, following: str) -> Wait:
+    def _member(self, reader: CallReader, state: _State, held: list[str], key: str, following: str) -> Wait:
         source = reader.source
         if self._name_is_key and not state.name:
             state.name = reader.name(key)
@@ -203,9 +205,9 @@ class JsonCalls(Engine):
             state.unknown = state.unknown or key not in OTHERS
             yield from value(source, _nowhere, JSON)
         else:
-            raise Malformed(f"{key[:40]!r} is no key of a call")
+            raise Malformed(f"{key[:40]!r} is not a key of a call")
 
-    def _arguments(self, reader: Reader, state: _State, held: list[str], following: str) -> Wait:
+    def _arguments(self, reader: CallReader, state: _State, held: list[str], following: str) -> Wait:
         source = reader.source
 
         if following == '"':
@@ -217,8 +219,8 @@ class JsonCalls(Engine):
         else:
             yield from value(source, held.append, JSON)
 
-    def _rest_is_arguments(self, reader: Reader, state: _State) -> Wait:
-        """``{"_name": "f", "a": 1}``: what stands beside the name are the arguments."""
+    def _rest_is_arguments(self, reader: CallReader, state: _State) -> Wait:
+        """``{"_name": "f", "a": 1}``: the other members are the arguments."""
         source = reader.source
         reader.start(state.name, state.call_id, hold=self._hold)
         state.started = state.arguments = True
@@ -254,7 +256,7 @@ def opener_is(openers: tuple[str, ...], bracket: str) -> bool:
 
 
 class _State:
-    """What is known of the call that is being read."""
+    """What is known about the current call."""
 
     __slots__ = ("arguments", "call_id", "name", "started", "unknown", "wrappers")
 
@@ -264,7 +266,7 @@ class _State:
         self.arguments = False
         self.started = False
         self.unknown = False
-        """A member that is none of a call: the arguments under another name, if no arguments come."""
+        """An unknown member: the arguments under another name, if no arguments follow."""
         self.wrappers = 0
 
 
@@ -272,8 +274,8 @@ def _nowhere(_: str) -> None:
     return None
 
 
-def raw_arguments(reader: Reader, name: str, ends: Markers) -> Generator[None, None, str]:
-    """A body that is no JSON is the one string parameter of its tool: code for an interpreter. The marker behind it."""
+def raw_arguments(reader: CallReader, name: str, ends: Markers) -> Generator[None, None, str]:
+    """A body that is not JSON is the only string parameter of its tool: code for an interpreter. Returns the marker after it."""
     parameter = next(iter(reader.declared.properties(name)), "code")
     reader.start(name)
     reader.arguments("{" + quoted(parameter) + ': "')
@@ -285,8 +287,8 @@ def raw_arguments(reader: Reader, name: str, ends: Markers) -> Generator[None, N
     return mark
 
 
-def json_arguments(reader: Reader) -> Generator[None, None, bool]:
-    """The arguments of a call that has started: an object, a string that holds one, or nothing."""
+def json_arguments(reader: CallReader) -> Generator[None, None, bool]:
+    """The arguments of a call that has started: an object, a string that contains one, or nothing."""
     following = yield from reader.source.spaces()
     if following == '"':
         yield from reader.decoded()

@@ -1,12 +1,12 @@
-"""Calls that give the name in a header of their own and the arguments as JSON behind it: special-token sections,
-``<function=f>{...}</function>``, ``[TOOL_CALLS]f[ARGS]{...}``, ``functions.f:0<...>{...}``, ``>>>f\\n{...}``."""
+r"""Calls with the name in a header, followed by the arguments as JSON: special-token sections, ``<function=f>{...}</function>``,
+``[TOOL_CALLS]f[ARGS]{...}``, ``functions.f:0<...>{...}``, ``>>>f\n{...}``."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal
 
-from ..reader import Reader
+from ..reader import CallReader
 from ..scan import Cut, Malformed, Markers, Wait
 from .engine import Call, Engine
 from .json_calls import JsonCalls, json_arguments, raw_arguments
@@ -17,10 +17,10 @@ _FENCES = ("```json", "```")
 
 
 class SectionCalls(Engine):
-    """Sections of special tokens. ``section`` tokens open the whole, ``begin`` one call, ``separator`` stands before
-    the arguments, ``end`` closes a call and ``section_end`` the whole; all but ``begin`` and ``separator`` may be
-    missing. ``id_is_name``: the header is an id such as ``functions.f:0``. ``kind``: a header word that is the type of
-    the call, with the name behind the separator. ``forgets_begin``: that word alone may begin a call in a section."""
+    """Sections of special tokens. ``section`` tokens open the whole, ``begin`` one call, ``separator`` stands before the
+    arguments, ``end`` closes a call and ``section_end`` the whole; all except ``begin`` and ``separator`` may be missing.
+    ``id_is_name``: the header is an id such as ``functions.f:0``. ``kind``: a header word that is the type of the call, with the
+    name after the separator. ``forgets_begin``: that word alone may begin a call in a section."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class SectionCalls(Engine):
         self._kind = kind
         self._fenced = fenced
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         inside = opener == self._begin
         while True:
@@ -65,7 +65,7 @@ class SectionCalls(Engine):
             yield from self._call(reader)
             opener = ""
 
-    def _call(self, reader: Reader) -> Wait:
+    def _call(self, reader: CallReader) -> Wait:
         source = reader.source
         header, _ = yield from source.upto(self._separator)
         name, call_id = header.strip(), ""
@@ -87,7 +87,7 @@ class SectionCalls(Engine):
             if not following:
                 raise Cut("a call has no arguments")
             if following != "<":
-                raise Malformed("the arguments are no JSON")
+                raise Malformed("the arguments are not JSON")
         if fence:
             yield from source.spaced(("```",))
         yield from source.spaced((self._end,))
@@ -110,7 +110,7 @@ _LINE_END = Markers(("\n",))
 
 
 class TaggedJson(Engine):
-    """``<function=f>{...}</function>``: the name in the tag, JSON in it."""
+    """``<function=f>{...}</function>``: the name in the tag, JSON as its content."""
 
     def __init__(self, opener: str, close: str, end: str, *, wrapper: tuple[str, str] | None = None) -> None:
         self.openers = (opener, wrapper[0]) if wrapper else (opener,)
@@ -120,14 +120,14 @@ class TaggedJson(Engine):
         self._end = end
         self._wrapper = wrapper
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         if opener != self._opener and not (yield from source.spaced((self._opener,))):
             raise Malformed("no call follows")
         name, _ = yield from source.upto(self._close)
         reader.start(reader.name(name.strip(" \"'")))
         if not (yield from json_arguments(reader)) and (yield from source.spaces()) != "<":
-            raise Malformed("the arguments are no JSON")
+            raise Malformed("the arguments are not JSON")
         yield from source.spaced((self._end,))
         if self._wrapper:
             yield from source.spaced((self._wrapper[1],))
@@ -139,7 +139,7 @@ class TaggedJson(Engine):
 
 
 class PrefixedJson(Engine):
-    """One marker with two grammars behind it, both repeated with the marker and without an end::
+    """One marker with two grammars, both repeated with the marker and without an end::
 
     calls = opener (array | name ["[CALL_ID]" id] [["[ARGS]"] object])
     """
@@ -153,7 +153,7 @@ class PrefixedJson(Engine):
         self._marks = Markers((call_id, arguments, opener, "{"))
         self._array = JsonCalls(opener)
 
-    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         if (yield from source.spaces()) in ("[", "{"):
             if not (yield from source.literal((self._arguments, self._call_id))):
@@ -162,7 +162,7 @@ class PrefixedJson(Engine):
             raise Malformed("a call has no name")
         name, mark = yield from source.upto(self._marks, or_end=True)
         if mark == "{" and name.rstrip().endswith("["):
-            # Something stands before the array: what counts is the array.
+            # Something stands before the array; it is ignored.
             source.give_back("[{")
             yield from self._array.calls(reader)
             return
@@ -172,7 +172,7 @@ class PrefixedJson(Engine):
             written, mark = yield from source.upto(self._marks, or_end=True)
             call_id = written.strip()
             if _ID.fullmatch(call_id) is None:
-                raise Malformed("a call has an id that is none")
+                raise Malformed("a call has an invalid id")
         reader.start(name, call_id)
         if mark != self._arguments:
             source.give_back(mark)
@@ -180,7 +180,7 @@ class PrefixedJson(Engine):
             if reader.declared.needs_arguments(name):
                 raise Cut("a call has no arguments")
         elif not (yield from json_arguments(reader)):
-            raise Malformed("the arguments are no JSON")
+            raise Malformed("the arguments are not JSON")
         reader.end()
 
     def write(self, calls: list[Call]) -> str:
@@ -188,7 +188,7 @@ class PrefixedJson(Engine):
 
 
 class LineNamed(Engine):
-    """``>>>f\\n{...}`` and ``>>>all\\ntext``: the line behind the separator names the recipient of what follows."""
+    r"""``>>>f\n{...}`` and ``>>>all\ntext``: the line after the separator names the recipient of what follows."""
 
     def __init__(self, opener: str, text: tuple[str, ...]) -> None:
         self.openers = (opener,)
@@ -196,7 +196,7 @@ class LineNamed(Engine):
         self._text = text
         self._opener = Markers((opener,))
 
-    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         name, _ = yield from source.upto(_LINE_END)
         if name.strip() in self._text:

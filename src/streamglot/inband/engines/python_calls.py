@@ -1,5 +1,5 @@
-"""Calls in Python syntax: ``[f(a="x", n=1), g()]``, or one call on each line. Keyword arguments only; a positional
-argument takes the name of the declared parameter in its place."""
+"""Calls in Python syntax: ``[f(a="x", n=1), g()]``, or one call per line. A positional argument gets the name of the declared
+parameter in its place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Generator
 from typing import Literal
 
 from ..json_strings import PYTHON, quoted
-from ..reader import Reader
+from ..reader import CallReader
 from ..scan import Cut, Malformed, Markers, Wait
 from .engine import Call, Engine
 from .json_calls import INTERPRETERS, JsonCalls, raw_arguments
@@ -20,7 +20,7 @@ _KEY_BEGINS = re.compile(r"\s*(?:[^\W\d]\w*\s*=?)?")
 
 
 class PythonCalls(Engine):
-    """``brackets``: the calls stand in a list; else each on a line of its own. ``json``: the list may hold JSON calls
+    """``brackets``: the calls are in a list; otherwise each is on its own line. ``json``: the list may contain JSON calls
     instead. ``bare``: the opener is the bracket itself."""
 
     def __init__(
@@ -41,7 +41,7 @@ class PythonCalls(Engine):
         self._json = JsonCalls() if json else None
         self._bare = bare
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         if self._bare:
             source.give_back(opener[-1])
@@ -62,7 +62,7 @@ class PythonCalls(Engine):
                 yield from source.spaced((",", ";"))
         yield from source.spaced(self._end)
 
-    def _is_json(self, reader: Reader) -> Generator[None, None, bool]:
+    def _is_json(self, reader: CallReader) -> Generator[None, None, bool]:
         source = reader.source
         mark = yield from source.spaced(("[{", "[ {", "[\n", "{"))
         if not mark:
@@ -70,7 +70,7 @@ class PythonCalls(Engine):
         source.give_back(mark)
         return mark != "[\n" or (yield from source.ahead(("[\n{", "[\n {", "[\n  {", "[\n    {")))
 
-    def _list(self, reader: Reader) -> Wait:
+    def _list(self, reader: CallReader) -> Wait:
         source = reader.source
         if (yield from source.spaced(("]",))):
             if self.weak:
@@ -88,7 +88,7 @@ class PythonCalls(Engine):
             if (yield from source.spaced(("]",))):
                 return
 
-    def _call(self, reader: Reader) -> Wait:
+    def _call(self, reader: CallReader) -> Wait:
         source = reader.source
         yield from source.spaces()
         written, _ = yield from source.upto(_NAME_END)
@@ -122,7 +122,7 @@ class PythonCalls(Engine):
         text = f"[{', '.join(written)}]" if self._brackets else "\n".join(["", *written, ""])
         return text if self._bare else f"{self.openers[0]}{text}{self._end[0]}"
 
-    def _key(self, reader: Reader) -> Generator[None, None, str]:
+    def _key(self, reader: CallReader) -> Generator[None, None, str]:
         source = reader.source
         while True:
             found = _KEY.match(source.text, source.at)
@@ -144,14 +144,14 @@ _MESSAGE_END = Markers(("<|eom_id|>", "<|eot_id|>"))
 
 
 class DottedCalls(Engine):
-    """``brave_search.call(query="x")``: a built-in tool behind its marker. Anything else there is code, where one of the
+    """``brave_search.call(query="x")``: a built-in tool after its marker. Anything else there is code, if one of the
     ``INTERPRETERS`` was declared."""
 
     def __init__(self, opener: str, json: JsonCalls) -> None:
         self.openers = (opener,)
         self._json = json
 
-    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         if (yield from source.spaces()) in ("{", "["):
             yield from self._json.calls(reader)
@@ -175,7 +175,7 @@ class DottedCalls(Engine):
             reader.arguments("}")
         reader.end()
 
-    def _is_dotted(self, reader: Reader) -> Generator[None, None, bool]:
+    def _is_dotted(self, reader: CallReader) -> Generator[None, None, bool]:
         source = reader.source
         while _DOTTED_BEGINS.fullmatch(source.text, source.at) is not None and not source.closed:
             yield

@@ -1,5 +1,5 @@
-"""Calls in which the tags themselves are names: ``<tool><parameter>value</parameter></tool>`` with the declared tools,
-and parameters as tags that nest, each behind a token that prose never holds."""
+"""Calls whose tags are names: ``<tool><parameter>value</parameter></tool>`` with the declared tools, and parameters as nested
+tags, each after a token that prose never contains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 
 from ..declared import Declared, Schema, follow, schema_types
 from ..json_strings import quoted
-from ..reader import Reader
+from ..reader import CallReader
 from ..scan import Cut, Malformed, Markers, Wait, markers_of
 from ..values import ValueWriter, feeding, typed
 from .engine import Call, Engine, dumped
@@ -26,7 +26,7 @@ class ToolTags(Engine):
     def openers_for(self, declared: Declared) -> tuple[str, ...]:
         return tuple(f"<{name}>" for name in declared.schemas)
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         name = opener[1:-1]
         end = f"</{name}>"
@@ -40,7 +40,7 @@ class ToolTags(Engine):
                 raise Cut("no parameter follows")
             key, _ = yield from source.upto(_TAG_END)
             if not _NAME.fullmatch(key):
-                raise Malformed(f"{key[:40]!r} is no parameter")
+                raise Malformed(f"{key[:40]!r} is not a parameter")
             reader.arguments(("{" if not count else ", ") + quoted(key) + ": ")
             writer = ValueWriter(reader.arguments, reader.declared.types(name, key), "string", False)
             yield from feeding(writer, self._value(reader, writer, f"</{key}>", end))
@@ -50,8 +50,8 @@ class ToolTags(Engine):
             reader.arguments("}")
         reader.end()
 
-    def _value(self, reader: Reader, writer: ValueWriter, close: str, end: str) -> Generator[None, None, bool]:
-        """A closing tag counts only where a tag follows it: a value may hold markup."""
+    def _value(self, reader: CallReader, writer: ValueWriter, close: str, end: str) -> Generator[None, None, bool]:
+        """A closing tag counts only if a tag follows it, because a value may contain markup."""
         source = reader.source
         markers = markers_of((close, end))
         while True:
@@ -75,8 +75,8 @@ class ToolTags(Engine):
 
 
 class NestedTags(Engine):
-    """``token`` stands before every tag: ``T<tool_call>T<invoke name="f">T<a>vT</a>T</invoke>T</tool_call>``. Tags inside
-    a parameter make an object, tags called ``item`` an array."""
+    """``token`` stands before every tag: ``T<tool_call>T<invoke name="f">T<a>vT</a>T</invoke>T</tool_call>``. Tags inside a
+    parameter make an object, tags named ``item`` an array."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -88,7 +88,7 @@ class NestedTags(Engine):
         self.closers = (self._close,)
         self._mark = Markers((f"{token}<",))
 
-    def read(self, reader: Reader, opener: str) -> Wait:  # noqa: ARG002
+    def read(self, reader: CallReader, opener: str) -> Wait:  # noqa: ARG002
         source = reader.source
         first = True
         while True:
@@ -100,7 +100,7 @@ class NestedTags(Engine):
             first = False
             yield from self._call(reader)
 
-    def _call(self, reader: Reader) -> Wait:
+    def _call(self, reader: CallReader) -> Wait:
         source = reader.source
         header, _ = yield from source.upto(_TAG_END)
         name = reader.name(head_of(header)[0])
@@ -124,7 +124,7 @@ class NestedTags(Engine):
             reader.arguments("}")
         reader.end()
 
-    def _element(self, reader: Reader, tag: str, schema: object, root: Schema, depth: int = 0) -> Wait:
+    def _element(self, reader: CallReader, tag: str, schema: object, root: Schema, depth: int = 0) -> Wait:
         """The value of one tag, up to its end tag: text, an object of tags, or an array of items."""
         if depth > 64:
             raise Malformed("tags are nested too deeply")
@@ -146,8 +146,8 @@ class NestedTags(Engine):
         writer = ValueWriter(reader.arguments, types, "json", False)
         yield from feeding(writer, self._words(reader, writer, close))
 
-    def _text(self, reader: Reader, writer: ValueWriter, close: str) -> Generator[None, None, bool]:
-        """A value that can only be text, and may hold tags."""
+    def _text(self, reader: CallReader, writer: ValueWriter, close: str) -> Generator[None, None, bool]:
+        """A value that can only be text, and may contain tags."""
         source = reader.source
         while True:
             mark = yield from source.stream(markers_of((close, self._invoke_end)), writer.feed)
@@ -161,7 +161,7 @@ class NestedTags(Engine):
                 raise Malformed("a parameter is not closed")
             writer.feed(mark)
 
-    def _words(self, reader: Reader, writer: ValueWriter, close: str) -> Generator[None, None, bool]:
+    def _words(self, reader: CallReader, writer: ValueWriter, close: str) -> Generator[None, None, bool]:
         """A value of any type, up to the next tag."""
         source = reader.source
         if not (yield from source.stream(self._mark, writer.feed)):
@@ -171,7 +171,7 @@ class NestedTags(Engine):
             raise Malformed("a parameter is closed by another tag")
         return True
 
-    def _children(self, reader: Reader, close: str, schema: Schema, root: Schema, depth: int) -> Wait:
+    def _children(self, reader: CallReader, close: str, schema: Schema, root: Schema, depth: int) -> Wait:
         source = reader.source
         types = schema_types(schema, root)
         brackets = ""
@@ -212,7 +212,7 @@ def _nested(token: str, tag: str, item: object) -> str:
 
 
 def _child(schema: Schema, tag: str, root: Schema) -> object:
-    """The schema of a tag inside this one, through unions, where it says something."""
+    """The schema of a tag inside this one, through unions, if it is declared."""
     for branch in (schema, *(part for joint in ("anyOf", "oneOf", "allOf") for part in schema.get(joint) or ())):
         branch = follow(branch, root)
         if tag == "item" and "items" in branch:

@@ -1,15 +1,16 @@
-"""Calls written as tags with one tag for each parameter: the values are raw text, typed by the declared schema.
+"""Calls written as tags with one tag per parameter: the values are raw text, typed by the declared schema.
 
-The grammar, with the slips that models make::
+The grammar, with the mistakes that models make::
 
     section   = [section_open] {call} [section_close]
     call      = call_open name ">" {parameter} [call_close]
     parameter = parameter_open name ">" value [parameter_close]
     pairs     = call_open name {key_open name key_close value_open value value_close} [call_close]
 
-A closing tag counts only where something follows that may follow it, because values hold closing tags too. A value
-without its closing tag ends at the next parameter, if that stands on a line of its own or names a declared parameter that
-was not given yet, or at the end of the call. A call without its end tag ends with its section.
+A closing tag counts only if something follows that may follow it, because values contain closing tags too. A value without its
+closing tag ends at the next parameter, if that stands on its own line or names a declared parameter that was not given yet, or
+at the
+end of the call. A call without its end tag ends with its section.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Literal
 
 from ..declared import Schema
 from ..json_strings import JSON, PYTHON, quoted, string
-from ..reader import Reader
+from ..reader import CallReader
 from ..scan import Cut, Malformed, Markers, Wait, markers_of
 from ..values import QUOTED, ValueWriter, feeding, parsed, typed
 from .engine import Call, Engine, dumped
@@ -32,7 +33,7 @@ _ATTRIBUTES = re.compile(r"""(?:\s+[\w:.-]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"']+
 _STRING_ATTRIBUTE = re.compile(r"""\bstring\s*=\s*["']?(true|false)""", re.I)
 _WORD = re.compile(r"[^\W\d][\w.-]*")
 _WRAPPERS = frozenset(("arguments", "input", "parameters", "properties"))
-"""Parameters that no tool declares and that models write all arguments into."""
+"""Undeclared parameters into which models write all arguments."""
 _Feed = Callable[[str], None]
 _KEY_END = Markers(("=",))
 _SPACES = (" ", "\n", "\t")
@@ -44,7 +45,7 @@ _CDATA_END = Markers(("]]>",))
 
 
 def head_of(header: str) -> tuple[str, str]:
-    """``"f" string="true"``: the name, quoted or bare, and what stands behind it."""
+    """``"f" string="true"``: the name, quoted or bare, and what follows it."""
     found = _HEAD.fullmatch(header)
     if found is None or _ATTRIBUTES.fullmatch(found["rest"]) is None:
         raise Malformed(f"{header[:80]!r} is no name")
@@ -52,11 +53,10 @@ def head_of(header: str) -> tuple[str, str]:
 
 
 class XmlCalls(Engine):
-    """``call`` and ``parameter`` are the beginnings of tags that go on with a name. ``pairs``: the parameter comes as
-    a key tag and a value tag, and the name of the call is bare text behind its opener. ``json_calls``: a JSON call may stand
-    in a section too. ``string_attribute``: each tag of a parameter tells
-    whether its value is a string. ``before``: tokens that may stand in front of a call, and mean nothing. ``cdata``: a value with
-    markup in it stands in a CDATA section."""
+    """``call`` and ``parameter`` are the beginnings of tags that continue with a name. ``pairs``: the parameter has a key tag
+    and a value tag, and the name of the call is bare text after its opener. ``json_calls``: a section may also contain a JSON
+    call. ``string_attribute``: each parameter tag says whether its value is a string. ``before``: tokens without meaning that
+    may precede a call. ``cdata``: a value with markup is in a CDATA section."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class XmlCalls(Engine):
         self._behind_value = (*self._after_value, "\\n") if pairs else self._after_value
         self._after_call = (*section_end, *call, *section, *before)
 
-    def read(self, reader: Reader, opener: str) -> Wait:
+    def read(self, reader: CallReader, opener: str) -> Wait:
         source = reader.source
         begun = opener in self._call and opener not in self._section
         first = not begun
@@ -127,15 +127,15 @@ class XmlCalls(Engine):
             if not self._pairs or not (yield from self._json_body(reader)):
                 yield from self._one(reader)
 
-    def _json_body(self, reader: Reader) -> Generator[None, None, bool]:
-        """Some models write a JSON call where the tags of one belong."""
+    def _json_body(self, reader: CallReader) -> Generator[None, None, bool]:
+        """Some models write a JSON call instead of tags."""
         if self._json is None or (yield from reader.source.spaces()) not in ("{", "["):
             return False
         yield from self._json.calls(reader)
         yield from reader.source.spaced((*self._section_end, *self._call_end))
         return True
 
-    def _one(self, reader: Reader) -> Wait:
+    def _one(self, reader: CallReader) -> Wait:
         source = reader.source
         header, mark = yield from source.upto(self._name_end)
         written = header.strip().removesuffix("\\n") if self._pairs else head_of(header)[0]
@@ -169,7 +169,7 @@ class XmlCalls(Engine):
             elif (yield from source.spaces()) == "":
                 if source.cut or not count:
                     raise Cut("the text ended inside a call")
-                # The end tag was a stop sequence, or forgotten: all parameters are whole.
+                # The end tag was a stop sequence, or omitted: all parameters are complete.
                 ended = True
             else:
                 raise Malformed("text between parameters")
@@ -179,8 +179,8 @@ class XmlCalls(Engine):
             raise Malformed("no parameter of the tool was given")
         reader.end()
 
-    def _bare_arguments(self, reader: Reader, name: str, mark: str, key: str) -> Generator[None, None, bool]:
-        """``f {"a": 1}`` and ``f a=1 b="x y"``: some models leave the tags of the parameters out."""
+    def _bare_arguments(self, reader: CallReader, name: str, mark: str, key: str) -> Generator[None, None, bool]:
+        """``f {"a": 1}`` and ``f a=1 b="x y"``: some models omit the tags of the parameters."""
         source = reader.source
         if mark == "{":
             source.give_back(mark)
@@ -195,12 +195,12 @@ class XmlCalls(Engine):
         reader.end()
         return True
 
-    def _words(self, reader: Reader, name: str, key: str) -> Wait:
+    def _words(self, reader: CallReader, name: str, key: str) -> Wait:
         source = reader.source
         brackets = "{"
         while True:
             if not _WORD.fullmatch(key):
-                raise Malformed(f"{key[:40]!r} is no parameter")
+                raise Malformed(f"{key[:40]!r} is not a parameter")
             reader.arguments(brackets + quoted(key) + ": ")
             if (yield from source.peek()) in ('"', "'"):
                 text = yield from string(source, PYTHON)
@@ -215,8 +215,8 @@ class XmlCalls(Engine):
             yield from source.spaces()
             key, _ = yield from source.upto(_KEY_END)
 
-    def _parameter_of(self, reader: Reader, name: str, count: int, given: set[str]) -> Generator[None, None, int]:
-        """One parameter. How many members the arguments gained: 0 where the value is missing, or the tool does not have the
+    def _parameter_of(self, reader: CallReader, name: str, count: int, given: set[str]) -> Generator[None, None, int]:
+        """One parameter. Returns how many members the arguments gained: 0 if the value is missing, or the tool does not have the
         parameter. ``given`` collects the names."""
         source = reader.source
         untyped = self._untyped
@@ -256,13 +256,13 @@ class XmlCalls(Engine):
         return 1
 
     def _tags_of(self, keys: set[str]) -> tuple[str, ...]:
-        """How a parameter of one of these names goes on behind the beginning of its tag."""
+        """How a parameter with one of these names continues after the beginning of its tag."""
         if self._pairs:
             return tuple(f"{key}{self._pairs[0]}" for key in keys)
         return tuple(f"{quote}{key}{quote}{end}" for key in keys for quote in ("", '"', "'") for end in (">", " "))
 
-    def _wrapped(self, reader: Reader, key: str, untyped: str, properties: Schema) -> Generator[None, None, int]:
-        """All arguments as JSON in one parameter that the tool does not have: they are the arguments."""
+    def _wrapped(self, reader: CallReader, key: str, untyped: str, properties: Schema) -> Generator[None, None, int]:
+        """All arguments as JSON in one parameter that the tool does not have."""
         parts: list[str] = []
         yield from self._value(reader, parts.append, set())
         text = "".join(parts)
@@ -278,8 +278,9 @@ class XmlCalls(Engine):
         reader.arguments("{" + quoted(key) + ": " + typed(text, frozenset(), untyped))
         return 1
 
-    def _value(self, reader: Reader, sink: _Feed, others: set[str]) -> Generator[None, None, bool]:
-        """A value up to its end. ``others``: parameters that may follow without its closing tag. Tells whether it had one."""
+    def _value(self, reader: CallReader, sink: _Feed, others: set[str]) -> Generator[None, None, bool]:
+        """Reads a value up to its end. ``others``: parameters that may follow without its closing tag. Returns whether it had
+        one."""
         source = reader.source
         last = ""
 
@@ -333,7 +334,7 @@ class XmlCalls(Engine):
 
 
 def _named(tag: str, name: str) -> str:
-    """A name as it stands in a tag: quoted where it is an attribute."""
+    """A name as it is written in a tag: quoted if it is an attribute."""
     return f'"{name}"' if tag.endswith("name=") else name
 
 

@@ -1,4 +1,4 @@
-"""One answer over a real socket, for clients that must see bytes come from a server."""
+"""Serves one answer over a real socket, for clients that must read bytes from a server."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @contextmanager
-def served(body: bytes, media_type: str, status: int = 200, asked: list[bytes] | None = None) -> Iterator[str]:
-    """The address of a server that answers every POST with this body, in pieces of 40 bytes. ``asked`` gets what is posted."""
+def serve_response(body: bytes, media_type: str, status: int = 200, asked: list[bytes] | None = None) -> Iterator[str]:
+    """The URL of a server that answers every POST with this body, in pieces of 40 bytes. ``asked`` collects the posted bodies."""
 
     class Answer(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,4 +1,4 @@
-"""Runs anything with ``feed`` and ``close`` whole, byte by byte and in random cuts, and compares."""
+"""Runs anything with ``feed`` and ``close`` whole, byte by byte and in random splits, and compares the results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamglot.dialects.reader import Reader
 
 
 def feed_all(box: Any, pieces: Iterable[Any]) -> list[Any]:
-    """What the box gives for these pieces and at its close."""
+    """The results of the box for these pieces and at its close."""
     given: list[Any] = []
     for piece in pieces:
         given += box.feed(piece)
@@ -30,7 +30,7 @@ def random_cuts(data: Any, seed: int) -> list[Any]:
 
 
 def every_cut(make: Callable[[], Any], data: Any, cuts: int = 3) -> list[Any]:
-    """The same result however the data is cut; for a reader, a result that the grammar allows."""
+    """Checks that the result is the same for any split; for a reader, also that the grammar allows it."""
     first = make()
     whole = feed_all(first, [data] if data else [])
     single = feed_all(make(), [data[i : i + 1] for i in range(len(data))])

@@ -1,0 +1,161 @@
+"""The interface of a dialect: everything that the rest of streamglot can do with one wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
+
+from ..errors import ConfigError
+from ..events import Event, StreamError
+from ..messages import Built, Request, Response
+from .abilities import NONE_SAID, PLAIN, Abilities
+from .adapt import adapt, emulated_tools
+from .approval import Answers
+from .endpoint import Endpoint
+from .hosted_tools import HostedCall
+from .reader import Reader
+from .writer import Writer
+
+FindAnswers: TypeAlias = Callable[[dict[str, Any], Callable[[str], bool]], Answers]
+Continuation: TypeAlias = Callable[[Mapping[str, Any], str, int], dict[str, Any]]
+
+
+class Dialect:
+    """One wire format. Each package in ``dialects`` has one instance of a subclass.
+
+    A subclass overrides the methods that its wire format supports; the others raise ``ConfigError``. Upstreams speak the dialects
+    with a reader, clients those with a writer. A method imports the module that it needs when it is called, so that a process loads
+    only what it uses.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    media_type: ClassVar[str] = "text/event-stream"
+    abilities: ClassVar[Abilities] = PLAIN
+    """What servers of this dialect accept, unless more is known about one of them."""
+    activity: ClassVar[bool] = False
+    """Whether the writer shows runs of tools that an ``Extra`` reports."""
+
+    # --- what the dialect supports
+
+    @property
+    def has_reader(self) -> bool:
+        return type(self).reader is not Dialect.reader
+
+    @property
+    def has_writer(self) -> bool:
+        return type(self).writer is not Dialect.writer
+
+    @property
+    def has_response(self) -> bool:
+        """Whether the dialect has response objects for requests without streaming."""
+        return type(self).build_response is not Dialect.build_response
+
+    # --- streams
+
+    def reader(self, **options: Any) -> Reader:
+        """A new reader: bytes of an upstream's stream to events."""
+        raise self._missing("reader", "has_reader")
+
+    def writer(self, **options: Any) -> Writer:
+        """A new writer: events to bytes of a client's stream."""
+        raise self._missing("writer", "has_writer")
+
+    # --- requests
+
+    def parse_request(self, body: dict[str, Any], **options: Any) -> Request:
+        """The request of a client."""
+        raise ConfigError(f"the dialect {self.name!r} cannot parse a request: only upstreams speak it")
+
+    def build_request(self, request: Request, *, abilities: Abilities = NONE_SAID, **options: Any) -> Built:
+        """The body for an upstream of this dialect, reduced to what the upstream accepts. ``abilities`` is what is known about the
+        upstream in addition to its dialect; ``options`` go to the dialect's builder."""
+        known = abilities.over(self.abilities)
+        if self.abilities.namespaces and not known.namespaces:
+            options["namespaces"] = False
+        adapted, dropped = adapt(request, self.name, known)
+        built = self.build_body(adapted, **options)
+        built.dropped = list(dict.fromkeys([*dropped, *built.dropped]))
+        return built
+
+    def build_body(self, request: Request, **options: Any) -> Built:
+        """The body for a request that has been adapted to the upstream already."""
+        raise ConfigError(f"the dialect {self.name!r} cannot build a request: only clients speak it; choose another one")
+
+    def emulated_tools(self, request: Request, abilities: Abilities = NONE_SAID) -> frozenset[str]:
+        """The custom tools that an upstream gets as functions. ``CustomCalls`` converts their calls back."""
+        return emulated_tools(request, abilities.over(self.abilities))
+
+    @property
+    def continued(self) -> Continuation | None:
+        """For upstreams that keep the conversation themselves: a function from the state in their last stream, an id for the new
+        message, and the time to options for ``build_request`` and ``endpoint``."""
+        return None
+
+    @property
+    def approval_answers(self) -> FindAnswers | None:
+        """For clients that can ask their users about a call: a function that finds decisions in the body of a request. Its second
+        argument says whether an id is that of a call that waits for a decision."""
+        return None
+
+    def endpoint(self, base_url: str, request: Request, key: str = "", **options: Any) -> Endpoint:
+        """The URL and the headers of an upstream request."""
+        raise ConfigError(f"the dialect {self.name!r} has no endpoint: only clients speak it; choose another one")
+
+    def model_name(self, model: str) -> str:
+        """The upstream's name for a model that a client named."""
+        return model
+
+    # --- responses
+
+    def parse_response(self, body: dict[str, Any], *, provider: str | None = None) -> Response:
+        """The response object of an upstream. It has the fields of a stream's events, so the dialect's reader reads it."""
+        from ..stages.collect import collect
+
+        if not self.has_response:
+            raise self._missing("response", "has_response")
+        return collect(self.reader(provider=provider).read_whole(body))
+
+    def build_response(self, response: Response, *, strict: bool = False, **options: Any) -> dict[str, Any]:
+        """The response object for a client. ``strict`` omits everything outside the dialect's specification."""
+        raise self._missing("response", "has_response")
+
+    def error_body(self, error: StreamError) -> dict[str, Any]:
+        """The body of an HTTP error for a client."""
+        raise ConfigError(f"the dialect {self.name!r} has no error body: only upstreams speak it")
+
+    # --- parts that few dialects have
+
+    def parse_count(self, body: dict[str, Any], model: str = "") -> Request:
+        """The request of a client that asks for its number of tokens."""
+        raise ConfigError(f"the dialect {self.name!r} has no requests for token counts")
+
+    def count_body(self, tokens: int) -> dict[str, Any]:
+        """The answer to a request for a token count."""
+        raise ConfigError(f"the dialect {self.name!r} has no requests for token counts")
+
+    def repeated_fields(self, request: Request, instructed: bool) -> dict[str, Any]:
+        """The fields of a request that a stored response repeats. ``instructed``: the first message was given as instructions."""
+        raise ConfigError(f"the dialect {self.name!r} has no stored responses")
+
+    def input_items(self, request: Request, response_id: str, instructed: bool) -> list[dict[str, Any]]:
+        """The input of a stored response as a list of items."""
+        raise ConfigError(f"the dialect {self.name!r} has no stored responses")
+
+    def summary_request(self, request: Request) -> Request:
+        """The request for a summary of a conversation that a client wants compacted."""
+        raise ConfigError(f"the dialect {self.name!r} has no compaction")
+
+    def build_compaction(self, response: Response, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request for compaction, from the response with the summary."""
+        raise ConfigError(f"the dialect {self.name!r} has no compaction")
+
+    def hosted_events(self, call: HostedCall) -> list[Event] | None:  # a dialect with such forms overrides it
+        """A call of a tool that clients expect their provider to host, in the provider's own form; None if the dialect has none."""
+        return None
+
+    def _missing(self, what: str, capability: str) -> ConfigError:
+        from . import DIALECTS
+
+        able = [dialect.name for dialect in DIALECTS.values() if getattr(dialect, capability)]
+        return ConfigError(f"the dialect {self.name!r} has no {what}; these have one: {', '.join(able)}")
