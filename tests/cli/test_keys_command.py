@@ -42,7 +42,7 @@ def greeting(shell: Shell, folder: Path) -> str:
         found = CURL.search(text)
         assert found, text
         until(lambda: _status(int(found[1])) != 0)
-        expected = 401 if "asked for" in text else 200
+        expected = 401 if "eys are required" in text else 200
         assert _status(int(found[1])) == expected
     return text
 
@@ -60,7 +60,7 @@ def test_a_store_without_keys(keeping: Shell, tmp_path: Path) -> None:
     assert (status, found["state"]) == (0, "note")
     text = greeting(keeping, tmp_path)
     assert "Bearer streamglot'" in text
-    assert "asked for" not in text
+    assert "eys are required" not in text
 
 
 def test_a_key(keeping: Shell, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_key(keeping: Shell, tmp_path: Path) -> None:
     status, found = doctor(keeping)
     assert (status, found["state"], found["says"]) == (0, "good", "keys are required: 1 in the store")
     text = greeting(keeping, tmp_path)
-    assert "Keys are asked for: 1 in the store. Put one in place of YOUR_KEY." in text
+    assert "Keys are required: 1 in the store. Put one in place of YOUR_KEY." in text
     assert "Bearer YOUR_KEY'" in text
 
 
