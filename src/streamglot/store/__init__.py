@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from .keys import Overdrawn, Spent, StoredKey, StoredKeys
     from .paths import data_directory, default_url
     from .prune import Pruned, prune_turns
-    from .queries import Filter, Queries, RawFrame, SessionSummary, TurnDetail, TurnSummary
+    from .queries import Queries
+    from .query_results import Filter, RawFrame, SessionSummary, TurnDetail, TurnSummary
     from .responses import Responses
     from .sessions import Wanted, chat_session, wanted
     from .store import Store, StoreSettings
@@ -88,9 +89,9 @@ _EXPORTS = {
         "Pruned",
         "prune_turns",
     ),
-    "queries": (
+    "queries": ("Queries",),
+    "query_results": (
         "Filter",
-        "Queries",
         "RawFrame",
         "SessionSummary",
         "TurnDetail",

@@ -12,7 +12,8 @@ from msgspec import field
 
 from ..characters import neutral, one_line
 from ..messages import MediaPart, Message, NativePart, Part, ReasoningPart, RefusalPart, TextPart, ToolCallPart, ToolResultPart
-from .queries import Filter, Queries, RawFrame, TurnDetail, TurnSummary, cursor_of
+from .queries import Queries, cursor_of
+from .query_results import Filter, RawFrame, TurnDetail, TurnSummary
 
 PAGE: Final = 200
 _TICKS: Final = re.compile("`+")

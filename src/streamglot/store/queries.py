@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
 from sqlalchemy import ColumnElement, Row, Select, and_, false, func, or_, select, text
 
 from ..dialects import DIALECTS, dialect
@@ -16,6 +15,7 @@ from ..events import StreamError
 from ..messages import Message, Request, Response, TokenCounts
 from . import schema
 from .database import Database
+from .query_results import Filter, RawFrame, RawFrames, SessionSummary, TurnDetail, TurnSummary
 from .search import Indexing, matches
 from .titles import given_titles
 from .turn import BROKEN
@@ -33,97 +33,6 @@ _requests = msgspec.json.Decoder(Request)
 _responses = msgspec.json.Decoder(Response)
 _usages = msgspec.json.Decoder(TokenCounts)
 _errors = msgspec.json.Decoder(StreamError)
-
-
-class TurnSummary(Struct, kw_only=True):
-    """The columns of a turn in a list."""
-
-    id: str
-    session_id: str
-    caller: str
-    request_id: str
-    response_id: str
-    model: str
-    upstream: str
-    upstream_model: str
-    dialects: dict[str, str]
-    stream: bool
-    ending: str
-    error: StreamError | None
-    usage: TokenCounts | None
-    cost: float | None
-    started: float
-    duration: float | None
-    title: str
-    probe: bool = False
-    """An agent's request beside the conversation: for a title, a summary, or to try the key."""
-
-
-class TurnDetail(TurnSummary, kw_only=True):
-    """Everything that is stored of a turn except its raw frames. Without stored contents there is no request and no response.
-    ``steps`` are those of a tool loop: model turns and calls."""
-
-    request: Request | None
-    wish: dict[str, Any]
-    upstream_request: Request | None
-    response: Response | None
-    timings: dict[str, Any]
-    verdicts: list[dict[str, Any]]
-    more: dict[str, Any]
-    steps: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def client_response(self) -> Response | None:
-        """The response as the client received it, without the estimated usage."""
-        if self.response is not None and self.more.get("estimated"):
-            return msgspec.structs.replace(self.response, usage=TokenCounts())
-        return self.response
-
-
-class SessionSummary(Struct, kw_only=True):
-    id: str
-    caller: str
-    name: str
-    directory: str
-    title: str
-    turns: int
-    started: float
-    updated: float
-    input_tokens: int
-    output_tokens: int
-    cost: float | None
-
-
-class Filter(Struct, kw_only=True):
-    """Which turns to list. ``search`` is a full-text query. ``before`` is the last turn of the previous page: its id, or its
-    ``cursor_of``, which stays valid when the turn is deleted."""
-
-    caller: str | None = None
-    session_id: str = ""
-    model: str = ""
-    upstream: str = ""
-    ending: str | None = None
-    since: float = 0.0
-    until: float = 0.0
-    search: str = ""
-    before: str = ""
-    limit: int = 100
-
-
-class RawFrame(Struct, array_like=True):
-    """The bytes of one read or write, ``at`` seconds after the turn began."""
-
-    at: float
-    direction: str
-    data: bytes
-
-
-class RawFrames(Struct):
-    """Frames of a turn, the number to ask for the next ones with, and whether there may be some."""
-
-    found: list[RawFrame]
-    next: int
-    more: bool
 
 
 class Queries:

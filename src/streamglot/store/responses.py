@@ -11,7 +11,8 @@ from sqlalchemy import Row, and_, select
 
 from . import schema
 from .database import Database, StoreUnavailable
-from .queries import Queries, TurnDetail, has_response_id
+from .queries import Queries, has_response_id
+from .query_results import TurnDetail
 from .recent import Recent
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
 
