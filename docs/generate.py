@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from conformance.page import conformance_page
+from msgspec import Struct
 
 from docs.reference.commands import commands_page
 from docs.reference.configuration import configuration_page
@@ -16,9 +17,6 @@ from docs.reference.http_api import http_api_page
 from docs.reference.limits import limits_page
 from docs.reference.python_api import python_api_page
 from docs.reference.words import NOTE, cell, prose
-
-from msgspec import Struct
-
 from streamglot import DIALECTS, grammar
 from streamglot.dialects.abilities import PLAIN
 from streamglot.dialects.parameters import PARAMETERS

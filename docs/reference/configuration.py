@@ -100,7 +100,7 @@ def configuration_page() -> str:
         "`streamglot serve` and the other commands read `streamglot.toml` in the current folder, or else",
         "`~/.config/streamglot/streamglot.toml`; `STREAMGLOT_CONFIG` or `--config` names another file. A variable overrides the file, and an",
         "option of the command line overrides both. Two underscores divide the parts of a name: `STREAMGLOT_SERVER__PORT=9000`. Lists and",
-        'tables are written as JSON: `STREAMGLOT_SERVER__ORIGINS=\'["https://chat.example"]\'`.',
+        "tables are written as JSON: `STREAMGLOT_SERVER__ORIGINS='[\"https://chat.example\"]'`.",
         "",
         "`streamglot config show` shows every value and where it came from. An unknown setting, a wrong type and a number below 0 are refused,",
         "with the name of the setting. A running gateway reads the file again on SIGHUP; a file with a fault is refused, and the settings before",

@@ -13,7 +13,9 @@ from streamglot.limits import Limits
 from .words import NOTE, cell
 
 SOURCES = Path(streamglot.__file__).parent
-IN_CODE = re.compile(r'\bcode(?:: str)? ?= ?"([a-z_]+)"|(?:ProtocolError|error_reply)\(\s*\d{3}, "([a-z_]+)"|_refused\([^)]*, "([a-z_]+)"')
+IN_CODE = re.compile(
+    r'\bcode(?:: str)? ?= ?"([a-z_]+)"|(?:ProtocolError|error_reply)\(\s*\d{3}, "([a-z_]+)"|_refused\([^)]*, "([a-z_]+)"'
+)
 
 KINDS = {
     "StreamglotError": "The root: catch this one to catch all of ours.",
@@ -31,7 +33,10 @@ KINDS = {
     "UpstreamTimeout": "It took longer than its `timeouts` allow.",
 }
 CODES = {
-    "bad_framing": ("The body of the request has contradictory or broken lengths.", "Correct the client or the proxy before the gateway."),
+    "bad_framing": (
+        "The body of the request has contradictory or broken lengths.",
+        "Correct the client or the proxy before the gateway.",
+    ),
     "bad_host": ("A request has no `Host`, or several.", "Send exactly one."),
     "bad_target": ("The address of the request cannot be read.", "Correct it."),
     "bad_version": ("The request is not HTTP/1.0 or HTTP/1.1.", "Use one of them."),
@@ -69,7 +74,10 @@ CODES = {
     "host_not_allowed": ("A gateway without keys was addressed by a foreign name.", "List it in `server.allowed_hosts`."),
     "internal_error": ("A fault of the gateway.", "Look into its log for the request id, and report it."),
     "invalid_api_key": ("The key is not known here.", "`streamglot keys list` shows those that are."),
-    "invalid_arguments": ("Arguments of a tool do not match its schema.", "The message says which; models correct that themselves."),
+    "invalid_arguments": (
+        "Arguments of a tool do not match its schema.",
+        "The message says which; models correct that themselves.",
+    ),
     "invalid_form": ("An upload is no form with `file` and `purpose`.", "Send `multipart/form-data`."),
     "invalid_header": ("A header has a character that cannot be passed on.", "Correct it."),
     "invalid_model": ("The name of the model is too long or not printable.", "Correct it."),
@@ -79,7 +87,10 @@ CODES = {
     "item_not_found": ("There is no such item of the response.", "List its items first."),
     "limit_exceeded": ("A limit was passed.", "The message names it."),
     "limit_open_approvals": ("Too many calls wait for a person.", "Decide some of them: `streamglot approvals list`."),
-    "limit_policy_held_chars": ("A policy had to hold more than its limit.", "Raise the limit, or use a policy that needs less at once."),
+    "limit_policy_held_chars": (
+        "A policy had to hold more than its limit.",
+        "Raise the limit, or use a policy that needs less at once.",
+    ),
     "local_failed": ("The local model could not be started.", "`streamglot doctor` says why."),
     "model_not_allowed": ("The key may not use this model.", "Use another, or give the key a pattern for it."),
     "model_not_found": ("No upstream serves this model.", "`streamglot models` lists those that can be named."),
@@ -95,7 +106,10 @@ CODES = {
     "policy_refused": ("A policy refused.", "The message is that of the policy."),
     "previous_response_not_complete": ("The answer to continue has not ended.", "Wait for its end."),
     "previous_response_not_found": ("The answer to continue is not stored.", "Send the whole conversation."),
-    "rate_limit_exceeded": ("The key has started too many requests, or used too many tokens, in a minute.", "Wait as `Retry-After` says."),
+    "rate_limit_exceeded": (
+        "The key has started too many requests, or used too many tokens, in a minute.",
+        "Wait as `Retry-After` says.",
+    ),
     "request_too_large": ("A request of a batch is larger than `server.max_body_bytes`.", "Make it smaller."),
     "response_not_found": ("There is no such response.", "It was deleted, not stored, or belongs to another key."),
     "second_message": ("A second answer began inside the first.", "Look for a proxy that mixes streams."),
@@ -106,11 +120,17 @@ CODES = {
     "stream_incomplete": ("Not all of the stream is held any more.", "Send the request again."),
     "stream_lost": ("The process that made the stream ended before it.", "Send the request again."),
     "stream_not_found": ("There is no such stream.", "It is too old, or belongs to another key."),
-    "too_many_connections": ("All connections are taken.", "Try again; close unused connections; raise `server.max_connections`."),
+    "too_many_connections": (
+        "All connections are taken.",
+        "Try again; close unused connections; raise `server.max_connections`.",
+    ),
     "too_many_streams": ("All places of the gateway, of the upstream or of the key are taken.", "Try again; raise `concurrent`."),
     "too_many_watchers": ("Too many pages watch the gateway.", "Close some of them."),
     "tool_call_parse_error": ("The model wrote a tool call that cannot be read.", "Ask again, or set `bad_call`."),
-    "tool_call_without_name": ("A tool call came without a name.", "Report it to the upstream; with a local server, check its chat template."),
+    "tool_call_without_name": (
+        "A tool call came without a name.",
+        "Report it to the upstream; with a local server, check its chat template.",
+    ),
     "tool_error": ("A tool failed.", "The message is that of the tool."),
     "tool_not_allowed": ("The key may not use this tool.", "Give it a glob for it in `tools`."),
     "tool_not_found": ("There is no such tool, or it is not enabled.", "`streamglot tools list --all`."),
@@ -123,7 +143,10 @@ CODES = {
     "upstream_error": ("The upstream failed.", "The message has its own words."),
     "upstream_protocol_error": ("The upstream broke the rules of its dialect.", "`streamglot probe URL -m MODEL` shows where."),
     "upstream_refused": ("The upstream refused the request.", "The message has its own words: a key, a quota, a parameter."),
-    "upstream_resting": ("The upstream failed several times in a row and is left alone for a while.", "Wait, or give the route a fallback."),
+    "upstream_resting": (
+        "The upstream failed several times in a row and is left alone for a while.",
+        "Wait, or give the route a fallback.",
+    ),
     "upstream_timeout": ("The upstream was too slow.", "Raise its `timeouts`, or look at its load."),
     "upstream_truncated": ("The stream ended before its own end.", "Ask again. What came before is kept."),
     "upstream_unreachable": ("No connection to the upstream.", "Is it running? Is `base_url` right?"),
@@ -149,7 +172,7 @@ def errors_page() -> str:
         "    print(error.code, error.message)",
         "",
         'reader = streamglot.reader("openai_chat")',
-        "events = reader.feed(b'data: {\"choices\": [{\"delta\": {\"content\": \"Hel\"}}]}\\n\\n') + reader.close()",
+        'events = reader.feed(b\'data: {"choices": [{"delta": {"content": "Hel"}}]}\\n\\n\') + reader.close()',
         'assert isinstance(events[-1], streamglot.StreamError) and events[-1].code == "upstream_truncated"',
         "```",
         "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def limits_page() -> str:
 def _documented(path: Path) -> Iterator[tuple[str, str]]:
     """Constants of a module that have a docstring behind them."""
     body = ast.parse(path.read_text()).body
-    for one, behind in zip(body, body[1:], strict=False):
+    for one, behind in itertools.pairwise(body):
         if not (isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant) and isinstance(behind.value.value, str)):
             continue
         target = one.targets[0] if isinstance(one, ast.Assign) else one.target if isinstance(one, ast.AnnAssign) else None

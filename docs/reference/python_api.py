@@ -98,7 +98,9 @@ def _shown_signature(found: object) -> str:
             pieces.append("*")
             keyword_only = True
         pieces.append(_parameter(each))
-    returned = "" if signature.return_annotation in (signature.empty, None, "None") else f" -> {_words(signature.return_annotation)}"
+    returned = (
+        "" if signature.return_annotation in (signature.empty, None, "None") else f" -> {_words(signature.return_annotation)}"
+    )
     line = f"({', '.join(pieces)}){returned}"
     return line if len(line) <= LINE_CHARS else "(\n" + "".join(f"    {piece},\n" for piece in pieces) + f"){returned}"
 
