@@ -39,7 +39,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # a page of mk
 
 def decisions() -> str:
     """The list of decisions, from their headings."""
-    lines = ["# Decisions", "", "Why things are as they are, one page for each decision that a reader of the code would ask about.", ""]
+    lines = [
+        "# Decisions",
+        "",
+        "Why things are as they are, one page for each decision that a reader of the code would ask about.",
+        "",
+    ]
     for path in sorted((ROOT / "docs" / "decisions").glob("0*.md")):
         title = path.read_text().splitlines()[0].removeprefix("# ")
         lines.append(f"- [{title}]({path.name})")
