@@ -80,6 +80,7 @@ docs: $(READY) ## write the generated parts of docs/ anew
 site: $(READY) ## build the documentation as a site in .build/site, and check its links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m docs.site_check .build/site
+	$(BIN)/python -m docs.code_blocks
 
 lock: $(READY) ## resolve the versions anew
 	$(BIN)/python -m pip install --quiet uv
