@@ -106,7 +106,7 @@ def _shown_signature(found: object) -> str:
 
 
 def _parameter(each: inspect.Parameter) -> str:
-    stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+    stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
     shown = f"{stars}{each.name}"
     if each.annotation is not each.empty:
         shown += f": {_words(each.annotation)}"
