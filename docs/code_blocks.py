@@ -27,7 +27,7 @@ RUN_ELSEWHERE = {
 RUNNABLE = ("python", "sh", "toml", "json")
 COMMANDS = ("sh", "console", "")
 """Languages of blocks in which command lines of ours are looked for."""
-LEFT_OUT = ("pip install", "uvx ", "make ", "streamglot serve", "streamglot local pull", "streamglot chat")
+LEFT_OUT = ("pip install", "uvx ", "make ", "streamglot serve", "streamglot local pull", "streamglot chat", "streamglot launch ")
 """Lines of shell blocks that a test leaves out: they install, build or fetch something, or do not end. A gateway runs already."""
 _BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?^```(?P<language>[a-z]*)\n(?P<text>.*?)^```$", re.S | re.M)
 _END_OF_COMMAND = frozenset(("|", "||", "&&", ";", ">", ">>", "<", "2>", "&"))

@@ -72,6 +72,10 @@ CODES = {
     "headers_too_large": ("The headers of the request are too large.", "Send fewer: cookies of other programs on the same host?"),
     "headers_too_slow": ("The headers did not come in time.", "Send them at once."),
     "host_not_allowed": ("A gateway without keys was addressed by a foreign name.", "List it in `server.allowed_hosts`."),
+    "incomplete_output": (
+        "The answer ended before its JSON was whole.",
+        "Allow more tokens, or ask again; read the stream to its end.",
+    ),
     "internal_error": ("A fault of the gateway.", "Look into its log for the request id, and report it."),
     "invalid_api_key": ("The key is not known here.", "`streamglot keys list` shows those that are."),
     "invalid_arguments": (
@@ -82,6 +86,10 @@ CODES = {
     "invalid_header": ("A header has a character that cannot be passed on.", "Correct it."),
     "invalid_model": ("The name of the model is too long or not printable.", "Correct it."),
     "invalid_name": ("A name cannot stand in the address of an upstream.", "Name a model."),
+    "invalid_output": (
+        "The answer does not match the type or schema that was asked for.",
+        "Ask again, or a model that writes JSON by a schema.",
+    ),
     "invalid_request": ("The request is wrong.", "The message names the field."),
     "invalid_row": ("A row of a file cannot be used.", "The message says why; correct the row."),
     "item_not_found": ("There is no such item of the response.", "List its items first."),

@@ -18,7 +18,7 @@ SUBJECTS = {
     "Read and write": ("reader", "writer", "translate", "Reader", "Writer", "dialect", "Dialect", "DIALECTS", "accumulate_delta"),
     "Collect": ("collect", "Collect", "Snapshot", "PerChoice", "messages_of", "replay", "check"),
     "Calls inside text": ("inband", "parse_text"),
-    "Ask upstreams": ("Client", "Stream", "run_in_thread", "Running", "Upstream"),
+    "Ask upstreams": ("Client", "Stream", "JsonStream", "run_in_thread", "Running", "Upstream"),
     "Tools and policies": ("tool", "ToolOutput", "ToolError", "Policy", "apply_policies"),
     "Requests and responses": ("Request", "Message", "ToolSpec", "Response"),
     "Limits": ("Limits",),
@@ -54,9 +54,11 @@ def python_api_page() -> str:
 
 def subjects() -> dict[str, tuple[str, ...]]:
     """The public names by subject. A name that no subject lists is under the last heading."""
+    public = public_names()
     listed = {name for names in SUBJECTS.values() for name in names}
-    others = sorted(name for name in public_names() - listed if not _has_own_page(name))
-    return {**SUBJECTS, "More": tuple(others)} if others else SUBJECTS
+    others = tuple(sorted(name for name in public - listed if not _has_own_page(name)))
+    found = {subject: tuple(name for name in names if name in public) for subject, names in SUBJECTS.items()}
+    return {**found, "More": others} if others else found
 
 
 def _has_own_page(name: str) -> bool:
