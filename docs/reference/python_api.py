@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -75,7 +75,7 @@ def _entry(name: str) -> list[str]:
     elif callable(found):
         lines += [*_signature(name, found), prose(found), ""]
     else:
-        kind = "table" if isinstance(found, dict) else type(found).__name__
+        kind = "table" if isinstance(found, Mapping) else type(found).__name__
         lines += [f"A {kind} with {len(found)} rows: {', '.join(code(str(key)) for key in found)}.", ""]
     return lines
 
