@@ -12,8 +12,8 @@ HEADERS = {
     "x-streamglot-session": ("request, response", "The name of the session that a request belongs to."),
     "x-streamglot-keep": ("request", "`true`: make the answer to its end even if the client hangs up."),
     "x-streamglot-tools": ("request", "Globs of the gateway's tools that the model may call; empty for none."),
-    "x-streamglot-key": ("request", "The key of a client that needs the usual headers for something else."),
-    "x-streamglot-directory": ("request", "The folder that a session of the command line belongs to."),
+    "x-streamglot-key": ("request", "Our key, where the usual header holds one that is meant for the upstream."),
+    "x-streamglot-directory": ("request", "The folder that a session belongs to."),
     "x-streamglot-upstream": ("response", "The upstream that answered."),
     "x-streamglot-model": ("response", "The model that was asked, where the client named another one."),
     "x-streamglot-turn": ("response", "The id of the stored turn."),
@@ -21,7 +21,7 @@ HEADERS = {
     "x-streamglot-after": ("response", "The event after which a resumed stream begins."),
     "x-streamglot-dropped": ("response", "What the upstream cannot be told, and was left out or said in another way."),
     "x-streamglot-policy": ("response", "What policies decided before the first byte."),
-    "x-streamglot-cache": ("response", "`hit` where the answer came from the cache."),
+    "x-streamglot-cache": ("response", "`hit` or `miss`, on routes with `cache_seconds`."),
 }
 
 
