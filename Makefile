@@ -15,7 +15,7 @@ FUZZ_SPLITS ?= 1000000
 SOAK_SECONDS ?= 120
 SOAK_STREAMS ?= 2000
 
-.PHONY: help run test browser screenshots bench-page check coverage conformance matrix agents bench bench-store bench-batch soak fuzz docs lock clean
+.PHONY: help run test browser screenshots bench-page check coverage conformance matrix agents bench bench-store bench-batch soak fuzz docs site lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -109,6 +109,11 @@ fuzz: $(READY) ## random and broken input for FUZZ_SECONDS=, and FUZZ_SPLITS= ra
 
 docs: $(READY) ## write the generated parts of docs/ anew
 	$(BIN)/python -m docs.generate
+
+site: $(READY) ## build the documentation as a site in .build/site, and check its links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m docs.site_check .build/site
+	$(BIN)/python -m docs.code_blocks
 
 lock: $(READY) ## resolve the versions anew
 	$(BIN)/python -m pip install --quiet uv

@@ -8,7 +8,15 @@ from importlib import import_module
 from pathlib import Path
 
 from conformance.page import conformance_page
+from msgspec import Struct
 
+from docs.reference.commands import commands_page
+from docs.reference.configuration import configuration_page
+from docs.reference.errors import errors_page
+from docs.reference.http_api import http_api_page
+from docs.reference.limits import limits_page
+from docs.reference.python_api import python_api_page
+from docs.reference.words import NOTE, cell, prose
 from streamglot import DIALECTS, Dialect, grammar
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.events import EVENT_TYPES
@@ -22,7 +30,6 @@ from streamglot.policies.patterns import detectors
 from streamglot.upstream.providers import PROVIDERS
 
 COMMON_OPTIONS = options_of(Policy)
-NOTE = "<!-- made by `make docs`; change the code, not this page -->\n"
 
 
 def grammar_page() -> str:
@@ -43,8 +50,22 @@ def grammar_page() -> str:
             "|---|---|",
             *rows,
             "",
+            "## Events",
+            "",
+            "Each is a frozen struct with a tag, by which `encode` and `decode` of `streamglot.events` know it as a line of JSON. Fields with their",
+            "default are left out.",
+            "",
+            "| event | tag | fields | meaning |",
+            "|---|---|---|---|",
+            *(_event_row(kind) for kind in EVENT_TYPES),
+            "",
         ]
     )
+
+
+def _event_row(kind: type[Struct]) -> str:
+    fields = ", ".join(f"`{name}`" for name in kind.__struct_fields__) or "–"
+    return f"| `{kind.__name__}` | `{kind.__struct_config__.tag}` | {fields} | {cell(prose(kind)) or '–'} |"
 
 
 def dialects_page() -> str:
@@ -283,6 +304,12 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "conformance.md": conformance_page,
     "formats.md": formats_page,
     "policy-reference.md": policies_page,
+    "configuration.md": configuration_page,
+    "commands.md": commands_page,
+    "http-api.md": http_api_page,
+    "python-api.md": python_api_page,
+    "errors.md": errors_page,
+    "limits.md": limits_page,
 }
 
 

@@ -1,0 +1,226 @@
+"""docs/errors.md: the tree of errors, and every code with its cause and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import streamglot
+from streamglot import StreamglotError, errors
+from streamglot.limits import Limits
+
+from .words import NOTE, cell
+
+SOURCES = Path(streamglot.__file__).parent
+IN_CODE = re.compile(
+    r'\bcode(?:: str)? ?= ?"([a-z_]+)"|(?:ProtocolError|error_reply)\(\s*\d{3}, "([a-z_]+)"|_refused\([^)]*, "([a-z_]+)"'
+)
+
+KINDS = {
+    "StreamglotError": "The root: catch this one to catch all of ours.",
+    "ConfigError": "Our own settings are wrong. The message names the setting.",
+    "RequestError": "The client's request is wrong. Correct it; the same request fails again.",
+    "Unsupported": "The request asks for what the chosen upstream cannot do. Leave it out, or choose another upstream.",
+    "LimitExceeded": "A named limit was passed. Raise it if an answer of that size is meant.",
+    "PolicyRefused": "A policy refused the request or the answer.",
+    "GrammarError": "Events came out of order. In your own code: feed the start of a block before its deltas. Else it is a bug of ours.",
+    "UpstreamError": "An upstream failed. `retryable` says whether the same request may succeed.",
+    "UpstreamRefused": "It answered with an error status, or with an error object inside a success. `retry_after` has the seconds that it asks for.",
+    "UpstreamProtocolError": "It broke the rules of its dialect. Record it with `streamglot probe` and report it.",
+    "ToolCallParseError": "The model wrote a tool call that cannot be read. Ask again, or set `bad_call`.",
+    "UpstreamTruncated": "The stream ended before its own end. What came is kept. Ask again.",
+    "UpstreamTimeout": "It took longer than its `timeouts` allow.",
+}
+CODES = {
+    "bad_framing": (
+        "The body of the request has contradictory or broken lengths.",
+        "Correct the client or the proxy before the gateway.",
+    ),
+    "bad_host": ("A request has no `Host`, or several.", "Send exactly one."),
+    "bad_target": ("The address of the request cannot be read.", "Correct it."),
+    "bad_version": ("The request is not HTTP/1.0 or HTTP/1.1.", "Use one of them."),
+    "cut_off": ("The connection ended inside a request.", "Send it again."),
+    "missing_api_key": ("Keys are required, and the request has none.", "Send `Authorization: Bearer KEY`."),
+    "no_proxy": ("The gateway was asked to be a proxy for another host.", "Ask for a path of the gateway."),
+    "not_http": ("What came is no HTTP.", "Use `http://`; TLS needs a proxy before the gateway."),
+    "upgrade_not_supported": ("A WebSocket was asked for where there is none.", "Use HTTP."),
+    "bad_candidate_index": ("An answer of the upstream has an impossible number.", "Report it to the upstream."),
+    "bad_checksum": ("A binary frame was changed on its way.", "Ask again; look for a proxy that changes bodies."),
+    "bad_frame": ("A binary frame is not well-formed.", "Report it to the upstream."),
+    "bad_json_path": ("A piece of arguments names no place in them.", "Report it to the upstream."),
+    "batch_ended": ("The batch is over and cannot be changed.", "Make a new batch."),
+    "batch_failed": ("A batch could not be sent.", "The message has the reason; send it again."),
+    "batch_id_reused": ("The `batch_id` belongs to other requests.", "Choose a new one."),
+    "batch_runs": ("The batch still runs.", "Wait for its end, or cancel it."),
+    "batch_stopped": ("The batch was stopped before its end.", "Send it again with the same `batch_id`."),
+    "batch_too_large": ("More requests than `server.batch_items`.", "Send several batches."),
+    "batches_disabled": ("There is no store, or `batches.enabled` is off.", "Set `store.url`."),
+    "body_too_large": ("The body is larger than `server.max_body_bytes`.", "Raise it, or send less."),
+    "body_too_slow": ("The body did not come within `server.body_seconds`.", "Send it faster."),
+    "budget_exceeded": ("The key has used up its budget.", "Wait for its period to end, or give it more."),
+    "budget_reserved": ("Requests that run now have reserved what is left of the budget.", "Try again when they have ended."),
+    "cancelled": ("The exchange was stopped.", "Nothing: someone asked for it."),
+    "captured": ("A recording ended the request on purpose.", "Nothing."),
+    "client_gone": ("The client hung up before the end of its stream.", "Send the request again, or use `keep`."),
+    "config_error": ("A setting is wrong.", "The message names it; `streamglot config show` shows where it came from."),
+    "content_not_kept": ("What was said is not in the store.", "Set `store.content`."),
+    "conversation_locked": ("The conversation is being answered.", "Wait for that answer."),
+    "file_storage_failed": ("An uploaded file cannot be written.", "Make room on the disk of `batches.directory`."),
+    "framing_too_large": ("Chunk extensions or trailers of the body are too large.", "Send a plain body."),
+    "grammar_error": ("Events came out of order.", "See `GrammarError` above."),
+    "headers_too_large": ("The headers of the request are too large.", "Send fewer: cookies of other programs on the same host?"),
+    "headers_too_slow": ("The headers did not come in time.", "Send them at once."),
+    "host_not_allowed": ("A gateway without keys was addressed by a foreign name.", "List it in `server.allowed_hosts`."),
+    "incomplete_output": (
+        "The answer ended before its JSON was whole.",
+        "Allow more tokens, or ask again; read the stream to its end.",
+    ),
+    "internal_error": ("A fault of the gateway.", "Look into its log for the request id, and report it."),
+    "invalid_api_key": ("The key is not known here.", "`streamglot keys list` shows those that are."),
+    "invalid_arguments": (
+        "Arguments of a tool do not match its schema.",
+        "The message says which; models correct that themselves.",
+    ),
+    "invalid_form": ("An upload is no form with `file` and `purpose`.", "Send `multipart/form-data`."),
+    "invalid_header": ("A header has a character that cannot be passed on.", "Correct it."),
+    "invalid_model": ("The name of the model is too long or not printable.", "Correct it."),
+    "invalid_name": ("A name cannot stand in the address of an upstream.", "Name a model."),
+    "invalid_output": (
+        "The answer does not match the type or schema that was asked for.",
+        "Ask again, or a model that writes JSON by a schema.",
+    ),
+    "invalid_request": ("The request is wrong.", "The message names the field."),
+    "invalid_row": ("A row of a file cannot be used.", "The message says why; correct the row."),
+    "item_not_found": ("There is no such item of the response.", "List its items first."),
+    "limit_exceeded": ("A limit was passed.", "The message names it."),
+    "limit_open_approvals": ("Too many calls wait for a person.", "Decide some of them: `streamglot approvals list`."),
+    "limit_policy_held_chars": (
+        "A policy had to hold more than its limit.",
+        "Raise the limit, or use a policy that needs less at once.",
+    ),
+    "local_failed": ("The local model could not be started.", "`streamglot doctor` says why."),
+    "model_not_allowed": ("The key may not use this model.", "Use another, or give the key a pattern for it."),
+    "model_not_found": ("No upstream serves this model.", "`streamglot models` lists those that can be named."),
+    "no_content": ("Nothing of what was said is stored.", "Set `store.content`."),
+    "no_raw": ("No raw bytes of this turn are stored.", "Set `store.raw` for turns to come."),
+    "no_result": ("A batch was answered without this request.", "Send it again."),
+    "no_such_event": ("The stream has fewer events than the number to resume after.", "Resume after an earlier one."),
+    "no_valid_key": ("Keys are required, and there is none.", "`streamglot keys add NAME`."),
+    "not_found": ("There is nothing of this id.", "It was decided, removed, or belongs to another key."),
+    "not_json": ("A body or a frame is not JSON.", "Correct it; if an upstream sent it, look at it with `streamglot probe`."),
+    "origin_not_allowed": ("A web page of another site asked.", "List it in `server.origins`."),
+    "piece_after_end": ("More came for a block that had ended.", "Report it to the upstream."),
+    "policy_refused": ("A policy refused.", "The message is that of the policy."),
+    "previous_response_not_complete": ("The answer to continue has not ended.", "Wait for its end."),
+    "previous_response_not_found": ("The answer to continue is not stored.", "Send the whole conversation."),
+    "rate_limit_exceeded": (
+        "The key has started too many requests, or used too many tokens, in a minute.",
+        "Wait as `Retry-After` says.",
+    ),
+    "request_too_large": ("A request of a batch is larger than `server.max_body_bytes`.", "Make it smaller."),
+    "response_not_found": ("There is no such response.", "It was deleted, not stored, or belongs to another key."),
+    "second_message": ("A second answer began inside the first.", "Look for a proxy that mixes streams."),
+    "session_busy": ("The session is being answered.", "Wait for that answer, or stop it."),
+    "shutting_down": ("The gateway stops.", "Try again; another worker or the next start answers."),
+    "store_off": ("Nothing is stored.", "Set `store.url`."),
+    "store_unavailable": ("The database does not answer.", "`/ready` and `streamglot doctor` say why."),
+    "stream_incomplete": ("Not all of the stream is held any more.", "Send the request again."),
+    "stream_lost": ("The process that made the stream ended before it.", "Send the request again."),
+    "stream_not_found": ("There is no such stream.", "It is too old, or belongs to another key."),
+    "too_many_connections": (
+        "All connections are taken.",
+        "Try again; close unused connections; raise `server.max_connections`.",
+    ),
+    "too_many_streams": ("All places of the gateway, of the upstream or of the key are taken.", "Try again; raise `concurrent`."),
+    "too_many_watchers": ("Too many pages watch the gateway.", "Close some of them."),
+    "tool_call_parse_error": ("The model wrote a tool call that cannot be read.", "Ask again, or set `bad_call`."),
+    "tool_call_without_name": (
+        "A tool call came without a name.",
+        "Report it to the upstream; with a local server, check its chat template.",
+    ),
+    "tool_error": ("A tool failed.", "The message is that of the tool."),
+    "tool_not_allowed": ("The key may not use this tool.", "Give it a glob for it in `tools`."),
+    "tool_not_found": ("There is no such tool, or it is not enabled.", "`streamglot tools list --all`."),
+    "tool_timeout": ("A tool took longer than `tools.limits.seconds`.", "Raise it, or make the tool faster."),
+    "unknown_dialect": ("There is no dialect of this name.", "The message lists them."),
+    "unknown_message": ("A message of a WebSocket has an unknown type.", "Send `response.create`."),
+    "unknown_url": ("There is nothing at this address.", "`/` lists the addresses."),
+    "unsupported": ("The upstream cannot do this.", "Leave the field out, or choose another upstream."),
+    "upstream_empty": ("The upstream answered with success and no content.", "Ask again; look at the server's log."),
+    "upstream_error": ("The upstream failed.", "The message has its own words."),
+    "upstream_protocol_error": ("The upstream broke the rules of its dialect.", "`streamglot probe URL -m MODEL` shows where."),
+    "upstream_refused": ("The upstream refused the request.", "The message has its own words: a key, a quota, a parameter."),
+    "upstream_resting": (
+        "The upstream failed several times in a row and is left alone for a while.",
+        "Wait, or give the route a fallback.",
+    ),
+    "upstream_timeout": ("The upstream was too slow.", "Raise its `timeouts`, or look at its load."),
+    "upstream_truncated": ("The stream ended before its own end.", "Ask again. What came before is kept."),
+    "upstream_unreachable": ("No connection to the upstream.", "Is it running? Is `base_url` right?"),
+}
+"""The cause of each code, and the next step. Only those that the code knows are written."""
+
+
+def errors_page() -> str:
+    lines = [
+        "# Errors",
+        "",
+        NOTE,
+        "One tree. Before an answer has begun, an error is raised in a program and is an HTTP status with a body in the client's own shape.",
+        "Inside a stream it is the last event, a `StreamError`, and everything before it is kept. An error has a `code`, a `message` that names",
+        "the rule, the offending piece and the next step, the `status`, and `retryable`.",
+        "",
+        "```python",
+        "import streamglot",
+        "",
+        "try:",
+        '    streamglot.reader("morse")',
+        "except streamglot.ConfigError as error:",
+        "    print(error.code, error.message)",
+        "",
+        'reader = streamglot.reader("openai_chat")',
+        'events = reader.feed(b\'data: {"choices": [{"delta": {"content": "Hel"}}]}\\n\\n\') + reader.close()',
+        'assert isinstance(events[-1], streamglot.StreamError) and events[-1].code == "upstream_truncated"',
+        "```",
+        "",
+        "## The tree",
+        "",
+        "| class | status | code | retryable | meaning |",
+        "|---|---:|---|---|---|",
+    ]
+    for kind, depth in _tree(StreamglotError, 0):
+        lines.append(
+            f"| {'&nbsp;' * 4 * depth}`{kind.__name__}` | {kind.status} | `{kind.code}` | {'yes' if kind.retryable else 'no'} "
+            f"| {cell(KINDS.get(kind.__name__, ''))} |"
+        )
+    lines += ["", "## Codes", "", "| code | cause | what to do |", "|---|---|---|"]
+    lines += [f"| `{code}` | {CODES[code][0]} | {CODES[code][1]} |" for code in sorted(known_codes() & set(CODES))]
+    lines += [
+        "",
+        "## Limits of a stream",
+        "",
+        "Each limit of a stream has a code of its own; [limits](limits.md) has the reasons:",
+        "",
+        ", ".join(f"`limit_{name}`" for name in Limits.__struct_fields__) + ".",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _tree(kind: type[StreamglotError], depth: int) -> Iterator[tuple[type[StreamglotError], int]]:
+    yield kind, depth
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from _tree(below, depth + 1)
+
+
+def known_codes() -> set[str]:
+    """The codes in the source."""
+    found = (IN_CODE.findall(path.read_text()) for path in SOURCES.rglob("*.py"))
+    return {code for codes in found for groups in codes for code in groups if code} | {"batch_id_reused", "client_gone"}
+
+
+def undescribed() -> list[str]:
+    """Codes without a cause, and classes without a meaning."""
+    kinds = {kind.__name__ for kind, _ in _tree(StreamglotError, 0)}
+    return sorted((known_codes() - set(CODES)) | (kinds - set(KINDS)))

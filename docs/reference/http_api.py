@@ -1,0 +1,70 @@
+"""docs/http-api.md: every address of the gateway, from its OpenAPI description, and the headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamglot.gateway.api.openapi import description
+
+from .words import NOTE, cell
+
+HEADERS = {
+    "x-streamglot-session": ("request, response", "The name of the session that a request belongs to."),
+    "x-streamglot-keep": ("request", "`true`: make the answer to its end even if the client hangs up."),
+    "x-streamglot-tools": ("request", "Globs of the gateway's tools that the model may call; empty for none."),
+    "x-streamglot-key": ("request", "Our key, where the usual header holds one that is meant for the upstream."),
+    "x-streamglot-directory": ("request", "The folder that a session belongs to."),
+    "x-streamglot-upstream": ("response", "The upstream that answered."),
+    "x-streamglot-model": ("response", "The model that was asked, where the client named another one."),
+    "x-streamglot-turn": ("response", "The id of the stored turn."),
+    "x-streamglot-stream": ("response", "The id under which the stream can be resumed."),
+    "x-streamglot-after": ("response", "The event after which a resumed stream begins."),
+    "x-streamglot-dropped": ("response", "What the upstream cannot be told, and was left out or said in another way."),
+    "x-streamglot-policy": ("response", "What policies decided before the first byte."),
+    "x-streamglot-cache": ("response", "`hit` or `miss`, on routes with `cache_seconds`."),
+}
+
+
+def http_api_page() -> str:
+    lines = [
+        "# HTTP API",
+        "",
+        NOTE,
+        "A running gateway describes itself at `/openapi.json` (OpenAPI 3.1), and shows that at `/docs`. Errors have the shape of the dialect that",
+        "the address belongs to; [errors](errors.md) lists the codes. [The HTTP server](http-server.md) has limits, hosts and origins.",
+        "",
+        "## Models answer here",
+        "",
+        "The body is that of the dialect, as its vendor documents it, with or without `stream`. A key comes as `Authorization: Bearer`, `x-api-key`",
+        "or `x-goog-api-key`.",
+        "",
+        "| address | dialect |",
+        "|---|---|",
+    ]
+    paths: dict[str, dict[str, dict[str, Any]]] = description()["paths"]
+    for path, methods in paths.items():
+        lines += [f"| `{verb.upper()} {path}` | `{each['tags'][0]}` |" for verb, each in methods.items() if "tags" in each]
+    lines += ["", "## Everything else", "", "| address | what it does | query |", "|---|---|---|"]
+    for path, methods in sorted(paths.items()):
+        for verb, each in methods.items():
+            if "tags" not in each:
+                query = ", ".join(f"`{one['name']}`" for one in each.get("parameters", ()) if one["in"] == "query")
+                lines.append(f"| `{verb.upper()} {path}` | {cell(each['summary'])} | {query or '–'} |")
+    lines += ["", "## Headers", "", "| header | in | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {where} | {meaning} |" for name, (where, meaning) in HEADERS.items() if name in _names()]
+    return "\n".join([*lines, ""])
+
+
+def _names() -> set[str]:
+    """Headers that the code knows."""
+    import re
+    from pathlib import Path
+
+    import streamglot
+
+    folder = Path(streamglot.__file__).parent
+    return {name for path in folder.rglob("*.py") for name in re.findall(r"x-streamglot-[a-z]+", path.read_text())}
+
+
+def undescribed() -> list[str]:
+    return sorted(_names() - set(HEADERS))
