@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from ...dialects import dialect
 from ...dialects.endpoint import bearer, join
 from ...engine.record import clean_id
-from ...engine.upstream_request import refused
+from ...engine.upstream_request import check_headers, refused
 from ...engine.upstream_stream import ErrorContext
 from ...errors import RequestError, StreamglotError, Unsupported, UpstreamProtocolError, UpstreamTimeout
 from ...messages import Request
@@ -27,9 +27,10 @@ ANSWER_BYTES: Final = 64 * 2**20
 
 
 async def forward_json(
-    gateway: Gateway, body: dict[str, Any], path: str, request_id: str, asked: Callable[[Candidate], None]
+    gateway: Gateway, body: dict[str, Any], path: str, request_id: str, asked: Callable[[Candidate], Mapping[str, str]]
 ) -> bytes:
-    """The upstream's answer to this body at this path beside its chat. ``asked`` is told which upstream is asked."""
+    """The upstream's answer to this body at this path beside its chat. ``asked`` is told which upstream is asked, and returns the
+    trace context that the request carries."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise RequestError("model is required and must be a string")
@@ -38,8 +39,10 @@ async def forward_json(
     if candidate is None:
         raise Unsupported(f"no upstream that serves {model!r} has {path}; name one that has, as upstream/model")
     upstream = candidate.upstream
-    asked(candidate)
-    return await _post(gateway, candidate, join(upstream.base_url, path), bearer(upstream.key), body, request_id)
+    trace = asked(candidate)
+    check_headers(trace)
+    headers = {**trace, **bearer(upstream.key)}
+    return await _post(gateway, candidate, join(upstream.base_url, path), headers, body, request_id)
 
 
 async def count_tokens(gateway: Gateway, body: dict[str, Any], request: Request, request_id: str) -> bytes | None:
