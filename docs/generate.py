@@ -10,6 +10,7 @@ from pathlib import Path
 from conformance.page import conformance_page
 
 from streamglot import DIALECTS, grammar
+from streamglot.config_schema import schema_text
 from streamglot.dialects.abilities import PLAIN
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.events import EVENT_TYPES
@@ -285,6 +286,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "conformance.md": conformance_page,
     "formats.md": formats_page,
     "policy-reference.md": policies_page,
+    "streamglot.schema.json": schema_text,
 }
 
 

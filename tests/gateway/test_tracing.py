@@ -379,7 +379,7 @@ def test_latency_histograms_have_exemplars(upstream: HostileUpstream, telemetry_
     assert TRACE_ID not in plain.body.decode()
     exemplars = {
         family.name: sample.exemplar.labels["trace_id"]
-        for family in text_string_to_metric_families(page.body.decode())
+        for family in text_string_to_metric_families(page.body.decode())  # type: ignore[no-untyped-call]  # the library has none
         for sample in family.samples
         if sample.exemplar is not None
     }

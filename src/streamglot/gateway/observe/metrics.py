@@ -243,7 +243,8 @@ class Metrics:
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The page and its media type. A reader that accepts OpenMetrics gets it, with exemplars; others get the older text."""
         if OPENMETRICS in accept:
-            return openmetrics.generate_latest(self.registry), openmetrics.CONTENT_TYPE_LATEST
+            page: bytes = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]  # the library has no type for it
+            return page, openmetrics.CONTENT_TYPE_LATEST
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def collect(self) -> Iterator[Metric]:

@@ -177,38 +177,30 @@ class RequestSpan(Observer):
 def tool_span(tracing: Tracing, question: Any) -> Iterator[None]:
     """Runs a tool call in a span of its own. ``question`` is a RunTool."""
     tool, call = question.tool, question.call
-    attributes: Attributes = {
-        semconv.OPERATION: semconv.EXECUTE_TOOL,
-        semconv.TOOL_NAME: tool.name,
-        semconv.TOOL_TYPE: semconv.FUNCTION,
-    }
     span = tracing.start_span(
         f"{semconv.EXECUTE_TOOL} {tool.name}",
         "INTERNAL",
         {
-            **attributes,
+            semconv.OPERATION: semconv.EXECUTE_TOOL,
+            semconv.TOOL_NAME: tool.name,
+            semconv.TOOL_TYPE: semconv.FUNCTION,
             **({semconv.TOOL_CALL_ID: call.call_id} if call.call_id else {}),
             **({semconv.TOOL_DESCRIPTION: tool.description} if tool.description else {}),
         },
     )
+    metric_attributes: Attributes = {semconv.TOOL_NAME: tool.name}
     token, began = tracing.attach(span), tracing.clock()
     try:
         yield
     except BaseException as error:
         kind = type(error).__name__ if isinstance(error, Exception) else CANCELLED
-        attributes[semconv.ERROR_TYPE] = kind
+        metric_attributes[semconv.ERROR_TYPE] = kind
         tracing.mark_failed(span, kind, str(error))
         raise
     finally:
         tracing.detach(token)
         span.end()
-        tracing.instruments.tool(
-            {
-                semconv.TOOL_NAME: tool.name,
-                **({semconv.ERROR_TYPE: kind} if (kind := attributes.get(semconv.ERROR_TYPE)) else {}),
-            },
-            tracing.clock() - began,
-        )
+        tracing.instruments.tool(metric_attributes, tracing.clock() - began)
 
 
 def start_attributes(upstream: Upstream, model: str, operation: str) -> Attributes:
