@@ -174,6 +174,27 @@ def test_a_cut_stream_ends_its_span_with_an_error(upstream: HostileUpstream, tel
         assert (span.attributes or {})[semconv.ERROR_TYPE] == "upstream_truncated"
         assert span.status.status_code is StatusCode.ERROR
     assert (attempt.attributes or {})[semconv.FINISH_REASONS] == ("error",)
+    assert (server.attributes or {})[semconv.HTTP_STATUS] == 200, "the status that the client was sent before the cut"
+
+
+def test_an_upstream_in_this_process_has_an_internal_span(upstream: HostileUpstream, telemetry: Telemetry) -> None:
+    with running(traced(upstream)) as gateway:
+        assert ask(gateway, "replay/replay", "t5") == 200
+    assert telemetry.spans()[0].kind is SpanKind.INTERNAL
+
+
+def test_a_judge_is_a_part_of_the_request_that_it_judges(upstream: HostileUpstream, telemetry: Telemetry) -> None:
+    upstream.scripts["judged"] = streamed(PLAIN)
+    judge = {"use": "llm_judge", "model": "openai_chat/judging", "instructions": "The text must be polite.", "apply_to": ["text"]}
+    upstream.scripts["judging"] = streamed(PLAIN)
+    with running({**traced(upstream), "policies": [judge]}) as gateway:
+        ask(gateway, "openai_chat/judged", "t6")
+    spans = {span.name: span for span in telemetry.spans()}
+    server = spans[f"POST {CHAT}"]
+    for name in ("chat judged", "chat judging"):
+        parent = spans[name].parent
+        assert parent is not None
+        assert parent.span_id == server.context.span_id
 
 
 def test_a_request_that_asks_no_upstream_has_a_server_span_only(upstream: HostileUpstream, telemetry: Telemetry) -> None:

@@ -156,7 +156,7 @@ class RequestSpan(Observer):
                 semconv.ATTEMPTS: record.attempts,
                 semconv.CACHED: record.cached,
                 semconv.ENDING: record.ending or "error",
-                semconv.HTTP_STATUS: record.status,
+                semconv.HTTP_STATUS: 200 if record.stream and record.first_event else record.status,
             }
         )
         first = record.first_event - record.began if record.first_event else None

@@ -75,7 +75,8 @@ class Tracing:
         common = start_attributes(upstream, candidate.model, operation)
         self._provider_of[upstream.name] = common[semconv.PROVIDER]
         attributes = {**common, **request_attributes(candidate, request, self.names)}
-        span = self.start_span(f"{operation} {candidate.model}", "CLIENT", attributes, None if parent is None else parent.context)
+        kind = "CLIENT" if semconv.SERVER_ADDRESS in common else "INTERNAL"  # an upstream in this process
+        span = self.start_span(f"{operation} {candidate.model}", kind, attributes, None if parent is None else parent.context)
         return AttemptSpan(self, span, common, operation, request.stream)
 
     def tool(self, question: Any) -> AbstractContextManager[None]:
