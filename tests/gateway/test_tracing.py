@@ -8,7 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from opentelemetry.semconv._incubating.attributes import error_attributes, gen_ai_attributes, http_attributes, server_attributes
+from opentelemetry.semconv._incubating.attributes import (
+    error_attributes,
+    gen_ai_attributes,
+    http_attributes,
+    mcp_attributes,
+    server_attributes,
+)
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -28,6 +34,7 @@ from streamglot.gateway.observe.metrics import Spread, trace_id_of
 from streamglot.gateway.observe.semconv import COMING, LATEST, OPT_IN, RELEASED, names_for
 from streamglot.gateway.observe.tracing import Tracing
 from streamglot.messages import OutputFormat, Request
+from streamglot.tools.mcp_server import McpTool
 from streamglot.tools.questions import Call, RunTool
 from streamglot.tools.tool import Tool, ToolError, ToolOutput
 from streamglot.upstream import Upstream
@@ -67,8 +74,9 @@ def constants(*modules: object) -> set[str]:
 
 
 def test_every_attribute_of_the_released_set_is_in_the_registry() -> None:
-    known = constants(gen_ai_attributes, error_attributes, server_attributes, http_attributes)
+    known = constants(gen_ai_attributes, error_attributes, server_attributes, http_attributes, mcp_attributes)
     values = {semconv.CHAT, semconv.EMBEDDINGS, semconv.EXECUTE_TOOL, semconv.FUNCTION, semconv.INPUT, semconv.OUTPUT}
+    values.add(semconv.TOOLS_CALL)
     own = {value for value in constants(semconv) if value.startswith("streamglot")}
     metrics = {semconv.SERVER_DURATION, semconv.SERVER_FIRST_TOKEN, semconv.SERVER_OUTPUT_TOKEN}
     attributes = constants(semconv) - values - own - metrics - {semconv.OTHER_ERROR, OPT_IN, LATEST}
@@ -252,6 +260,23 @@ def test_a_tool_call_has_a_span(telemetry: Telemetry, environment: dict[str, str
     }
     assert (bad.attributes or {})[semconv.ERROR_TYPE] == "ToolError"
     assert bool(telemetry.points("gen_ai.execute_tool.duration")) is bool(environment)
+
+
+def test_the_span_of_an_mcp_tool_names_the_method(telemetry: Telemetry) -> None:
+    async def call(name: str, arguments: dict[str, Any]) -> ToolOutput:
+        return ToolOutput(f"{name} {arguments}")
+
+    source: Any = SimpleNamespace(name="docs", call=call)
+    tool = McpTool(source, "find", "", {}, None)
+    executor: Any = SimpleNamespace(run=lambda tool, arguments: tool.run(arguments))
+    asyncio.run(RunTool(executor, tool, Call("", "docs__find"), {}, 1.0).resolve(SimpleNamespace(tracer=Tracing({}))))
+    (span,) = telemetry.spans()
+    assert dict(span.attributes or {}) == {
+        semconv.OPERATION: "execute_tool",
+        semconv.TOOL_NAME: "docs.find",
+        semconv.TOOL_TYPE: "function",
+        semconv.MCP_METHOD: "tools/call",
+    }
 
 
 # --- one attempt, without a gateway

@@ -15,6 +15,7 @@ from ...engine.record import error_kind
 from ...errors import StreamglotError
 from ...events import Event, StreamEnd, StreamError, StreamStart, Usage
 from ...messages import Request
+from ...tools.mcp_server import McpTool
 from ...upstream import Upstream
 from ...upstream.providers import convention_name, operation_name
 from ...upstream.routes import Candidate
@@ -184,6 +185,7 @@ def tool_span(tracing: Tracing, question: Any) -> Iterator[None]:
             semconv.OPERATION: semconv.EXECUTE_TOOL,
             semconv.TOOL_NAME: tool.name,
             semconv.TOOL_TYPE: semconv.FUNCTION,
+            **({semconv.MCP_METHOD: semconv.TOOLS_CALL} if isinstance(tool, McpTool) else {}),
             **({semconv.TOOL_CALL_ID: call.call_id} if call.call_id else {}),
             **({semconv.TOOL_DESCRIPTION: tool.description} if tool.description else {}),
         },
