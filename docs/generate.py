@@ -18,6 +18,7 @@ from docs.reference.limits import limits_page
 from docs.reference.python_api import python_api_page
 from docs.reference.words import NOTE, cell, prose
 from streamglot import DIALECTS, Dialect, grammar
+from streamglot.config_schema import schema_text
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.events import EVENT_TYPES
 from streamglot.inband import FORMATS
@@ -310,6 +311,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "python-api.md": python_api_page,
     "errors.md": errors_page,
     "limits.md": limits_page,
+    "streamglot.schema.json": schema_text,
 }
 
 

@@ -42,6 +42,46 @@ def test_config(shell: Shell) -> None:
     assert tomllib.loads(fresh.read_text()) == {"server": {}}
 
 
+def test_config_check(shell: Shell) -> None:
+    file = shell.home / "checked.toml"
+    file.write_text(
+        '[upstreams.one]\nbase_url = "http://127.0.0.1:9/v1"\nkey_env = "ABSENT_KEY"\n[[policies]]\nuse = "max_output"\nchars = 5\n'
+    )
+    done = shell.run("config", "check", str(file))
+    assert done.returncode == 0
+    warning, verdict = done.stdout.decode().splitlines()
+    assert warning.startswith("warning: upstreams.one.key_env: the variable ABSENT_KEY is not set")
+    assert verdict == f"{file} is in order: 1 upstream, 0 routes, 1 policy, 0 keys"
+    assert shell.run("config", "check").returncode == 0, "the usual file"
+    for wrong, named in (
+        ("colour = 1", "colour"),
+        ('[[policies]]\nuse = "no_such_policy"', "no_such_policy"),
+        ('[engine]\nstages = ["absent:Stage"]', "absent"),
+        ('[server]\nredact = ["("]', "redact"),
+    ):
+        file.write_text(wrong)
+        done = shell.run("config", "check", str(file))
+        assert done.returncode == 2, wrong
+        assert named in done.stderr.decode()
+    nowhere = {"STREAMGLOT_CONFIG": "", "XDG_CONFIG_HOME": str(shell.home / "empty")}
+    file.rename(shell.home / "other.toml")
+    (shell.home / "streamglot.toml").unlink()
+    done = shell.run("config", "check", environment=nowhere)
+    assert (done.returncode, b"there is no configuration file to check" in done.stderr) == (2, True)
+
+
+def test_config_schema(shell: Shell) -> None:
+    schema = json.loads(shell.run("config", "schema").stdout)
+    assert schema["properties"]["server"] == {"$ref": "#/$defs/ServerConfig"}
+
+
+def test_the_version_names_the_main_packages(shell: Shell) -> None:
+    lines = shell.run("--version").stdout.decode().splitlines()
+    assert lines[0].startswith("streamglot 0.")
+    assert lines[1].startswith("Python 3.")
+    assert any(line.startswith("msgspec ") for line in lines)
+
+
 def test_doctor(shell: Shell) -> None:
     done = shell.run("doctor", "--json")
     findings = {finding["about"]: finding for finding in json.loads(done.stdout)}

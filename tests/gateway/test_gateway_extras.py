@@ -1,4 +1,4 @@
-"""Pages, metrics, the cache, logs of contents, telemetry, request ids, models without tools, TLS and proxies."""
+"""Pages, metrics, the cache, logs of contents, request ids, models without tools, TLS and proxies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from gateway.running import Running, running
 from gateway.scenarios import DONE, END, PLAIN, SCENARIOS, TEXT_AND_CALL, answer, said
 from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, unfinished, whole
 from streamglot.gateway.api.openapi import description
-from streamglot.gateway.observe import tracing as telemetry
 
 CHAT = "/v1/chat/completions"
 
@@ -248,7 +247,7 @@ def test_nobody_gets_the_answer_of_another_key(upstream: HostileUpstream) -> Non
     assert hits == ["miss", "hit", "miss"]
 
 
-# --- contents and telemetry
+# --- contents
 
 
 def test_contents_are_logged_when_asked_for(upstream: HostileUpstream) -> None:
@@ -264,35 +263,6 @@ def test_contents_are_logged_when_asked_for(upstream: HostileUpstream) -> None:
         partial = gateway.said(lambda line: line.get("event") == "content" and line["request_id"] == "c2")
         assert "Half an answer" in partial["answered"], "the partial answer is kept in the log"
         assert partial["error"] == "upstream_truncated"
-
-
-def test_telemetry_has_the_names_of_the_convention(upstream: HostileUpstream) -> None:
-    trace = pytest.importorskip("opentelemetry.trace")
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)  # of the whole process: other libraries may use it as well
-    if trace.get_tracer_provider() is not provider:
-        pytest.skip("another provider was set before")
-    upstream.scripts["traced"] = streamed(PLAIN)
-    with running({"server": {"telemetry": True}, "upstreams": upstreams_at(upstream.url)}) as gateway:
-        headers = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "x-request-id": "t"}
-        assert gateway.ask(CHAT, body_of("openai_chat", "openai_chat/traced"), headers).status == 200
-        gateway.line("t")
-        assert gateway.ask("/v1/messages", body_of("anthropic", "gone/away")).status == 404
-    ours = [
-        span for span in exporter.get_finished_spans() if (scope := span.instrumentation_scope) and scope.name == telemetry.SCOPE
-    ]
-    first, second = (span.attributes or {} for span in ours)
-    assert ours[0].name == "chat openai_chat/traced"
-    assert f"{ours[0].context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
-    assert first[telemetry.REQUEST_MODEL] == "openai_chat/traced"
-    assert (first[telemetry.INPUT_TOKENS], first[telemetry.OUTPUT_TOKENS]) == (5, 2)
-    assert first[telemetry.FINISH_REASONS] == ("end",)
-    assert second[telemetry.ERROR_TYPE] == "not_found"
 
 
 # --- models that have no tools of their own

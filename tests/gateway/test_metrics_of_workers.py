@@ -78,7 +78,7 @@ def test_one_process_tells_what_it_counted() -> None:
     counting.note_store(report(3))
     counting.note_store(report(5, behind=2.0, failing=True))
     counting.publish(4)
-    found = values(counting.page())
+    found = values(counting.page()[0])
     assert found["streamglot_requests_total|openai_chat|end|up"] == 2
     assert found["streamglot_errors_total|model_not_found|"] == 1
     assert found["streamglot_tokens_total|input|up"] == 5
@@ -91,7 +91,7 @@ def test_one_process_tells_what_it_counted() -> None:
     assert found["streamglot_store_written_total|turns"] == found["streamglot_store_commits_total"] == 5
     assert (found["streamglot_store_behind_seconds"], found["streamglot_store_failing"]) == (2, 1)
     counting.note_store(report(1))
-    assert values(counting.page())["streamglot_store_written_total|turns"] == 5, "a counter only goes up"
+    assert values(counting.page()[0])["streamglot_store_written_total|turns"] == 5, "a counter only goes up"
     assert len([name for name in found if name.startswith("streamglot_gap_seconds_bucket")]) == len(SECONDS) + 1
 
 
@@ -111,7 +111,7 @@ def test_a_page_of_one_process_has_the_numbers_of_all(shared: Path) -> None:
             mine.publish(live)
 
     child = in_a_child(other)
-    found = values(counting.page())
+    found = values(counting.page()[0])
     assert found["streamglot_requests_total|openai_chat|end|up"] == 2
     assert found["streamglot_requests_total|openai_chat|end|only-there"] == 1
     assert found["streamglot_tokens_total|input|up"] == 11
@@ -120,7 +120,7 @@ def test_a_page_of_one_process_has_the_numbers_of_all(shared: Path) -> None:
     assert (found["streamglot_store_behind_seconds"], found["streamglot_store_queued"]) == (9, 1)
 
     metrics.forget(child)
-    found = values(counting.page())
+    found = values(counting.page()[0])
     assert found["streamglot_requests_total|openai_chat|end|up"] == 2, "what it counted stays"
     assert found["streamglot_store_written_total|turns"] == 2
     assert (found["streamglot_streams_open"], found["streamglot_upstream_open|up"]) == (1, 0), "what it had open is gone"
@@ -132,9 +132,9 @@ def test_many_that_died_are_one_file(shared: Path) -> None:
     for _ in range(3):
         metrics.forget(in_a_child(lambda: _count_one()))
     assert [path.name for path in shared.iterdir()] == [DEAD]
-    assert values(Metrics().page())["streamglot_requests_total|openai_chat|end|up"] == 3
+    assert values(Metrics().page()[0])["streamglot_requests_total|openai_chat|end|up"] == 3
     metrics.forget(1)
-    assert values(Metrics().page())["streamglot_requests_total|openai_chat|end|up"] == 3
+    assert values(Metrics().page()[0])["streamglot_requests_total|openai_chat|end|up"] == 3
 
 
 def _count_one() -> None:
@@ -149,7 +149,7 @@ def test_nothing_is_counted_twice_while_a_process_is_retired(shared: Path) -> No
     metrics.forget(child)
     for name, data in left.items():
         (shared / name).write_bytes(data)  # as a reader still has it that looked a moment before
-    assert values(Metrics().page())["streamglot_requests_total|openai_chat|end|up"] == 1
+    assert values(Metrics().page()[0])["streamglot_requests_total|openai_chat|end|up"] == 1
 
 
 def test_a_process_that_was_killed_while_it_wrote_loses_no_more_than_that_write(shared: Path) -> None:
@@ -162,10 +162,10 @@ def test_a_process_that_was_killed_while_it_wrote_loses_no_more_than_that_write(
     in_a_child(two)
     newest = max(shared.glob(f"*{LIVING}"), key=lambda path: path.read_bytes()[8:16][::-1])
     newest.write_bytes(newest.read_bytes()[:-3])
-    assert values(Metrics().page())["streamglot_requests_total|openai_chat|end|up"] == 1
+    assert values(Metrics().page()[0])["streamglot_requests_total|openai_chat|end|up"] == 1
     for path in shared.glob(f"*{LIVING}"):
         path.write_bytes(b"")
-    assert "streamglot_requests_total|openai_chat|end|up" not in values(Metrics().page())
+    assert "streamglot_requests_total|openai_chat|end|up" not in values(Metrics().page()[0])
 
 
 def test_a_reader_never_sees_half_of_what_is_written(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_folder_that_is_gone_costs_the_numbers_of_others_only(tmp_path: Path) 
         counting.note(record())
         counting.publish(1)
         metrics.forget(1)
-        assert values(counting.page())["streamglot_requests_total|openai_chat|end|up"] == 1
+        assert values(counting.page()[0])["streamglot_requests_total|openai_chat|end|up"] == 1
     finally:
         metrics._folder = None
     metrics.forget(1)

@@ -82,6 +82,23 @@ async def test_the_first_version_is_upgraded_with_all_data(url: str) -> None:
     await store.close()
 
 
+def versions() -> list[str]:
+    folder = Path(schema.__file__).parent / "migrations" / "versions"
+    return sorted(path.stem[1:5] for path in folder.glob("v0*.py"))
+
+
+@pytest.mark.parametrize("version", versions())
+@asynchronous
+async def test_a_store_of_every_version_is_upgraded_and_used(url: str, version: str) -> None:
+    await (await Database.open(url, revision=version)).close()
+    store = await Store.open(StoreSettings(url=url))
+    await take(store, ask(user("asked after the upgrade")), answer("answered"))
+    await store.writer.flush()
+    assert len(await store.queries.turns(Filter(search="upgrade"))) == 1
+    assert [row[0] for row in await store.database.fetch(text("SELECT version_num FROM alembic_version"))] == [HEAD]
+    await store.close()
+
+
 @asynchronous
 async def test_existing_texts_become_words(url: str) -> None:
     """On SQLite some of the texts were indexed, some not yet, and some are deleted before they are."""

@@ -26,7 +26,9 @@ def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int |
     from ..extras import missing_package
 
     if arguments == ["--version"]:
-        print(f"streamglot {__version__}")
+        from ..versions import version_lines
+
+        print("\n".join(version_lines(__version__)))
         return 0
     missing = missing_package(error)
     if missing is None:

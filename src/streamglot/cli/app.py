@@ -14,13 +14,21 @@ from .help import SETTINGS, Group
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
         from .. import __version__
+        from ..versions import version_lines
 
-        print(f"{completion.PROGRAM} {__version__}")
+        print("\n".join(version_lines(__version__)))
         context.exit()
 
 
 @click.group(cls=Group, name=completion.PROGRAM, no_args_is_help=True, context_settings=SETTINGS)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version, and those of the main packages.",
+)
 @completion.options
 def app() -> None:
     """Ask models, run the gateway, and work with their streams. Every LLM stream, one language."""

@@ -36,10 +36,12 @@ COLLECT_LATER: Final = 100
 
 
 class Passthrough(Struct):
-    """What a client sends for its upstream: its own key, and headers that an upstream of the client's dialect understands."""
+    """What a client sends for its upstream: its own key, headers that an upstream of the client's dialect understands, and its
+    W3C trace context, which every upstream gets unless tracing gives it another."""
 
     key: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    trace: Mapping[str, str] = field(default_factory=dict)
 
 
 class Upstreams(Protocol):

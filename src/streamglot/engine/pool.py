@@ -32,6 +32,7 @@ from .observer import Observer
 from .record import ExchangeRecord
 from .services import Services
 from .stage_list import build_observers, build_stages
+from .trace import EngineTracer
 from .upstream_request import UpstreamRequest, WholePost
 from .upstream_stream import EventSource
 
@@ -96,6 +97,7 @@ class UpstreamPool:
         self._local: LocalServer | None = None
         self._deadlines = Deadlines(self.clock)
         self._approvals: Approvals | None = None
+        self.tracer: EngineTracer | None = None
         self._random = random.Random()
         self._breakers: dict[str, Breaker] = {}
         self._limits: dict[str, ConcurrencyLimit] = {}

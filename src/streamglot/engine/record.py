@@ -151,7 +151,7 @@ class ExchangeRecord(Struct):
         broken = "truncated" if error.code in ("upstream_truncated", "upstream_empty") else "error"
         self.ending = "policy" if error.origin == "policy" else broken
         self.error, self.message, self.status = error.code, error.message, error.status
-        self.error_kind = _kind_of(error)
+        self.error_kind = error_kind(error)
 
     def line(self, now: float, time: float) -> dict[str, Any]:
         """The line of the log."""
@@ -194,7 +194,7 @@ _OWN_CODES: Final = frozenset(
 """Codes that we give to what upstreams do."""
 
 
-def _kind_of(error: StreamError) -> str:
+def error_kind(error: StreamError) -> str:
     """The error as one of a limited number of words: our own code, a code that providers are known to use, or what the status
     stands for. An upstream can make up codes without end, and each would be a time series of its own for ever."""
     if error.origin != "upstream" or error.code in _OWN_CODES:

@@ -29,6 +29,7 @@ from .exchange import Passthrough
 from .limiter import ConcurrencyLimit
 from .pipeline import Pipeline, format_of, in_words
 from .record import ExchangeRecord
+from .trace import AttemptTrace
 from .upstream_stream import ErrorContext, UpstreamStream
 
 if TYPE_CHECKING:
@@ -143,11 +144,12 @@ class UpstreamRequest:
         errors = ErrorContext(candidate, self._record.request_id, key)
         limit = self._pool.limit(upstream)
         await (limit.take() if self._traffic is None else self._traffic.take(upstream, limit))
+        trace = self._start_trace(candidate)
         try:
             with self._pool.within(upstream.timeouts.first_byte):
-                answer, pipeline, dropped = await self._post(candidate, key)
+                answer, pipeline, dropped = await self._post(candidate, key, trace)
                 heard = self._conversation.received if self._conversation is not None else None
-                source = UpstreamStream(candidate, answer, pipeline, errors, dropped, limit.give_back, heard)
+                source = UpstreamStream(candidate, answer, pipeline, errors, dropped, limit.give_back, heard, trace)
                 try:
                     if not 200 <= answer.status < 300:
                         raise await refused(answer)
@@ -156,21 +158,35 @@ class UpstreamRequest:
                     answer.close()
                     raise
             return source
-        except TimeoutError:
+        except BaseException as error:
             limit.give_back()
-            seconds = f"{upstream.timeouts.first_byte:g} s (timeouts.first_byte)"
-            raise errors.error(UpstreamTimeout(f"it did not begin its answer within {seconds}")) from None
-        except StreamglotError as error:
-            limit.give_back()
-            raise errors.error(error) from None
-        except BaseException:
-            limit.give_back()
-            raise
+            failure = error
+            if isinstance(error, TimeoutError):
+                seconds = f"{upstream.timeouts.first_byte:g} s (timeouts.first_byte)"
+                failure = errors.error(UpstreamTimeout(f"it did not begin its answer within {seconds}"))
+            elif isinstance(error, StreamglotError):
+                failure = errors.error(error)
+            if trace is not None:
+                trace.failed(failure)
+            if failure is error and not isinstance(error, StreamglotError):
+                raise
+            raise failure from None
 
-    async def _post(self, candidate: Candidate, key: str) -> tuple[UpstreamResponse, Pipeline, list[str]]:
-        upstream, request = candidate.upstream, self._request
+    def _start_trace(self, candidate: Candidate) -> AttemptTrace | None:
+        tracer = self._pool.tracer
+        return None if tracer is None else tracer.attempt(candidate, self._for(candidate))
+
+    def _for(self, candidate: Candidate) -> Request:
+        """The request as this candidate is asked."""
+        request, upstream = self._request, candidate.upstream
         streams = request.stream if upstream.stream == "same" else upstream.stream == "always"
-        asked = msgspec.structs.replace(request, model=candidate.model, stream=streams)
+        return msgspec.structs.replace(request, model=candidate.model, stream=streams)
+
+    async def _post(
+        self, candidate: Candidate, key: str, trace: AttemptTrace | None
+    ) -> tuple[UpstreamResponse, Pipeline, list[str]]:
+        upstream, request = candidate.upstream, self._request
+        asked = self._for(candidate)
         options = upstream.options
         if self._conversation is not None:
             asked = self._conversation.prepare(asked, upstream)
@@ -190,10 +206,12 @@ class UpstreamRequest:
         built = wire.build_request(worded, abilities=abilities_of(upstream), provider=upstream.name, **options)
         place = wire.endpoint(upstream.base_url, worded, key=key, **options)
         passed = self._passthrough.headers if upstream.dialect == request.dialect else {}
-        check_headers({**passed, "authorization": self._passthrough.key})
+        context = self._passthrough.trace if trace is None else trace.headers
+        check_headers({**passed, **context, "authorization": self._passthrough.key})
         headers = {
             "content-type": "application/json",
             "x-request-id": self._record.request_id,
+            **context,
             **passed,
             **place.headers,
             **upstream.headers,
@@ -203,7 +221,7 @@ class UpstreamRequest:
             secrets = ErrorContext(candidate, self._record.request_id, key).secrets()
             self._conversation.sent(sent_request(candidate, place.url, headers, body, built.dropped, secrets))
         whole_post = self._pool.whole_post
-        if whole_post is not None and not streams and whole_post.merges(upstream):
+        if whole_post is not None and not asked.stream and whole_post.merges(upstream):
             answer = await whole_post(upstream, place.url, headers, built.body, self._record.key or self._passthrough.key)
         else:
             answer = await self._pool.connections.post(upstream, place.url, headers, body)

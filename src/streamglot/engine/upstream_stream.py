@@ -13,6 +13,7 @@ from ..upstream import Upstream, UpstreamResponse
 from ..upstream.routes import Candidate
 from ..upstream.secrets import SecretMask, hide, hide_in
 from .pipeline import Pipeline
+from .trace import AttemptTrace
 
 PRELUDE: Final = (StreamStart, KeepAlive, Usage, Extra)
 """Events that say nothing yet: while only these have come, another upstream can still be asked."""
@@ -67,6 +68,7 @@ class UpstreamStream:
         dropped: list[str],
         give_back: Callable[[], None],
         received: Callable[[bytes], None] | None = None,
+        trace: AttemptTrace | None = None,
     ) -> None:
         self.upstream: Upstream | None = candidate.upstream
         self.name = candidate.upstream.name
@@ -79,6 +81,7 @@ class UpstreamStream:
         self._give_back: Callable[[], None] | None = give_back
         self._received = received
         self._mask = SecretMask(errors.secrets()) if received is not None else None
+        self._trace = trace
         self._over = False
 
     async def read(self) -> list[Event] | None:
@@ -105,6 +108,8 @@ class UpstreamStream:
                 events[-1] = self._errors.event(last)
         if self._received is not None and (self._over or (events and type(events[-1]) in ENDS)):
             self._record_bytes()
+        if self._trace is not None:
+            self._trace.seen(events)
         return events
 
     def _record_bytes(self, chunk: bytes = b"") -> None:
@@ -119,7 +124,7 @@ class UpstreamStream:
         self._over = True
         if self._received is not None:
             self._record_bytes()
-        return [*(self._primed or ()), *self._pipeline.stop()]
+        return [*(self._primed or ()), *self._traced(self._pipeline.stop())]
 
     def broken(self, error: StreamglotError) -> list[Event]:
         """The reader decides what an end at this place means; where it is an error, ``error`` says what happened. The upstream is
@@ -131,7 +136,12 @@ class UpstreamStream:
         if events and type(events[-1]) is StreamError:
             event = error.as_event()
             events[-1] = self._errors.event(event) if error.origin == "upstream" else event
-        return [*(self._primed or ()), *events]
+        return [*(self._primed or ()), *self._traced(events)]
+
+    def _traced(self, events: list[Event]) -> list[Event]:
+        if self._trace is not None:
+            self._trace.seen(events)
+        return events
 
     async def prime(self) -> None:
         """Reads up to the first meaningful event. An error before it is raised: nothing has left yet."""
@@ -151,6 +161,8 @@ class UpstreamStream:
 
     def close(self) -> None:
         self._answer.close()
+        if self._trace is not None:
+            self._trace.close()
         if self._give_back is not None:
             self._give_back()
             self._give_back = None

@@ -40,12 +40,11 @@ from .observe.live import Live
 from .observe.log import Log
 from .observe.memory import Memory, set_allocator
 from .observe.metrics import Metrics
-from .observe.observers import AccessLog, ContentLogger, MetricsObserver, TracingObserver, UsageMeter
+from .observe.observers import AccessLog, ContentLogger, MetricsObserver, UsageMeter
 from .observe.tracing import Tracing
 
 if TYPE_CHECKING:
     from ..batch.service import BatchService
-    from ..engine.recorder import TurnRecorder
     from ..store import Store
     from .recording import TurnRecorders
 
@@ -91,7 +90,7 @@ class Gateway:
         self.recorders: TurnRecorders | None = None
         self.batches: BatchService | None = None
         self._stored = StoredCallers()
-        self._telemetry: Tracing | None = None
+        self.tracing: Tracing | None = None
         self._starlette: Application | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._memory = Memory()
@@ -104,19 +103,18 @@ class Gateway:
         server = loaded.config.server
         self._stored.known |= loaded.config.store.url == NOTHING
         authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None), starting)
-        telemetry = (self._telemetry or Tracing()) if server.telemetry else None
+        tracing = (self.tracing or Tracing(self._environment, self.say)) if server.telemetry else None
         content_log = ContentLog(server.redact, self.pool.secrets) if server.log_content else None
         cors, hosts = CORS(server.origins, lambda: authenticator.asks), AllowedHosts(server.allowed_hosts)
         self.pool.configure(loaded)
+        self.pool.tracer = tracing
         authenticator.take_effect()
         self._cors, self._hosts = cors, hosts
-        self.loaded, self.server, self.authenticator, self._telemetry = loaded, server, authenticator, telemetry
+        self.loaded, self.server, self.authenticator, self.tracing = loaded, server, authenticator, tracing
         self.cache.resize(server.cache_bytes)
         self.caches = any(route.cache_seconds for route in loaded.config.routes)
         self._limit.resize(server.concurrent, server.wait)
         self._observers = [*self.pool.observers, MetricsObserver(self.metrics)]
-        if telemetry is not None:
-            self._observers.append(TracingObserver(telemetry))
         if content_log is not None:
             self._observers.append(ContentLogger(content_log, self.say))
         if server.log:
@@ -159,8 +157,8 @@ class Gateway:
                     await self.store.close()
                 self.metrics.publish(len(self._live))
                 self._log.close()
-                if self._telemetry is not None:
-                    self._telemetry.close()
+                if self.tracing is not None:
+                    self.tracing.close()
 
     async def check(self) -> None:
         """Could it run? A database that cannot be opened, or a door without keys, is a ConfigError."""
@@ -329,9 +327,10 @@ class Gateway:
 
     # --- what exchanges use
 
-    def metrics_page(self) -> bytes:
+    def metrics_page(self, accept: str = "") -> tuple[bytes, str]:
+        """The page of metrics in the format that the reader accepts, and its media type."""
         self.metrics.publish(len(self._live))
-        return self.metrics.page()
+        return self.metrics.page(accept)
 
     def answers_live(self) -> bool:
         """Are clients being answered, or were they a moment ago? Batches then take a small part of this process only."""
@@ -343,22 +342,22 @@ class Gateway:
             raise _shutting_down()
         return Slot(self._limit, caller)
 
-    def observers_for(self, recorder: TurnRecorder | None, reservation: Reservation | None, turn_id: str = "") -> list[Observer]:
+    def observers_for(
+        self, recorder: Observer | None, reservation: Reservation | None, span: Observer | None, turn_id: str = ""
+    ) -> list[Observer]:
         """The observers of one exchange. The usage is settled before the turn is recorded. ``turn_id`` is the turn in the store."""
         own: list[Observer] = [] if reservation is None else [UsageMeter(reservation)]
-        if recorder is not None:
-            own.append(recorder)
-        own.append(self.live.observer(turn_id))
-        return [*own, *self._observers]
+        own += [observer for observer in (recorder, span) if observer is not None]
+        return [*own, self.live.observer(turn_id), *self._observers]
 
     def open_requests(self, caller: Caller | None) -> list[RequestHandler]:
         """The requests that run in this process, as far as this caller may see them."""
         key = None if caller is None else caller.name
         return [handler for handler in self._live if key in (None, handler.record.key)]
 
-    def tell_observers(self, result: ExchangeResult) -> None:
+    def tell_observers(self, result: ExchangeResult, span: Observer | None) -> None:
         """Tells the observers of a request that was no exchange."""
-        for observer in (self.live.observer(""), *self._observers):
+        for observer in (*([span] if span is not None else ()), self.live.observer(""), *self._observers):
             observer.finished(result)
 
     def say_fault(self, request_id: str, error: BaseException) -> None:

@@ -174,7 +174,7 @@ class BatchRunner:
                 upstreams,
                 record=record,
                 stages=stages,
-                observers=gateway.observers_for(recorder, reservation),
+                observers=gateway.observers_for(recorder, reservation, None),
                 context=context_of(record, {}, tools),
                 conversation=recorder,
             )

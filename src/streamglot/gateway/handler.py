@@ -69,6 +69,8 @@ class RequestHandler:
         self._gone = self._stopped = False
         self._interruption: StreamglotError | None = None
         self._task: asyncio.Task[None] | None = None
+        tracing = gateway.tracing
+        self._span = None if tracing is None else tracing.request(call.method, self._route(call.path), call.headers)
 
     # --- from outside
 
@@ -107,6 +109,8 @@ class RequestHandler:
 
     async def run(self) -> None:
         self._task = self._response.call.task()
+        if self._span is not None:
+            self._span.attach()
         try:
             await self._answer()
         except Exception as error:  # a fault of ours, even in reporting another one: the client is answered all the same
@@ -119,6 +123,12 @@ class RequestHandler:
             if self._exchange is not None:
                 attempt("close", self._exchange.close)
             self._response.release()
+            if self._span is not None:
+                self._span.detach()
+
+    def _route(self, path: str) -> str:
+        """The path without the model that a client chose: a route is one of a few."""
+        return path.replace(self._model_in_path, "{model}") if self._model_in_path else path
 
     async def _answer(self) -> None:
         """The path; a refusal is reported to the client."""
@@ -226,7 +236,7 @@ class RequestHandler:
     def _make_exchange(self, request: Request) -> Exchange:
         gateway, headers, recorder = self._gateway, self._response.call.headers, self._response.recorder
         key = presented(headers)
-        context = context_of(self.record, headers, self._tools, self._activity)
+        context = context_of(self.record, headers if self._span is None else self._span.headers, self._tools, self._activity)
         context.can_ask = request.stream and dialect(self._endpoint.dialect).approval_answers is not None
         pool: Upstreams = CachingPool(gateway.pool, gateway.cache, self.record.key or key) if gateway.caches else gateway.pool
         if self._resumed is not None:
@@ -237,12 +247,13 @@ class RequestHandler:
             pool,
             record=self.record,
             stages=self._stages(request),
-            observers=gateway.observers_for(recorder, self._reservation, self.turn_id),
+            observers=gateway.observers_for(recorder, self._reservation, self._span, self.turn_id),
             context=context,
             conversation=recorder,
             passthrough=Passthrough(
                 "" if gateway.authenticator.admitted_by(headers) else key,
                 {name: headers[name] for name in self._endpoint.passed if name in headers},
+                context.trace,
             ),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -81,8 +82,10 @@ class RunTool(Question):
         self.seconds = seconds
         self._executor = executor
 
-    async def resolve(self, _engine: Any) -> ToolOutput:
-        return await self._executor.run(self.tool, self.arguments)
+    async def resolve(self, engine: Any) -> ToolOutput:  # Any: the services of the engine, which is above this layer
+        tracer = getattr(engine, "tracer", None)
+        with nullcontext() if tracer is None else tracer.tool(self):
+            return await self._executor.run(self.tool, self.arguments)
 
 
 def refusal(words: str) -> ToolOutput:

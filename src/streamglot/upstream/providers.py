@@ -18,7 +18,7 @@ from .settings import Upstream
 class Provider(Struct, frozen=True):
     """A row of the table. ``key_env``: the variable with the API key. A provider without one is a server on this machine, which
     is found by its port. ``models``: patterns of model names that prefer this provider. ``abilities``: differences from its
-    dialect's, for all dialects of the provider."""
+    dialect's, for all dialects of the provider. ``convention``: its name in the OpenTelemetry conventions, where that is another."""
 
     name: str
     title: str
@@ -29,6 +29,7 @@ class Provider(Struct, frozen=True):
     options: dict[str, Any] = field(default_factory=dict)
     probe: str = ""
     abilities: Abilities = NONE_SAID
+    convention: str = ""
 
     def upstream(self, key: str = "") -> Upstream:
         return Upstream(
@@ -89,6 +90,7 @@ PROVIDERS: Final = (
         "https://generativelanguage.googleapis.com/v1beta",
         "GEMINI_API_KEY",
         ("gemini-*", "gemma-*"),
+        convention="gcp.gemini",
     ),
     Provider(
         "openrouter",
@@ -107,10 +109,11 @@ PROVIDERS: Final = (
         "MISTRAL_API_KEY",
         ("mistral-*", "ministral-*", "magistral-*", "codestral-*", "devstral-*", "pixtral-*"),
         abilities=_STRICT,
+        convention="mistral_ai",
     ),
     Provider("deepseek", "DeepSeek", "openai_chat", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", ("deepseek-*",)),
     Provider("groq", "Groq", "openai_chat", "https://api.groq.com/openai/v1", "GROQ_API_KEY", ("llama-*", "groq/*"), _OWN_LIMIT),
-    Provider("xai", "xAI", "openai_chat", "https://api.x.ai/v1", "XAI_API_KEY", ("grok-*",)),
+    Provider("xai", "xAI", "openai_chat", "https://api.x.ai/v1", "XAI_API_KEY", ("grok-*",), convention="x_ai"),
     Provider("cohere", "Cohere", "cohere", "https://api.cohere.com", "COHERE_API_KEY", ("command-*", "c4ai-*")),
     Provider(
         "cerebras",
@@ -171,3 +174,34 @@ def _known(base_url: str, said: Abilities) -> Abilities:
 def abilities_of(upstream: Upstream) -> Abilities:
     """The abilities of an upstream: from its configuration, else from its provider's row."""
     return _known(upstream.base_url, upstream.abilities)
+
+
+_CONVENTION_BY_HOST: Final = {
+    _host(provider.base_url): provider.convention or provider.name for provider in PROVIDERS if provider.key_env
+}
+_CONVENTION_BY_DOMAIN: Final = {
+    ".openai.azure.com": "azure.ai.openai",
+    ".services.ai.azure.com": "azure.ai.inference",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+}
+_CONVENTION_BY_DIALECT: Final = {"bedrock_converse": "aws.bedrock", "bedrock_invoke": "aws.bedrock"}
+_OPERATIONS: Final = {"gemini": "generate_content", "openai_completions": "text_completion"}
+
+
+@lru_cache(1024)
+def _convention(base_url: str, dialect: str, name: str) -> str:
+    host = _host(base_url)
+    if host in _CONVENTION_BY_HOST:
+        return _CONVENTION_BY_HOST[host]
+    found = next((known for domain, known in _CONVENTION_BY_DOMAIN.items() if host.endswith(domain)), "")
+    return found or _CONVENTION_BY_DIALECT.get(dialect, "") or name
+
+
+def convention_name(upstream: Upstream) -> str:
+    """The provider of an upstream as the OpenTelemetry conventions name it; for another one, the upstream's own name."""
+    return _convention(upstream.base_url, upstream.dialect, upstream.name)
+
+
+def operation_name(dialect: str) -> str:
+    """What the OpenTelemetry conventions call a request in this dialect."""
+    return _OPERATIONS.get(dialect, "chat")

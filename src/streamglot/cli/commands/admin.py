@@ -109,8 +109,8 @@ def setup(client: str | None, address: str, model: str, key: str, write: bool) -
 def launch(agent: str, model: str, key: str, config: Path | None, arguments: tuple[str, ...]) -> int:
     """Run a coding agent on any model.
 
-    AGENT is codex, claude, gemini, opencode or qwen. A gateway is started if none runs, and ends with the agent. The agent gets its settings as variables and options; its files stay as
-    they are. ARGUMENTS go to the agent.
+    AGENT is codex, claude, gemini, opencode or qwen. A gateway is started if none runs, and ends with the agent. The agent gets its
+    settings as variables and options; its files stay as they are. ARGUMENTS go to the agent.
     """
     require("starlette", "prometheus_client", "wsproto")
     from .launch import run
@@ -118,7 +118,7 @@ def launch(agent: str, model: str, key: str, config: Path | None, arguments: tup
     return run(agent, model, key, config, list(arguments))
 
 
-config = group("Show the configuration with the origin of each value, or edit its file.")
+config = group("Show the configuration with the origin of each value, check or edit its file, print its schema.")
 
 
 @config.command("show", examples=("streamglot config show", "streamglot config show --config gateway.toml"))
@@ -140,6 +140,27 @@ def config_edit(config: Path | None) -> int:
     from .config_edit import run
 
     return run(config)
+
+
+@config.command("check", examples=("streamglot config check", "streamglot config check gateway.toml"))
+@click.argument("file", type=FILE, required=False)
+def config_check(file: Path | None) -> int:
+    """Check a configuration file: settings, routes, policies, tools. Nothing is started.
+
+    FILE is the one that `streamglot serve` would read, if it is left out. The status is 2 if something is wrong.
+    """
+    from .config_check import run
+
+    return run(file)
+
+
+@config.command("schema", examples=("streamglot config schema",))
+def config_schema() -> int:
+    """Print the JSON Schema of the configuration file, with which editors complete and check it."""
+    from ...config_schema import schema_text
+
+    print(schema_text(), end="")
+    return 0
 
 
 local = group("Fetch, list and remove the weights of the model on this machine.")

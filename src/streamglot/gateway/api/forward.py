@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,7 +12,7 @@ from ...batch.merging import EMBEDDINGS, mergeable
 from ...dialects import dialect
 from ...dialects.endpoint import bearer, join
 from ...engine.record import clean_id
-from ...engine.upstream_request import refused
+from ...engine.upstream_request import check_headers, refused
 from ...engine.upstream_stream import ErrorContext
 from ...errors import RequestError, StreamglotError, Unsupported, UpstreamProtocolError, UpstreamTimeout
 from ...messages import Request
@@ -29,10 +29,16 @@ ANSWER_BYTES: Final = 64 * 2**20
 
 
 async def forward_json(
-    gateway: Gateway, body: dict[str, Any], path: str, request_id: str, asked: Callable[[Candidate], None], owner: str = ""
+    gateway: Gateway,
+    body: dict[str, Any],
+    path: str,
+    request_id: str,
+    asked: Callable[[Candidate], Mapping[str, str]],
+    owner: str = "",
 ) -> bytes:
-    """The upstream's answer to this body at this path beside its chat. ``asked`` is told which upstream is asked. ``owner`` is
-    the caller, with whose other requests this one may be merged."""
+    """The upstream's answer to this body at this path beside its chat. ``asked`` is called with the upstream that is asked, and
+    returns the trace context that the request carries. ``owner`` is the caller, with whose other requests this one may be
+    merged."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise RequestError("model is required and must be a string")
@@ -41,11 +47,13 @@ async def forward_json(
     if candidate is None:
         raise Unsupported(f"no upstream that serves {model!r} has {path}; name one that has, as upstream/model")
     upstream = candidate.upstream
-    asked(candidate)
+    trace = asked(candidate)
+    check_headers(trace)
+    headers = {**trace, **bearer(upstream.key)}
     url = join(upstream.base_url, path)
 
     async def post(sent: dict[str, Any]) -> bytes:
-        return await _post(gateway, candidate, url, bearer(upstream.key), sent, request_id)
+        return await _post(gateway, candidate, url, headers, sent, request_id)
 
     request = mergeable(EMBEDDINGS, body) if path == EMBEDDINGS_PATH and path in upstream.merge else None
     if request is None:

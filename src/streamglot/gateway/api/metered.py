@@ -27,6 +27,7 @@ from ..http.call import ClientGone
 if TYPE_CHECKING:
     from ...store import Turn as StoredTurn
     from ..app import Gateway
+    from ..observe.spans import AttemptSpan
 
 LARGEST_COUNT: Final = 2**31 - 1
 """Tokens of one request. An upstream that counts further is not believed."""
@@ -69,13 +70,22 @@ class Metered:
         self._candidate: Candidate | None = None
         self._reservation: Reservation | None = None
         self._stored: StoredTurn | None = None
+        tracing = gateway.tracing
+        self._span = None if tracing is None else tracing.request("POST", f"/v1/{kind}", headers, kind)
+        self._attempt: AttemptSpan | None = None
+        self._context = context_of(self.record, headers if self._span is None else self._span.headers)
         self._turn = gateway.slot(caller)
 
-    def asked(self, candidate: Candidate) -> None:
-        """This upstream is about to be asked."""
+    def asked(self, candidate: Candidate) -> Mapping[str, str]:
+        """This upstream is about to be asked. Returns the trace context that the request carries."""
         self._candidate = candidate
         self.record.attempts += 1
         self.record.upstream, self.record.upstream_dialect = candidate.upstream.name, candidate.upstream.dialect
+        tracing = self._gateway.tracing
+        if tracing is None or self._span is None:
+            return self._context.trace
+        self._attempt = tracing.attempt(candidate, Request(), self.record.dialect, self._span)
+        return self._attempt.headers
 
     async def __aenter__(self) -> Metered:
         caller, gateway, record = self._caller, self._gateway, self.record
@@ -136,9 +146,10 @@ class Metered:
                     written=written,
                 )
             )
-        self._gateway.tell_observers(
-            ExchangeResult(context_of(record, self._headers), record, Request(), seconds=now - record.began)
-        )
+        if self._attempt is not None:
+            self._attempt.failed(error) if error is not None else self._attempt.used(record.usage)
+        result = ExchangeResult(self._context, record, Request(), seconds=now - record.began)
+        self._gateway.tell_observers(result, self._span)
 
     def _used(self, ending: str) -> TokenCounts:
         """What the answer says was used. Where it does not say, or nobody waited for it, an estimate; nothing for a refusal."""

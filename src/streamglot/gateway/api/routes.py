@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from ...dialects import dialect
@@ -144,7 +144,8 @@ def pages(gateway: Gateway) -> Starlette:
         admit_to_page(http)
         gateway.metrics.note_breakers({name: state == "open" for name, state in gateway.pool.states().items()})
         gateway.store_state()
-        return PlainTextResponse(gateway.metrics_page(), media_type="text/plain; version=0.0.4")
+        page, media_type = gateway.metrics_page(http.headers.get("accept", ""))
+        return Response(page, headers={"content-type": media_type})
 
     async def openapi(_: HttpRequest) -> Response:
         return reply(description())

@@ -6,6 +6,7 @@ several workers each writes its numbers into a shared folder (``metrics_files.py
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.samples import Exemplar
 
 from ...engine.record import ExchangeRecord
 from .metrics_files import MetricsFiles
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _BUCKETS: Final = (*map(str, map(float, SECONDS)), "+Inf")
+OPENMETRICS: Final = "application/openmetrics-text"
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 _STORE_COUNTERS: Final = (
     ("commits", "Batches written"),
     ("failures", "Attempts to write that failed"),
@@ -50,19 +56,55 @@ def forget(process: int) -> None:
         _folder.retire(process, Numbers, lambda numbers: sum_of(numbers, Numbers()))
 
 
+def trace_id_of(trace: Mapping[str, str]) -> str:
+    """The trace id of a W3C trace context; nothing where there is none."""
+    found = _TRACEPARENT.fullmatch(trace.get("traceparent", ""))
+    return found.group(1) if found is not None else ""
+
+
+@dataclass(slots=True)
+class Traced:
+    """The last time of a bucket that has a trace: an exemplar. ``time`` is in seconds since 1970."""
+
+    trace_id: str
+    seconds: float
+    time: float
+
+
 @dataclass(slots=True)
 class Spread:
-    """How many of some times fell into each bucket, and their sum."""
+    """How many of some times fell into each bucket, their sum, and an exemplar for each bucket."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
     sum: float = 0.0
+    exemplars: dict[int, Traced] = field(default_factory=dict)
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(SECONDS, seconds)] += 1
+    def add(self, seconds: float, trace_id: str = "", time: float = 0.0) -> None:
+        bucket = bisect_left(SECONDS, seconds)
+        self.counts[bucket] += 1
         self.sum += seconds
+        if trace_id:
+            self.exemplars[bucket] = Traced(trace_id, seconds, time)
 
     def plus(self, other: Spread) -> Spread:
-        return Spread([one + two for one, two in zip(self.counts, other.counts, strict=True)], self.sum + other.sum)
+        """Both together. Of two exemplars of a bucket the newer one stays."""
+        newest = dict(self.exemplars)
+        for bucket, traced in other.exemplars.items():
+            if bucket not in newest or newest[bucket].time < traced.time:
+                newest[bucket] = traced
+        counts = [one + two for one, two in zip(self.counts, other.counts, strict=True)]
+        return Spread(counts, self.sum + other.sum, newest)
+
+    def buckets(self) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+        """The cumulative counts, as prometheus_client takes them."""
+        found: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+        for bucket, count in enumerate(accumulate(self.counts)):
+            traced = self.exemplars.get(bucket)
+            if traced is None:
+                found.append((_BUCKETS[bucket], count))
+            else:
+                found.append((_BUCKETS[bucket], count, Exemplar({"trace_id": traced.trace_id}, traced.seconds, traced.time)))
+        return found
 
 
 @dataclass(slots=True)
@@ -152,8 +194,8 @@ class Metrics:
 
     # --- counting
 
-    def note(self, record: ExchangeRecord) -> None:
-        """An exchange is over."""
+    def note(self, record: ExchangeRecord, trace_id: str = "", time: float = 0.0) -> None:
+        """An exchange is over. ``trace_id`` becomes an exemplar of its times; ``time`` is in seconds since 1970."""
         noted = self._numbers.upstreams.get(record.upstream)
         if noted is None:
             noted = self._numbers.upstreams[record.upstream] = UpstreamNumbers()
@@ -164,9 +206,9 @@ class Metrics:
             noted.errors[error] = noted.errors.get(error, 0) + 1
         noted.cached += record.cached
         if record.first_event:
-            noted.first.add(record.first_event - record.began)
-            noted.gap.add(record.mean_gap)
-            noted.longest.add(record.longest_gap)
+            noted.first.add(record.first_event - record.began, trace_id, time)
+            noted.gap.add(record.mean_gap, trace_id, time)
+            noted.longest.add(record.longest_gap, trace_id, time)
         if record.usage is not None:
             noted.input += record.usage.input_tokens or 0
             noted.output += record.usage.output_tokens or 0
@@ -198,8 +240,12 @@ class Metrics:
 
     # --- telling
 
-    def page(self) -> bytes:
-        return generate_latest(self.registry)
+    def page(self, accept: str = "") -> tuple[bytes, str]:
+        """The page and its media type. A reader that accepts OpenMetrics gets it, with exemplars; others get the older text."""
+        if OPENMETRICS in accept:
+            page: bytes = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]  # the library has no type for it
+            return page, openmetrics.CONTENT_TYPE_LATEST
+        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def collect(self) -> Iterator[Metric]:
         """What prometheus_client asks a collector for."""
@@ -239,7 +285,7 @@ def _upstream_metrics(numbers: Numbers) -> Iterator[Metric]:
                 tokens.add_metric([name, direction], count)
         for family, spread in ((first, noted.first), (gap, noted.gap), (longest, noted.longest)):
             if any(spread.counts):
-                family.add_metric([name], list(zip(_BUCKETS, accumulate(spread.counts), strict=True)), spread.sum)
+                family.add_metric([name], spread.buckets(), spread.sum)
     for name, is_open in numbers.live.breakers.items():
         breakers.add_metric([name], float(is_open))
     cached = sum(noted.cached for noted in numbers.upstreams.values())

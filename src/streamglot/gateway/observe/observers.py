@@ -1,4 +1,4 @@
-"""The gateway's observers of exchanges: access log, content log, metrics, tracing, and the usage of a key."""
+"""The gateway's observers of exchanges: access log, content log, metrics, and the usage of a key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 from ...engine.content_log import ContentLog
 from ...engine.observer import ExchangeResult, Observer
 from ..auth.budgets import Reservation
-from .metrics import Metrics
-from .tracing import Tracing
+from .metrics import Metrics, trace_id_of
 
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -44,16 +43,7 @@ class MetricsObserver(Observer):
         self._metrics = metrics
 
     def finished(self, result: ExchangeResult) -> None:
-        self._metrics.note(result.record)
-
-
-class TracingObserver(Observer):
-    def __init__(self, telemetry: Tracing) -> None:
-        self._telemetry = telemetry
-
-    def finished(self, result: ExchangeResult) -> None:
-        now = result.record.began + result.seconds
-        self._telemetry.note(result.record, result.context.trace, now, time.time())
+        self._metrics.note(result.record, trace_id_of(result.context.trace), time.time())
 
 
 class UsageMeter(Observer):

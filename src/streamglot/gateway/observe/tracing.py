@@ -1,107 +1,125 @@
-"""OpenTelemetry, by the conventions for generative AI: one span a request and three histograms. All names stand here.
+"""OpenTelemetry, by the conventions for generative AI. ``semconv.py`` has the names, ``spans.py`` the spans.
 
 It is off unless ``server.telemetry`` is set. A program that embeds the gateway and has set providers of its own keeps them;
 otherwise spans and metrics go by OTLP to where the usual variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` …).
+
+A request to an upstream carries the trace context of its own CLIENT span. Baggage is not passed on: it belongs to the client, and
+upstreams are other people's servers.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
-from ...engine.record import ExchangeRecord
 from ...errors import ConfigError
-
-SCOPE: Final = "streamglot"
-OPERATION: Final = "gen_ai.operation.name"
-PROVIDER: Final = "gen_ai.provider.name"
-REQUEST_MODEL: Final = "gen_ai.request.model"
-RESPONSE_ID: Final = "gen_ai.response.id"
-FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
-INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
-OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
-CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
-TOKEN_TYPE: Final = "gen_ai.token.type"
-ERROR_TYPE: Final = "error.type"
-DURATION_METRIC: Final = "gen_ai.client.operation.duration"
-TOKEN_METRIC: Final = "gen_ai.client.token.usage"
-FIRST_METRIC: Final = "gen_ai.server.time_to_first_token"
-CLIENT_DIALECT: Final = "streamglot.client.dialect"
-UPSTREAM: Final = "streamglot.upstream"
-REQUEST_ID: Final = "streamglot.request.id"
-NANOSECONDS: Final = 1_000_000_000
-CHAT: Final = "chat"
-MODELS: Final = 500
-"""Names of models that metrics tell apart. Clients choose them, and each is a time series of its own for ever."""
-OTHER_MODELS: Final = "other"
+from ...messages import Request
+from ...upstream.routes import Candidate
+from . import semconv
+from .instruments import Instruments
+from .spans import MESSAGE_CHARS, AttemptSpan, RequestSpan, operation_of, request_attributes, start_attributes, tool_span
 
 
 class Tracing:
-    """Notes a request when it is over: its span gets the times that the record has."""
+    """Starts the spans. The span of the request is current in its task, so attempts and tool calls find their parent."""
 
-    def __init__(self) -> None:
+    clock = staticmethod(time.monotonic)
+
+    def __init__(
+        self, environment: Mapping[str, str] | None = None, log: Callable[[Mapping[str, Any]], None] | None = None
+    ) -> None:
         try:
-            from opentelemetry import metrics, propagate, trace
+            from opentelemetry import context, metrics, trace
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError:
             raise ConfigError("server.telemetry needs opentelemetry: pip install 'streamglot[otel]'") from None
-        self._models: set[str] = set()
         self._providers: list[Any] = []
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             self._providers = _exported(trace, metrics)
+        self.names = semconv.names_for(os.environ if environment is None else environment)
+        self.instruments = Instruments(metrics.get_meter(semconv.SCOPE), self.names)
         self._trace = trace
-        self._extract = propagate.extract
-        self._tracer = trace.get_tracer(SCOPE)
-        meter = metrics.get_meter(SCOPE)
-        self._duration = meter.create_histogram(DURATION_METRIC, "s", "How long an exchange took")
-        self._first = meter.create_histogram(FIRST_METRIC, "s", "Time to the first event")
-        self._tokens = meter.create_histogram(TOKEN_METRIC, "{token}", "Tokens of a request")
+        self._context = context
+        self._propagator = TraceContextTextMapPropagator()
+        self._tracer = trace.get_tracer(semconv.SCOPE)
+        self._log = log
+        self._provider_of: dict[str, str] = {}
 
     def close(self) -> None:
         """Sends what has not been sent."""
         for provider in self._providers:
             provider.force_flush()
 
-    def note(self, record: ExchangeRecord, headers: Mapping[str, str], now: float, time: float) -> None:
-        """``now`` is of the clock of the record, ``time`` the same moment as the world says it."""
-        common: dict[str, Any] = {OPERATION: CHAT, PROVIDER: record.upstream_dialect or "unknown"}
-        if record.error:
-            common[ERROR_TYPE] = record.error_kind
-        usage = record.usage
-        counts = {"input": getattr(usage, "input_tokens", None), "output": getattr(usage, "output_tokens", None)}
-        span = self._tracer.start_span(
-            f"{CHAT} {record.model}",
-            context=self._extract(dict(headers)),
-            kind=self._trace.SpanKind.SERVER,
-            start_time=int((time - (now - record.began)) * NANOSECONDS),
-            attributes={
-                **common,
-                REQUEST_MODEL: record.model,
-                CLIENT_DIALECT: record.dialect,
-                UPSTREAM: record.upstream,
-                REQUEST_ID: record.request_id,
-                FINISH_REASONS: [record.ending or "error"],
-                **({INPUT_TOKENS: counts["input"]} if counts["input"] is not None else {}),
-                **({OUTPUT_TOKENS: counts["output"]} if counts["output"] is not None else {}),
-                **({CACHED_TOKENS: usage.cached_tokens} if usage is not None and usage.cached_tokens is not None else {}),
-            },
-        )
-        if record.error:
-            span.set_status(self._trace.StatusCode.ERROR, record.message[:500])
-        span.end(end_time=int(time * NANOSECONDS))
-        common[REQUEST_MODEL] = self._known_model(record.model)
-        self._duration.record(now - record.began, common)
-        if record.first_event:
-            self._first.record(record.first_event - record.began, common)
-        for kind, count in counts.items():
-            if count is not None:
-                self._tokens.record(count, {**common, TOKEN_TYPE: kind})
+    # --- spans
 
-    def _known_model(self, model: str) -> str:
-        if len(self._models) < MODELS:
-            self._models.add(model)
-        return model if model in self._models else OTHER_MODELS
+    def request(self, method: str, route: str, headers: Mapping[str, str], operation: str = semconv.CHAT) -> RequestSpan:
+        """The span of a client's request, which goes on with the client's own trace."""
+        span = self._tracer.start_span(
+            f"{method} {route}",
+            context=self._propagator.extract(dict(headers)),
+            kind=self._trace.SpanKind.SERVER,
+            attributes={semconv.HTTP_METHOD: method, semconv.HTTP_ROUTE: route},
+        )
+        return RequestSpan(self, span, operation)
+
+    def attempt(
+        self, candidate: Candidate, request: Request, operation: str = "", parent: RequestSpan | None = None
+    ) -> AttemptSpan:
+        """The span of one attempt. Its parent is the current span, unless ``parent`` is given."""
+        upstream = candidate.upstream
+        operation = operation or operation_of(upstream)
+        common = start_attributes(upstream, candidate.model, operation)
+        self._provider_of[upstream.name] = common[semconv.PROVIDER]
+        attributes = {**common, **request_attributes(candidate, request, self.names)}
+        kind = "CLIENT" if semconv.SERVER_ADDRESS in common else "INTERNAL"  # an upstream in this process
+        span = self.start_span(f"{operation} {candidate.model}", kind, attributes, None if parent is None else parent.context)
+        return AttemptSpan(self, span, common, operation, request.stream)
+
+    def tool(self, question: Any) -> AbstractContextManager[None]:
+        return tool_span(self, question)
+
+    def start_span(self, name: str, kind: str, attributes: Mapping[str, Any], context: Any = None) -> Any:
+        """``context`` has the parent; without it that is the current span."""
+        return self._tracer.start_span(name, context, self._trace.SpanKind[kind], dict(attributes))
+
+    # --- what spans use
+
+    def context_of(self, span: Any) -> Any:
+        """The context in which this span is the current one."""
+        return self._trace.set_span_in_context(span)
+
+    def headers_of(self, span: Any) -> dict[str, str]:
+        """The trace context of a span, as a request carries it."""
+        headers: dict[str, str] = {}
+        self._propagator.inject(headers, self.context_of(span))
+        return headers
+
+    def attach(self, span: Any) -> Any:
+        """Makes a span the current one. Returns what ``detach`` needs."""
+        return self._context.attach(self.context_of(span))
+
+    def detach(self, token: Any) -> None:
+        self._context.detach(token)
+
+    def mark_failed(self, span: Any, error_type: str, message: str) -> None:
+        span.set_attribute(semconv.ERROR_TYPE, error_type or semconv.OTHER_ERROR)
+        span.set_status(self._trace.StatusCode.ERROR, message[:MESSAGE_CHARS])
+
+    def provider_of(self, upstream: str) -> str:
+        """The provider behind an upstream that was asked; our own name for an answer that no upstream gave."""
+        return self._provider_of.get(upstream, semconv.SCOPE)
+
+    def guarded(self, work: Callable[[], None]) -> None:
+        """Does what a foreign span processor may fail in. The stream goes on."""
+        try:
+            work()
+        except Exception as error:
+            if self._log is not None:
+                self._log({"event": "tracing_failed", "message": f"{type(error).__name__}: {error}"[:MESSAGE_CHARS]})
 
 
 def _exported(trace: Any, metrics: Any) -> list[Any]:
@@ -118,7 +136,7 @@ def _exported(trace: Any, metrics: Any) -> list[Any]:
         raise ConfigError(
             f"server.telemetry needs {error.name}: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
         ) from None
-    resource = sdk_resources.Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", SCOPE)})
+    resource = sdk_resources.Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", semconv.SCOPE)})
     tracers = sdk_trace.TracerProvider(resource=resource)
     tracers.add_span_processor(sdk_trace_export.BatchSpanProcessor(span_exporter.OTLPSpanExporter()))
     trace.set_tracer_provider(tracers)

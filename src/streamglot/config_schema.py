@@ -1,0 +1,74 @@
+"""The JSON Schema of ``streamglot.toml``, made from the structs that read it. Editors complete and check the file with it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Final
+
+import msgspec
+
+from .config import Config
+from .config_checks import LARGEST_NUMBER
+from .policies.builtin import BUILT_IN
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+TITLE: Final = "The configuration of streamglot"
+_NUMBERS: Final = ("integer", "number")
+_INTERNAL: Final = {"Upstream": ("name",)}
+"""Fields that the program fills in."""
+_DEPRECATED: Final = {"Upstream": ("rest",)}
+"""Former names that are still accepted."""
+
+
+def config_schema() -> dict[str, Any]:
+    """The schema. Every setting has its type and default; tables refuse settings that do not exist."""
+    (root,), tables = msgspec.json.schema_components([Config], schema_hook=_any_value, ref_template="#/$defs/{name}")
+    main = tables.pop(root["$ref"].rpartition("/")[2])
+    for name, table in tables.items():
+        for setting in _INTERNAL.get(name, ()):
+            del table["properties"][setting]
+        for setting in _DEPRECATED.get(name, ()):
+            table["properties"][setting]["deprecated"] = True
+    for table in (main, *tables.values()):
+        _tidy(table)
+    main["properties"]["policies"] = _policies(main["properties"]["policies"])
+    return {"$schema": DRAFT, **main, "title": TITLE, "$defs": dict(sorted(tables.items()))}
+
+
+def schema_text() -> str:
+    """The schema as a file."""
+    return msgspec.json.format(msgspec.json.encode(config_schema()), indent=2).decode() + "\n"
+
+
+def _any_value(kind: type) -> dict[str, Any]:
+    """The schema of a type that msgspec has none for."""
+    if kind is object:
+        return {"description": "Any value."}
+    raise NotImplementedError(f"{kind.__name__} has no JSON Schema; give its setting a type of the configuration")
+
+
+def _tidy(schema: Any) -> None:
+    """Gives numbers the range that every setting has, and descriptions in one line."""
+    if isinstance(schema, list):
+        for inner in schema:
+            _tidy(inner)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") in _NUMBERS:
+        schema.setdefault("minimum", 0)
+        schema.setdefault("maximum", LARGEST_NUMBER)
+    if isinstance(schema.get("description"), str):
+        schema["description"] = " ".join(inspect.cleandoc(schema["description"]).split())
+    for inner in schema.values():
+        _tidy(inner)
+
+
+def _policies(schema: dict[str, Any]) -> dict[str, Any]:
+    """A policy is a table that names itself. Its options are its own: ``streamglot policies`` shows them."""
+    policy = {
+        "type": "object",
+        "required": ["use"],
+        "properties": {"use": {"type": "string", "examples": sorted(BUILT_IN)}},
+        "additionalProperties": True,
+    }
+    return {**schema, "items": policy}

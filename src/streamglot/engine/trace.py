@@ -1,0 +1,39 @@
+"""The interface between the engine and tracing: a trace of each attempt at an upstream and of each tool call.
+
+The engine works without it. Where a pool has a tracer, every attempt carries the trace context that the tracer gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from ..events import Event
+from ..messages import Request
+from ..upstream.routes import Candidate
+
+
+class AttemptTrace(Protocol):
+    """One attempt. ``headers`` are the trace context that the request to the upstream carries."""
+
+    headers: Mapping[str, str]
+
+    def seen(self, events: list[Event]) -> None:
+        """The events of one read of the upstream. An end among them ends the attempt."""
+
+    def failed(self, error: BaseException) -> None:
+        """The attempt ended before its first event."""
+
+    def close(self) -> None:
+        """The engine reads no more. An attempt that has not ended was given up."""
+
+
+class EngineTracer(Protocol):
+    """Traces what the engine does, as a part of the request that the current task serves. No method raises."""
+
+    def attempt(self, candidate: Candidate, request: Request) -> AttemptTrace:
+        """An upstream is about to be asked."""
+
+    def tool(self, question: Any) -> AbstractContextManager[None]:  # Any: a RunTool; what it has is read by name
+        """Runs one tool call inside."""

@@ -1,0 +1,144 @@
+"""Names of the OpenTelemetry semantic conventions for generative AI: attributes, metrics, buckets.
+
+There are two sets. The released one (v1.41) is the default. The coming one has other names for some metrics and for one attribute;
+``OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental`` selects it. A test compares the released names with the constants of
+opentelemetry-semantic-conventions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+# --- attributes
+
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_STREAM: Final = "gen_ai.request.stream"
+CHOICE_COUNT: Final = "gen_ai.request.choice.count"
+SEED: Final = "gen_ai.request.seed"
+TOP_K: Final = "gen_ai.request.top_k"
+TOP_P: Final = "gen_ai.request.top_p"
+TEMPERATURE: Final = "gen_ai.request.temperature"
+MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+STOP_SEQUENCES: Final = "gen_ai.request.stop_sequences"
+FREQUENCY_PENALTY: Final = "gen_ai.request.frequency_penalty"
+PRESENCE_PENALTY: Final = "gen_ai.request.presence_penalty"
+OUTPUT_TYPE: Final = "gen_ai.output.type"
+RESPONSE_ID: Final = "gen_ai.response.id"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+TOKEN_TYPE: Final = "gen_ai.token.type"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+TOOL_DESCRIPTION: Final = "gen_ai.tool.description"
+MCP_METHOD: Final = "mcp.method.name"
+ERROR_TYPE: Final = "error.type"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+HTTP_METHOD: Final = "http.request.method"
+HTTP_ROUTE: Final = "http.route"
+HTTP_STATUS: Final = "http.response.status_code"
+
+# --- values
+
+CHAT: Final = "chat"
+EMBEDDINGS: Final = "embeddings"
+EXECUTE_TOOL: Final = "execute_tool"
+FUNCTION: Final = "function"
+TOOLS_CALL: Final = "tools/call"
+INPUT: Final = "input"
+OUTPUT: Final = "output"
+OTHER_ERROR: Final = "_OTHER"
+
+# --- metrics that both sets have
+
+SERVER_DURATION: Final = "gen_ai.server.request.duration"
+SERVER_FIRST_TOKEN: Final = "gen_ai.server.time_to_first_token"
+SERVER_OUTPUT_TOKEN: Final = "gen_ai.server.time_per_output_token"
+
+# --- buckets
+
+SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+FIRST_TOKEN_SECONDS: Final = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+OUTPUT_TOKEN_SECONDS: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+TOKENS: Final = tuple(4**power for power in range(14))
+"""1 to 67,108,864 tokens."""
+
+# --- names of our own
+
+SCOPE: Final = "streamglot"
+CLIENT_DIALECT: Final = "streamglot.client.dialect"
+UPSTREAM: Final = "streamglot.upstream"
+ATTEMPTS: Final = "streamglot.attempts"
+CACHED: Final = "streamglot.cached"
+ENDING: Final = "streamglot.ending"
+REQUEST_ID: Final = "streamglot.request.id"
+
+# --- what differs
+
+OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
+LATEST: Final = "gen_ai_latest_experimental"
+
+
+class Names(Struct, frozen=True):
+    """Names that differ between the sets. ``token_usage`` is one histogram with a token type; a set without it has ``token_counters``
+    (by attribute of the span) and ``token_histograms`` (by token type). ``tool_duration`` is empty where the set has none."""
+
+    duration: str
+    other_duration: str
+    first_chunk: str
+    output_chunk: str
+    cache_write_tokens: str
+    token_usage: str
+    token_counters: Mapping[str, str]
+    token_histograms: Mapping[str, str]
+    tool_duration: str
+
+
+RELEASED: Final = Names(
+    duration="gen_ai.client.operation.duration",
+    other_duration="gen_ai.client.operation.duration",
+    first_chunk="gen_ai.client.operation.time_to_first_chunk",
+    output_chunk="gen_ai.client.operation.time_per_output_chunk",
+    cache_write_tokens="gen_ai.usage.cache_creation.input_tokens",
+    token_usage="gen_ai.client.token.usage",
+    token_counters={},
+    token_histograms={},
+    tool_duration="",
+)
+COMING: Final = Names(
+    duration="gen_ai.client.inference.duration",
+    other_duration="gen_ai.client.operation.duration",
+    first_chunk="gen_ai.client.inference.time_to_first_chunk",
+    output_chunk="gen_ai.client.inference.time_per_output_chunk",
+    cache_write_tokens="gen_ai.usage.cache_write.input_tokens",
+    token_usage="",
+    token_counters={
+        INPUT_TOKENS: "gen_ai.client.inference.usage.input_tokens",
+        OUTPUT_TOKENS: "gen_ai.client.inference.usage.output_tokens",
+        CACHE_READ_TOKENS: "gen_ai.client.inference.usage.cache_read.input_tokens",
+        "gen_ai.usage.cache_write.input_tokens": "gen_ai.client.inference.usage.cache_write.input_tokens",
+        REASONING_TOKENS: "gen_ai.client.inference.usage.reasoning.output_tokens",
+    },
+    token_histograms={
+        INPUT_TOKENS: "gen_ai.client.inference.operation.input_tokens",
+        OUTPUT_TOKENS: "gen_ai.client.inference.operation.output_tokens",
+    },
+    tool_duration="gen_ai.execute_tool.duration",
+)
+
+
+def names_for(environment: Mapping[str, str]) -> Names:
+    """The set that the environment selects."""
+    chosen = {word.strip() for word in environment.get(OPT_IN, "").split(",")}
+    return COMING if LATEST in chosen else RELEASED
