@@ -254,7 +254,11 @@ class Worker:
         except Exception as error:  # a fault of ours in one item must not stop the others
             self._tasks.report("batch item", error)
             fault = {
-                "error": {"message": "a fault of the gateway itself; its log has more", "type": "server_error", "code": None}
+                "error": {
+                    "message": "internal error of the gateway; its log has the details",
+                    "type": "server_error",
+                    "code": None,
+                }
             }
             answer = Answer(500, msgspec.json.encode(fault))
         finally:

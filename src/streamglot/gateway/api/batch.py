@@ -108,7 +108,7 @@ class BatchRun:
             outcome = await with_retries(lambda: self._final_when_stopping(item), RETRY)
         except Exception as error:
             self._gateway.say_fault(item_request_id(self._request_id, item), error)
-            return failed(item, StreamglotError("a fault of the gateway itself; its log has more").as_event())
+            return failed(item, StreamglotError("internal error of the gateway; its log has the details").as_event())
         return succeeded(item, outcome.value) if outcome.error is None else failed(item, outcome.error)
 
     async def _final_when_stopping(self, item: BatchItem) -> Outcome[Any]:

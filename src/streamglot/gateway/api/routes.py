@@ -242,7 +242,7 @@ async def refused(http: HttpRequest, error: Any) -> Response:
 
 async def broken(http: HttpRequest, _: Exception) -> Response:
     """A fault of our own: its place in the code is for the log, not for the client."""
-    message = f"a fault of the gateway itself; its log has more (request id {request_id(http)})"
+    message = f"internal error of the gateway; its log has the details (request id {request_id(http)})"
     return await refused(http, StreamglotError(message))
 
 

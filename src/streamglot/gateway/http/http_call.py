@@ -348,6 +348,8 @@ class HTTPCall:
         elif isinstance(error, asyncio.CancelledError):
             self.send(error_reply(503, "shutting_down", "the gateway is shutting down; send the request again", "server_error"))
         else:
-            self.send(error_reply(500, "internal_error", "a fault of the gateway itself; its log has more", "server_error"))
+            self.send(
+                error_reply(500, "internal_error", "internal error of the gateway; its log has the details", "server_error")
+            )
             error = error or RuntimeError(f"nothing answered {self.method} {self.path}")
         self._connection.server.answered(task, error)
