@@ -248,7 +248,7 @@ def test_a_reload_while_all_keys_are_revoked_is_taken(tmp_path: Path) -> None:
             assert gateway.store is not None
             await gateway.store.keys.revoke("me")
             await gateway._stored.refresh(gateway.store)
-            gateway._take(gateway.loaded, starting=False)
+            gateway._apply(gateway.loaded, starting=False)
             assert not gateway.authenticator.state.usable
             assert gateway.authenticator.asks
 

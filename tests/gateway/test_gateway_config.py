@@ -342,7 +342,7 @@ def test_what_was_found_is_used() -> None:
     loaded = load(None, {"HOME": "/nowhere"})
     gateway = Gateway(loaded, {"OPENAI_API_KEY": SECRET}, lambda line: None)
     gateway.pool.found = asyncio.run(discover({"OPENAI_API_KEY": SECRET}))
-    gateway._take(loaded)
+    gateway._apply(loaded)
     assert gateway.pool.routes.find("gpt-5", lambda: 0.0)[0].upstream.name == "openai"
     assert "replay" in gateway.pool.routes.upstreams
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def build_stages(config: Config, policies: Sequence[Policy] = (), tools: ToolExecutor | None = None) -> list[StageFactory]:
-    """The factories of all stages behind the in-band parser, in order. ``tools`` runs the tools of the loop."""
+    """Returns the factories of all stages after the in-band parser, in order. ``tools`` runs the tools of the loop."""
     stages: list[StageFactory] = []
     if policies or config.policies:
         from ..policies import load_policies, policy_stage
@@ -44,7 +44,7 @@ def build_stages(config: Config, policies: Sequence[Policy] = (), tools: ToolExe
 
 
 def tool_loop(tools: ToolExecutor) -> StageFactory:
-    """The factory of the tool loop: None for an exchange that uses no tools of ours."""
+    """Returns the factory of the tool loop. The factory returns None for an exchange without tools of the gateway."""
 
     def build(context: ExchangeContext) -> Stage | None:
         return ToolLoop(tools, context.tools, context, _price_of(context)) if context.tools else None
@@ -53,7 +53,7 @@ def tool_loop(tools: ToolExecutor) -> StageFactory:
 
 
 def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
-    """What a model turn cost, by the price of the upstream that answered it; 0 where no price is known."""
+    """Returns a function for the cost of a model turn at the price of the upstream that answered it; 0 if no price is known."""
 
     def cost(usage: Usage) -> float:
         counts = TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
@@ -63,7 +63,7 @@ def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
 
 
 def build_observers(config: Config) -> list[Observer]:
-    """The observers that the configuration names; one instance watches all exchanges."""
+    """Returns the observers that the configuration names. One instance watches all exchanges."""
     return [load_object(reference, "engine.observers")() for reference in config.engine.observers]
 
 
