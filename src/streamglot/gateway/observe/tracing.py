@@ -1,7 +1,7 @@
-"""OpenTelemetry, by the conventions for generative AI: one span a request and three histograms. All names stand here.
+"""OpenTelemetry by the semantic conventions for generative AI: one span per request and three histograms. All names are here.
 
-It is off unless ``server.telemetry`` is set. A program that embeds the gateway and has set providers of its own keeps them;
-otherwise spans and metrics go by OTLP to where the usual variables say (``OTEL_EXPORTER_OTLP_ENDPOINT`` …).
+It is off unless ``server.telemetry`` is set. A program that embeds the gateway and has set its own providers keeps them.
+Otherwise spans and metrics go over OTLP to the endpoint in the usual variables (``OTEL_EXPORTER_OTLP_ENDPOINT`` …).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ REQUEST_ID: Final = "streamglot.request.id"
 NANOSECONDS: Final = 1_000_000_000
 CHAT: Final = "chat"
 MODELS: Final = 500
-"""Names of models that metrics tell apart. Clients choose them, and each is a time series of its own for ever."""
+"""Model names that metrics distinguish. Clients choose the names, and each would become another time series."""
 OTHER_MODELS: Final = "other"
 
 
 class Tracing:
-    """Notes a request when it is over: its span gets the times that the record has."""
+    """Reports a request when it is over. Its span gets the times in the record."""
 
     def __init__(self) -> None:
         try:
@@ -64,7 +64,7 @@ class Tracing:
             provider.force_flush()
 
     def note(self, record: ExchangeRecord, headers: Mapping[str, str], now: float, time: float) -> None:
-        """``now`` is of the clock of the record, ``time`` the same moment as the world says it."""
+        """Reports a request. ``now`` is from the record's clock, ``time`` is the same moment in seconds since 1970."""
         common: dict[str, Any] = {OPERATION: CHAT, PROVIDER: record.upstream_dialect or "unknown"}
         if record.error:
             common[ERROR_TYPE] = record.error_kind
@@ -105,7 +105,7 @@ class Tracing:
 
 
 def _exported(trace: Any, metrics: Any) -> list[Any]:
-    """Providers that export over OTLP, set for the whole process."""
+    """Returns providers that export over OTLP, set for the whole process."""
     try:
         metric_exporter = import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter")
         span_exporter = import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
