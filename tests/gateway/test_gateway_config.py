@@ -120,7 +120,7 @@ def test_the_command_shows_it(file: Path, monkeypatch: pytest.MonkeyPatch, capsy
         ("[server]\nport = 65536\n", "server.port is 65536"),
         ("[server]\nport = 99999999999999999999999\n", "server.port"),
         ("[server]\nauthentication = 'no'\n", "authentication"),
-        ("[server]\nauthentication = 'none'\n[[server.keys]]\nname = 'a'\n", "remove either"),
+        ("[server]\nauthentication = 'none'\n[[server.keys]]\nname = 'a'\n", "remove one of the two"),
         ("[[server.keys]]\nname = 'a'\nconcurrent = -5\n", r"server.keys\[0\].concurrent is -5"),
         ("[upstreams.a]\nbase_url = 'http://x'\ntimeouts = { idle = -1.0 }\n", "upstreams.a.timeouts.idle is -1"),
         ("[upstreams.a]\nbase_url = 'http://[::1'\n", "upstreams.a.base_url is not a valid address"),
