@@ -1,4 +1,4 @@
-"""The pure batcher: collects items and says which of them are due as one batch. It is told the time and waits for nothing.
+"""The pure batcher: collects items and returns those that are due as one batch. The time is passed in.
 
 by size     ``Batcher(max_size=10)``                        a batch is due when it has 10 items
 by time     ``Batcher(flush_interval=0.1)``                 ... 0.1 s after its first item came

@@ -1,8 +1,8 @@
-"""The queue: jobs (ranges of items) that workers claim, and results that are written once. The same functions on both databases.
+"""The queue: jobs (ranges of items) that workers claim, and results that are written once. Both databases use the same functions.
 
 On PostgreSQL a claim is ``FOR UPDATE SKIP LOCKED``; SQLite has one writer at a time. A job belongs to the process that claimed it
-until that process gives it back, is found dead on this machine, or lets its lease run out. A result that is there already stays,
-so a job that is run twice reports nothing twice.
+until that process gives it back, is found dead on this machine, or lets its lease expire. An existing result is never replaced,
+so a job that is run twice reports each item once.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
             print(response["request_id"], response["result"], response["error"])
 
 Requests are sent when the batch is full, when its time is over, or by ``flush``, which returns the responses of all requests
-since the flush before, in order. No lock is held while anything is sent: all of it happens on one event loop.
+since the previous flush, in order. No lock is held during sending, which happens on one event loop.
 """
 
 from __future__ import annotations

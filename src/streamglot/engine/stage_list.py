@@ -1,12 +1,12 @@
-"""The stages of every exchange, in their one fixed order.
+"""The stages of every exchange, in their fixed order.
 
-1. The in-band parser, where the model writes calls and reasoning into its text. It belongs to the upstream that answers, so
+1. The in-band parser, if the model writes calls and reasoning into its text. It belongs to the upstream that answers, so
    ``pipeline.py`` builds it beside the reader.
 2. Policies on requests and answers (``[[policies]]``, or given to the client).
-3. The buffer that gives reasoning by the sentence (``server.reasoning``).
+3. The buffer that releases reasoning sentence by sentence (``server.reasoning``).
 4. Stages of the configuration (``engine.stages``).
-5. The tool loop, where the exchange may use tools of ours. It is the last one: calls reach it only through the stages before it,
-   and results pass their request hooks on the way to the model.
+5. The tool loop, if the exchange may use the gateway's tools. It is the last stage: calls reach it only through the stages before
+   it, and results pass their request hooks on the way to the model.
 """
 
 from __future__ import annotations

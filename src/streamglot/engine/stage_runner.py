@@ -1,12 +1,12 @@
 """Runs the stages of one exchange over one or more model turns.
 
-Theory of operation. Events enter at stage 0 and leave behind the last stage. A stage's output is a list of events and questions.
-Events go on to the next stage at once. A question becomes a task; its reply is given to ``answer`` of the stage that asked, and
-what that returns goes on to the next stage. While tasks run, the runner goes on reading the upstream, so that text flows while a
-call is held. ``read`` returns as soon as anything leaves the last stage.
+Theory of operation. Events enter at stage 0 and leave after the last stage. A stage's output is a list of events and questions.
+Events pass to the next stage at once. A question becomes a task. Its reply is passed to ``answer`` of the stage that asked, and
+the output of ``answer`` passes to the next stage. While tasks run, the runner continues to read the upstream, so that text flows
+while a call is held. ``read`` returns as soon as anything leaves the last stage.
 
-``NextRequest`` ends the model turn: the runner opens another turn with the stages before the asking one built anew, and feeds
-its events to the asking stage.
+``NextRequest`` ends the model turn. The runner opens another turn, builds new instances of the stages before the asking stage,
+and feeds their events to the asking stage.
 """
 
 from __future__ import annotations

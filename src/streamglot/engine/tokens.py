@@ -35,8 +35,8 @@ def estimated_usage(
 ) -> TokenCounts | None:
     """Returns the usage of an answer whose upstream did not report it, or not completely; None if nothing is missing.
 
-    ``reported`` is the upstream's count; the rest is estimated. ``whole`` says that the answer came to its end. An answer that was
-    not collected counts as one token per event.
+    ``reported`` is the upstream's count; the rest is estimated. ``whole`` says that the answer came to its end. An answer that
+    was not collected counts as one token per event.
     """
     counts = (
         TokenCounts() if reported is None else TokenCounts(*(getattr(reported, name) for name in TokenCounts.__struct_fields__))

@@ -344,7 +344,7 @@ class Gateway:
         return Slot(self._limit, caller)
 
     def observers_for(self, recorder: TurnRecorder | None, reservation: Reservation | None, turn_id: str = "") -> list[Observer]:
-        """The observers of one exchange. The usage is settled before the turn is recorded. ``turn_id`` is the turn in the store."""
+        """Returns the observers of one exchange. Usage is settled before the turn is recorded. ``turn_id`` is the stored turn."""
         own: list[Observer] = [] if reservation is None else [UsageMeter(reservation)]
         if recorder is not None:
             own.append(recorder)

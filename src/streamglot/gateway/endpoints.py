@@ -198,9 +198,9 @@ def dialect_of(path: str, headers: Mapping[str, str]) -> str:
 
 def endpoint_for(path: str, alt: str = "") -> tuple[Endpoint, str] | None:
     """Returns the endpoint at this path, and the model if the path names one."""
-    face = ENDPOINTS.get(path)
-    if face is not None:
-        return face, ""
+    endpoint = ENDPOINTS.get(path)
+    if endpoint is not None:
+        return endpoint, ""
     found = _GEMINI.fullmatch(path)
     if found is None:
         return None

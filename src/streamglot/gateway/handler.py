@@ -2,8 +2,7 @@
 
     endpoint.parse -> Exchange (engine) -> writer.feed -> call.write
 
-Until the first event, an error is an HTTP status in the client's own error shape. After it, an error is the last thing in the
-stream.
+Until the first event, an error is an HTTP status in the error shape of the client's dialect. After it, it is the last event.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class TurnRecorders:
         turn, ended = await self._store.last_turn(session)
         if not ended:
             raise RequestError(
-                f"the conversation {excerpt(session.name)} has an answer under way; wait for its end, or stop it",
+                f"the conversation {excerpt(session.name)} is being answered; wait for the end of the answer, or stop it",
                 code="conversation_locked",
                 status=409,
             )
@@ -125,7 +125,7 @@ class TurnRecorders:
                 code="previous_response_not_complete",
             )
         return RequestError(
-            f"there is no response {excerpt(response_id)} to go on from: it never existed, was deleted, or was made with store: "
+            f"there is no response {excerpt(response_id)} to continue: it never existed, was deleted, or was made with store: "
             "false; send the whole conversation",
             code="previous_response_not_found",
         )

@@ -134,7 +134,7 @@ class ResponseWriter:
     def end_unheard(self) -> None:
         """Ends the recorded stream with an error after the client and the upstream disconnected, for a client that resumes it."""
         if self._stream is not None and self.call.started:
-            error = StreamError("client_gone", "the client hung up; send the request again", "client", True, 499)
+            error = StreamError("client_gone", "the client disconnected; send the request again", "client", True, 499)
             self._stream.wrote(self.writer.feed([error]) + self.writer.close())
 
     def silent(self, now: float, seconds: float) -> bool:

@@ -73,7 +73,7 @@ class RecognisingReader:
     def _begin(self, name: str) -> list[Event]:
         if not name:
             raise ConfigError(
-                "the dialect of this stream cannot be recognised by its first bytes: name it (the command line does that with --from)"
+                "the dialect of this stream cannot be recognised by its first bytes: name it (on the command line with --from)"
             )
         self._reader = open_reader(name)
         return self._reader.feed(bytes(self._held))

@@ -192,10 +192,9 @@ class Inspection:
                 self._event(at, event, line, row, OWN if own and self.attempts else 0)
 
     def _origin(self, event: Event) -> tuple[int, bool]:
-        """Returns the frame that produced this event, and whether the event is our own.
+        """Returns the frame that produced this event, and whether the event is the gateway's own.
 
-        Earlier events of the reader did not leave. An event of our own replaces the next event of the reader if both have the
-        same type.
+        Earlier events of the reader did not leave. An event of the gateway replaces the reader's next event of the same type.
         """
         for place, (read, row) in enumerate(self._pending):
             if place >= LOOK_AHEAD:

@@ -1,7 +1,7 @@
-"""The approvals API: what waits for a person's decision, and the decision.
+"""The approvals API: lists the calls that wait for a person's decision, and takes the decision.
 
 GET  /approvals          the open questions; a key sees its own, the operator all
-GET  /approvals/events   the same as a stream: the list, and again whenever it is another one
+GET  /approvals/events   the list as a stream, sent again whenever it changes
 POST /approvals/{id}     {"approved": true, "text": "changed arguments"} or {"approved": false, "message": "why"}
 """
 

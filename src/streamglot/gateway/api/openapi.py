@@ -95,8 +95,8 @@ def description() -> dict[str, Any]:
     from ... import __version__
 
     paths: dict[str, dict[str, Any]] = {}
-    for path, face in ENDPOINTS.items():
-        paths[path] = {"post": _streaming(face.dialect, f"A request in the dialect {face.dialect}")}
+    for path, endpoint in ENDPOINTS.items():
+        paths[path] = {"post": _streaming(endpoint.dialect, f"A request in the dialect {endpoint.dialect}")}
     for path in (*_GEMINI, *(one.replace("/v1/", "/v1beta/") for one in _GEMINI)):
         paths[path] = {"post": _streaming("gemini", "A request in the dialect gemini")}
         paths[path]["post"]["parameters"] = [_in_path("model")]

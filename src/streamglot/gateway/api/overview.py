@@ -1,9 +1,9 @@
-"""The overview: what runs now, the numbers of the last hour, the state of upstreams. A key sees its own exchanges.
+"""The overview: running exchanges, the figures of the last hour, the state of upstreams. A key sees its own exchanges.
 
 GET  /overview                   the state
-GET  /overview/events            the state again whenever it has changed, as server-sent events
+GET  /overview/events            the state as server-sent events, sent again whenever it changes
 POST /overview/{id}/stop         stops an exchange of this process, by its request id
-GET  /overview/models            the models with their upstreams, and the tools: what a page needs before it can ask
+GET  /overview/models            the models with their upstreams, and the tools, for the web page
 """
 
 from __future__ import annotations

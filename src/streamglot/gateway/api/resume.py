@@ -157,7 +157,7 @@ def last_words(spoken: str, media_type: str, response_id: str, last: int, error:
     options: dict[str, Any] = {"array": True} if array else {"sequence": last} if spoken == RETRIEVABLE else {}
     writer = dialect(spoken).writer(id=response_id, **options)
     data = writer.feed([error]) + writer.close()
-    if any(face.numbered for face in ENDPOINTS.values() if face.dialect == spoken):
+    if any(endpoint.numbered for endpoint in ENDPOINTS.values() if endpoint.dialect == spoken):
         data, _ = FRAMES.numbered(data, last)
     return b",\r\n" + data.removeprefix(b"[") if array and last else data
 

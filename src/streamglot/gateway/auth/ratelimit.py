@@ -1,15 +1,15 @@
-"""What keys used lately and hold now: in this process, or after ``share`` in all processes that fork from it.
+"""Counts what keys used in the last minute and hold now: in this process or, after ``share``, in all processes that fork from it.
 
 Shared numbers are in a file that all processes map into memory:
 
     flags     one double each: see ``raise_flag``
-    names     a fingerprint for each place, 0 where it is free
+    names     a fingerprint for each place, 0 if it is free
     buckets   two doubles for each place, written by every process under the lock of the place
     regions   one for each process: ``FIELDS`` doubles for each place, written by that process alone
 
-The sum over all regions is what all processes hold together. A process keeps a lock on its region for as long as it lives. The
-system releases that lock when the process dies, however it dies, and the process that replaces it takes the region over. So a
-worker that is killed leaves no streams behind that count as open for ever.
+The sum over all regions is what all processes hold together. A process holds a lock on its region while it lives. The system
+releases the lock when the process ends for any reason, and its replacement takes the region over. So the streams of a killed
+worker do not count as open for ever.
 """
 
 from __future__ import annotations

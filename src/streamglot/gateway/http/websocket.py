@@ -1,16 +1,15 @@
-"""WebSocket connections (RFC 6455) on our own server: text messages in, text frames out.
+"""WebSocket connections (RFC 6455) on the gateway's server: text messages in, text frames out.
 
 Theory of operation. An upgrade request is a call like any other until ``accept`` answers it with 101. From then on the
-``WebSocket`` is the protocol of the transport, and the HTTP connection is done. wsproto parses what comes: masks, fragments,
-UTF-8, close codes. What goes out is built here, because a server's text frame is a header of at most ten bytes before bytes
-that we have already.
+``WebSocket`` is the protocol of the transport, and the HTTP connection is done. wsproto parses the input: masks, fragments,
+UTF-8, close codes. The output is built here, because a server's text frame is only a header of at most ten bytes and the data.
 
-- **Limits.** A message has at most ``most`` bytes and ``message_seconds`` seconds from its first frame to its last. Messages
-  wait in ``_messages``; more than ``WAITING_BYTES`` of them stop the reading. Pongs are not sent to a client that does not read.
-- **Deadlines.** There is one, as an HTTP connection has it; the server looks at it a few times a second. A silent client is
-  pinged and then given up. A client that takes nothing of what it is sent is given up too.
+- **Limits.** A message has at most ``most`` bytes and ``message_seconds`` seconds from its first frame to its last. Messages wait
+  in ``_messages``; above ``WAITING_BYTES`` reading pauses. Pongs are not sent to a client that does not read.
+- **Deadlines.** There is one, as on an HTTP connection; the server checks it a few times a second. A silent client is pinged and
+  then dropped. A client that does not read is dropped too.
 - **Ends.** ``close`` sends a close frame and waits a moment for the client's. ``receive`` then raises ``WebSocketClosed``. When
-  the server stops, an idle connection is closed with 1001 at once, any other one as soon as its user calls ``settle``.
+  the server stops, an idle connection is closed with 1001 at once, any other one as soon as its owner calls ``settle``.
 """
 
 from __future__ import annotations

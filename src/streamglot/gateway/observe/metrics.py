@@ -250,7 +250,7 @@ def _upstream_metrics(numbers: Numbers) -> Iterator[Metric]:
     yield first
     yield gap
     yield longest
-    yield GaugeMetricFamily("streamglot_streams_open", "Exchanges under way", value=numbers.live.open)
+    yield GaugeMetricFamily("streamglot_streams_open", "Running exchanges", value=numbers.live.open)
     yield breakers
 
 
