@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LARGEST_NUMBER: Final = 2**53
 """The largest integer that a float represents exactly. Limits are compared with floats."""
 LARGEST_PORT: Final = 65_535
+"""The largest TCP port."""
 PUBLIC_PATHS: Final = ("/", "/metrics", "/ready")
 """Pages about the gateway itself that may need no key."""
 SCHEMES: Final = ("http://", "https://", "file:")

@@ -37,6 +37,7 @@ RENEW_SECONDS: Final = 1.0
 FIRST_PAUSE: Final = 0.5
 """Seconds before an item runs again. The pause doubles each time, up to ``LONGEST_PAUSE``."""
 LONGEST_PAUSE: Final = 60.0
+"""Seconds. Rate limits are mostly per minute, so a longer pause gains nothing."""
 LIVE_START_SECONDS: Final = 0.02
 """Seconds between the starts of two calls while this process serves live requests. A call takes about 0.4 ms of the event loop,
 so a batch takes a fiftieth of it. 50 calls a second keep 32 slots busy if answers take longer than 0.6 s, as usual."""

@@ -8,6 +8,7 @@ from collections import deque
 from ..errors import LimitExceeded
 
 RETRY_SECONDS = 1.0
+"""Seconds in Retry-After: streams end often enough for a slot to become free by then."""
 RESERVED_SHARE = 10
 """One slot in this many stays free of background calls, so that a live request finds one without waiting."""
 

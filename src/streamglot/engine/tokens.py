@@ -12,7 +12,9 @@ from ..messages import MediaPart, ReasoningPart, RefusalPart, Request, Response,
 BYTES_PER_TOKEN: Final = 3.6
 """English prose has about 4.2 bytes per token, code and JSON about 3. This value estimates prose too high rather than too low."""
 TOKENS_PER_MESSAGE: Final = 4
+"""Tokens that the chat template adds to each message, for its role and its delimiters."""
 TOKENS_PER_IMAGE: Final = 1200
+"""Tokens of an image of about one megapixel: a middle value of what vendors count."""
 
 
 def estimate(request: Request) -> int:

@@ -35,6 +35,7 @@ LANES: Final = 16
 WAITING: Final = 16
 """Requests that may wait in one lane."""
 STREAM_ID_CHARS: Final = 128
+"""Characters of a ``stream_id``. Clients use names or UUIDs, which have 36."""
 _NOT_FOUND: Final = "previous_response_not_found"
 _OURS: Final = ("type", "generate", "stream_id", "client_metadata", "background")
 """Fields of a message that are not part of the request. ``background`` is one of them: the connection does not support it."""

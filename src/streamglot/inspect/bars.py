@@ -28,6 +28,7 @@ from ..events import (
 MAX_BARS: Final = 20_000
 """Bars of one stream: as many as a stream may have blocks."""
 LABEL_CHARS: Final = 120
+"""Characters of the label of a bar: more than fits beside it."""
 _STARTS: Final = {TextStart: "text", ReasoningStart: "reasoning", ToolCallStart: "call"}
 _ENDS: Final = (TextEnd, ReasoningEnd, ToolCallEnd)
 _STARTS_BY_NAME: Final = {kind.__name__: name for kind, name in _STARTS.items()}

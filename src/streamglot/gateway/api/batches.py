@@ -26,10 +26,12 @@ USUAL_WINDOW: Final = "24h"
 _WINDOW: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 MOST_METADATA: Final = 16
+"""Entries in the metadata of a batch: the limit of the vendor's API."""
 METADATA_CHARS: Final = (64, 512)
 """Characters of a key and of a value: the limits of the vendor's API."""
 MOST_LISTED: Final = 100
 USUAL_LISTED: Final = 20
+"""Rows of one page, at most and by default: the values of the vendor's API."""
 TIMES: Final = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 """Statuses whose time is shown."""
 _FIELDS: Final = ("input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after")

@@ -30,6 +30,7 @@ FIELD_BYTES: Final = 4096
 NAME_CHARS: Final = 255
 """Characters of a file's name: the limit of common file systems."""
 MOST_LISTED: Final = 10_000
+"""Rows of one page, at most and by default: the value of the vendor's API."""
 SHORTEST, LONGEST = 3_600, 2_592_000
 """Seconds that a file may be kept: an hour to 30 days, as in the vendor's API."""
 DAY: Final = 86_400.0

@@ -29,6 +29,7 @@ PLACE: Final = "/v1/messages/batches"
 _CUSTOM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MOST_LISTED: Final = 1_000
 USUAL_LISTED: Final = 20
+"""Rows of one page, at most and by default: the values of the vendor's API."""
 
 
 class _Member(msgspec.Struct):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..app import Gateway
 
 LOOK_SECONDS: Final = 0.05
+"""Seconds between two reads of a turn that is being cancelled: too short for a person to notice."""
 USUAL_ITEMS: Final = 20
 MOST_ITEMS: Final = 100
 """Items in one answer: the limit of the vendor's API."""

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from ..app import Gateway
 
 MOST_EVENTS: Final = 2**31 - 2
-"""Events in one stream. No stream has more, so a larger number is invalid."""
+"""Events in one stream. No stream has more, so larger event numbers count as this one."""
 MOST_DIGITS: Final = 20
+"""Digits of an event number that is parsed. A longer number counts as ``MOST_EVENTS``, without the cost of parsing it."""
 FIRST_SECONDS: Final = 2.0
 """Seconds that a reader waits for its headers. An error within this time becomes an HTTP status."""
 NOT_FOUND: Final = "stream_not_found"

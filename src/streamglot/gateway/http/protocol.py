@@ -9,8 +9,8 @@ the one that is being answered. Usually they are the same.
   head, the rest of a body that no endpoint reads, a client that does not read, and a close that the client does not answer. While
   an endpoint works there is none: endpoints have their own limits.
 - **Answers.** Bytes that cannot be parsed are answered with an error and a close. Before the connection to a client that may
-  still be sending is closed, the rest of its bytes is read and dropped for a moment: a close with unread bytes resets the connection,
-  and the answer is lost with it.
+  still be sending is closed, the rest of its bytes is read and dropped for a moment: a close with unread bytes resets the
+  connection, and the answer is lost with it.
 - **Writes** of several connections are sent together at the end of a turn of the event loop: each write wakes the peer's process,
   and that costs more than the write itself.
 """

@@ -30,9 +30,11 @@ approvals that concern it, when they change."""
 MAX_OPEN: Final = 200
 """Open streams in one state: more than a person reads."""
 MAX_ERRORS: Final = 20
+"""Errors in one state: the latest ones."""
 MAX_GROUPS: Final = 50
 """Models, upstreams or keys in one table: those with the most requests."""
 MESSAGE_CHARS: Final = 500
+"""Characters of an error message in the overview: about three lines of a page."""
 MINUTES: Final = 60
 
 

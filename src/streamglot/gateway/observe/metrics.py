@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+"""Upper bounds of the histogram buckets, in seconds: from a fast local model to the longest usual timeout."""
 _BUCKETS: Final = (*map(str, map(float, SECONDS)), "+Inf")
 _STORE_COUNTERS: Final = (
     ("commits", "Batches written"),
