@@ -1,5 +1,7 @@
-"""Decides whether keys are required, and why. One rule serves the gateway, its start, its 401, ``keys list`` and ``doctor``.
-Pure."""
+"""Decides whether keys are required, and why.
+
+One rule serves the gateway, its start, its 401, ``keys list`` and ``doctor``. Pure.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def authentication(
     valid = configured + stored
     here = server.host in LOOPBACK
     if server.authentication == "none":
-        ignored = f"; {_counted(valid, 'key')} in the store {'is' if valid == 1 else 'are'} not asked for" if valid else ""
+        ignored = f"; {_counted(valid, 'key')} in the store {'is' if valid == 1 else 'are'} ignored" if valid else ""
         return Authentication(False, True, f'keys are not required: server.authentication is "none"{ignored}')
     if valid:
         places = [f"{configured} in the configuration"] if configured else []

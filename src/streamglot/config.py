@@ -273,8 +273,7 @@ def _put(values: dict[str, Any], place: list[str], value: Any, origin: str) -> N
 
 
 def _value(text: str) -> Any:
-    """Returns a variable's value: the list or table that its JSON describes, else the text, which becomes a number if one is
-    required."""
+    """Returns a variable's value: the list or table that its JSON describes, else its text. Text becomes a number if needed."""
     if text[:1] not in ("[", "{"):
         return text
     try:

@@ -102,7 +102,7 @@ def test_a_setting_that_asks_for_none(keeping: Shell) -> None:
     keeping.environment["STREAMGLOT_SERVER__AUTHENTICATION"] = "none"
     done = keeping.run("keys", "add", "me")
     assert b"the gateway does not ask for it" in done.stderr
-    assert "1 key in the store is not asked for" in listing(keeping)
+    assert "1 key in the store is ignored" in listing(keeping)
     assert doctor(keeping)[1]["state"] == "note"
 
 

@@ -51,8 +51,10 @@ class Batcher(Generic[Item]):
         self._size += size
 
     def due(self, now: float) -> list[Item]:
-        """Returns the items of the next batch that is due; empty if none is. Several may be due: call it until it returns
-        nothing."""
+        """Returns the items of the next batch that is due; empty if none is.
+
+        Several may be due: call it until it returns nothing.
+        """
         deadline = self.next_deadline
         return self._take() if deadline is not None and now >= deadline else []
 
@@ -62,8 +64,10 @@ class Batcher(Generic[Item]):
 
     @property
     def next_deadline(self) -> float | None:
-        """Returns when the next batch is due. That is in the past for a full batch. None if only another item can make a batch
-        due."""
+        """Returns when the next batch is due.
+
+        That is in the past for a full batch. None if only another item can make a batch due.
+        """
         if not self._items:
             return None
         came = self._items[0][2]

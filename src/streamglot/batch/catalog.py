@@ -96,8 +96,11 @@ class Catalog:
         return await self._database.fetch(question.limit(limit))
 
     async def close_batch(self, id: str, status: str) -> bool:
-        """Stops starting items. The batch ends as cancelled or expired when the running items have ended. Returns False if it has
-        ended or is already closing."""
+        """Stops starting items.
+
+        The batch ends as cancelled or expired when the running items have ended. Returns False if it has ended or is already
+        closing.
+        """
         now = time.time()
 
         def work(connection: Connection) -> bool:

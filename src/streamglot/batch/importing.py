@@ -38,8 +38,10 @@ class _Stopped(Exception):
 
 
 class Importer:
-    """Imports input files. ``route`` returns, for a batch, a function from a model to its upstream. ``describe`` formats an error
-    for the message API."""
+    """Imports input files.
+
+    ``route`` returns, for a batch, a function from a model to its upstream. ``describe`` formats an error for the message API.
+    """
 
     def __init__(
         self,
@@ -158,8 +160,10 @@ class Importer:
                     break
 
     async def store(self, batch: Batch, ranges: list[list[Entry]], first: int) -> tuple[list[Entry], int]:
-        """Stores ranges of entries, beginning with item number ``first``. Returns those that repeat a custom_id, and the next
-        number."""
+        """Stores ranges of entries, beginning with item number ``first``.
+
+        Returns those that repeat a custom_id, and the next number.
+        """
         names = [entry.custom_id for entries in ranges for entry in entries if entry.custom_id is not None]
 
         def work(connection: Connection) -> tuple[list[Entry], int]:

@@ -124,8 +124,10 @@ def _ordered(entries: list[dict[str, Raw]]) -> list[dict[str, Raw]]:
 
 
 def _usages(raw: Raw | None, weights: list[int]) -> list[dict[str, Any] | None]:
-    """Returns the usage of each request. Every count is divided in proportion to the texts' sizes, and the parts add up
-    exactly."""
+    """Returns the usage of each request.
+
+    Every count is divided in proportion to the texts' sizes, and the parts add up exactly.
+    """
     try:
         counts = {} if raw is None else msgspec.json.decode(raw, type=dict[str, Any] | None)
     except msgspec.MsgspecError:

@@ -118,8 +118,10 @@ class ProviderRelay:
         return True
 
     async def _send(self, api: ProviderAPI, jobs: RemoteJobs) -> str:
-        """Sends the items that can be sent and returns the provider's id. Returns "" if there are none: every item then has its
-        result."""
+        """Sends the items that can be sent and returns the provider's id.
+
+        Returns "" if there are none: every item then has its result.
+        """
         with tempfile.TemporaryFile() as lines:
             count = 0
             for first, last in jobs.ranges:

@@ -1,5 +1,7 @@
-"""The queue of jobs that run in a provider's batches: sending, polling and fetching. It uses the same table and rules as the
-queue."""
+"""The queue of jobs that run in a provider's batches: sending, polling and fetching.
+
+It uses the same table and rules as the queue.
+"""
 
 from __future__ import annotations
 

@@ -256,8 +256,10 @@ def _totals(row: Any) -> Totals:
 
 
 def _next_job(except_upstreams: Collection[str]) -> Select[Any]:
-    """Selects the next job. Jobs of the same position in their batches alternate, so that a small batch does not wait behind a
-    large one."""
+    """Selects the next job.
+
+    Jobs of the same position in their batches alternate, so that a small batch does not wait behind a large one.
+    """
     question = select(batch_jobs).where(_claimable())
     if except_upstreams:
         question = question.where(batch_jobs.c.upstream.not_in(list(except_upstreams)))

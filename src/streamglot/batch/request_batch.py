@@ -136,8 +136,10 @@ def _never_raising(sender: Send[BatchItem, ItemResponse]) -> Send[BatchItem, Ite
 
 @lru_cache(1)
 def _shared_worker() -> LoopThread:
-    """Returns the thread that sends the batches of plain programs. All batches share it, because batches are often made and
-    dropped."""
+    """Returns the thread that sends the batches of plain programs.
+
+    All batches share it, because batches are often made and dropped.
+    """
     return LoopThread("streamglot batches")
 
 

@@ -46,8 +46,10 @@ class BatchItem(Struct):
 
 
 def parse_items(requests: object, most: int) -> list[BatchItem]:
-    """Returns the items of a batch. A batch with missing or repeated ids is refused, because its responses could not be
-    matched."""
+    """Returns the items of a batch.
+
+    A batch with missing or repeated ids is refused, because its responses could not be matched.
+    """
     if not isinstance(requests, list):
         raise RequestError(
             f"requests must be a list of objects with id, type and payload, not {excerpt(requests)}", detail=_param()

@@ -41,15 +41,19 @@ class RetryPolicy(Struct, frozen=True):
     longest: float = 30.0
 
     def pause(self, attempt: int, retry_after: float | None, chance: float) -> float:
-        """Returns the seconds before the next attempt, after this many. ``chance`` from 0 to 1 is the jitter that spreads
-        retries."""
+        """Returns the seconds before the next attempt, after this many.
+
+        ``chance`` from 0 to 1 is the jitter that spreads retries.
+        """
         own = min(self.longest, self.first * 2.0 ** (attempt - 1)) * (0.5 + chance / 2)
         return min(self.longest, max(own, retry_after or 0.0))
 
 
 class Outcome(Struct, Generic[Result]):
-    """The result of one attempt: a value, or an error. ``final``: no other attempt must be made, even if the error is
-    retryable."""
+    """The result of one attempt: a value, or an error.
+
+    ``final``: no other attempt must be made, even if the error is retryable.
+    """
 
     value: Result | None = None
     error: StreamError | None = None

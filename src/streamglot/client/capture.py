@@ -68,8 +68,10 @@ async def chosen(pool: UpstreamPool, model: str) -> tuple[Upstream, str]:
 
 
 async def capture(upstream: Upstream, model: str, request: Request, extra: Mapping[str, object] | None = None) -> Capture:
-    """Sends one request on a new connection, without retries, and reads to the end or to the failure. ``extra`` fields are added
-    to the body."""
+    """Sends one request on a new connection, without retries, and reads to the end or to the failure.
+
+    ``extra`` fields are added to the body.
+    """
     asked = structs.replace(request, model=model, stream=True)
     wire = dialect(upstream.dialect)
     worded = in_words(upstream, asked)

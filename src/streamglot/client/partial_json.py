@@ -100,8 +100,10 @@ class PartialJson:
             self._expects_key = False
 
     def value(self, *, open_text: bool = True) -> Any:
-        """Returns the value so far; ``msgspec.UNSET`` if nothing can be read. ``open_text`` includes the string that is still
-        being written."""
+        """Returns the value so far; ``msgspec.UNSET`` if nothing can be read.
+
+        ``open_text`` includes the string that is still being written.
+        """
         if not self._closers or len(self._closers) > MAX_DEPTH:
             return self.whole() if not self._closers else msgspec.UNSET
         text, closers = self.text, "".join(reversed(self._closers))

@@ -48,8 +48,11 @@ class Conversation:
 
 
 class BackgroundRecorder:
-    """Records turns. ``caller`` owns them, because several users may share a database. ``warn`` gets a message at the end if
-    something was not stored."""
+    """Records turns.
+
+    ``caller`` owns them, because several users may share a database. ``warn`` gets a message at the end if something was not
+    stored.
+    """
 
     def __init__(
         self,

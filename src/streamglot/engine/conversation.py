@@ -13,8 +13,10 @@ from ..upstream import Upstream
 
 
 class SentRequest(Struct):
-    """One request as an upstream gets it, for the recording, without secrets. ``inband`` is the notation that is looked for in
-    the answer's text."""
+    """One request as an upstream gets it, for the recording, without secrets.
+
+    ``inband`` is the notation that is looked for in the answer's text.
+    """
 
     upstream: str
     dialect: str

@@ -36,8 +36,7 @@ COLLECT_LATER: Final = 100
 
 
 class Passthrough(Struct):
-    """What a client sends for the upstream: the client's key for it, and headers that an upstream of the client's dialect
-    understands."""
+    """What a client sends for the upstream: its key, and headers that an upstream of the client's dialect understands."""
 
     key: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -48,8 +48,10 @@ class ConcurrencyLimit:
             raise
 
     async def take_spare(self) -> None:
-        """Takes a slot that live requests do not need, and waits for it without a time limit. Waiting live requests come
-        first."""
+        """Takes a slot that live requests do not need, and waits for it without a time limit.
+
+        Waiting live requests come first.
+        """
         if not self._most or (self.taken < self._spare and not self._line and not self._background):
             self.taken += 1
             return

@@ -132,8 +132,7 @@ def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
 
 
 def in_words(upstream: Upstream, request: Request) -> Request:
-    """Returns the request for an upstream whose model has no native tools: the tools become text, if a notation for it is
-    known."""
+    """Returns the request for an upstream whose model has no native tools: they become text, if a notation is known."""
     if upstream.tools == "native" or not (request.tools or any(message.role == "tool" for message in request.messages)):
         return request
     found = format_of(upstream.inband, request.model)

@@ -156,8 +156,7 @@ class UpstreamPool:
         return ToolExecutor(ToolRegistry(config.tools, self._given_tools), approve=self.tools.approve)
 
     def _default_model(self, upstreams: list[Upstream]) -> str:
-        """Returns the model for a request that names none: the local model if there is no other, or the only model that is
-        named."""
+        """Returns the model for a request that names none: the local model if there is no other, or the only named one."""
         names = {upstream.name for upstream in upstreams}
         if names <= {REPLAY, NAME}:
             return NAME if NAME in names else REPLAY if self._serving else ""
@@ -165,8 +164,10 @@ class UpstreamPool:
         return named[0] if len(named) == 1 and not self._serving else ""
 
     def _fallback_model(self, config: Config, upstreams: list[Upstream]) -> str:
-        """Returns the model for names that no upstream serves. Only a server has a default: a person who mistypes a name gets an
-        error."""
+        """Returns the model for names that no upstream serves.
+
+        Only a server has a default: a person who mistypes a name gets an error.
+        """
         chosen = config.server.fallback_model
         if chosen == NOTHING:
             return ""

@@ -107,8 +107,10 @@ class ExchangeRecord(Struct):
                 self.failed(last)
 
     def _count(self, events: list[Event], now: float) -> None:
-        """Counts usage, which is a running total within a model turn and is summed over turns. Marks starts and ends of
-        blocks."""
+        """Counts usage, which is a running total within a model turn and is summed over turns.
+
+        Marks starts and ends of blocks.
+        """
         for event in events:
             kind = type(event)
             if kind is Usage:

@@ -88,8 +88,10 @@ class UpstreamRequest:
         self._passthrough = passthrough
 
     async def open(self, candidates: list[Candidate]) -> UpstreamStream:
-        """Returns the stream of the first candidate that answers. Retries a failed candidate after a pause, then tries the
-        next."""
+        """Returns the stream of the first candidate that answers.
+
+        Retries a failed candidate after a pause, then tries the next.
+        """
         failure: StreamglotError | None = None
         for candidate in candidates:
             try:

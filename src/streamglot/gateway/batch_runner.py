@@ -1,5 +1,7 @@
-"""Runs one item of a batch through the same exchange as a live request (policies, tools, budgets, recording), behind live
-traffic."""
+"""Runs one item of a batch, behind live traffic.
+
+It uses the same exchange as a live request, with policies, tools, budgets and recording.
+"""
 
 from __future__ import annotations
 
@@ -90,8 +92,7 @@ class BatchRunner:
         return self._gateway.pool.routes.upstreams.get(name)
 
     async def prepare(self, batch: Batch, item: Item, upstream: str) -> dict[str, Any] | Answer:
-        """Returns the body for a provider, after the request hooks of the stages, so that the provider never sees what policies
-        remove."""
+        """Returns the body for a provider, after the request hooks of the stages: the provider never sees what they remove."""
         endpoint = ENDPOINTS[batch.endpoint]
         record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
         pool = CapturingPool(self._gateway.pool, upstream)
@@ -116,8 +117,10 @@ class BatchRunner:
         raise AssertionError("a CapturingPool always ends the exchange with an error")
 
     async def complete(self, batch: Batch, item: Item, upstream: str, status: int, body: bytes) -> Answer:
-        """Passes the provider's answer through an exchange, as for a call. No budget refuses it, because it is already paid
-        for."""
+        """Passes the provider's answer through an exchange, as for a call.
+
+        No budget refuses it, because it is already paid for.
+        """
         endpoint = ENDPOINTS[batch.endpoint]
         record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
         pool = ProvidedPool(self._pool, self._gateway.pool, upstream, status, body)
@@ -204,8 +207,10 @@ class BatchRunner:
     async def _recorder(
         self, batch: Batch, endpoint: Endpoint, request: Request, body: dict[str, Any], record: ExchangeRecord, response_id: str
     ) -> TurnRecorder | None:
-        """Begins to record the turn. The turns of a batch form one session named after the batch, except items that continue
-        another turn."""
+        """Begins to record the turn.
+
+        The turns of a batch form one session named after the batch, except items that continue another turn.
+        """
         gateway, store = self._gateway, self._gateway.store
         if store is None or gateway.recorders is None:
             return None

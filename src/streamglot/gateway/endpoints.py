@@ -210,8 +210,10 @@ def endpoint_for(path: str, alt: str = "") -> tuple[Endpoint, str] | None:
 
 
 def path_of(name: str, model: str) -> str:
-    """Returns the path of a dialect for a request with this model. A dialect without an endpoint gets the path of the first
-    endpoint."""
+    """Returns the path of a dialect for a request with this model.
+
+    A dialect without an endpoint gets the path of the first endpoint.
+    """
     if name == "gemini":
         return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
     return next((path for path, endpoint in ENDPOINTS.items() if endpoint.dialect == name), next(iter(ENDPOINTS)))

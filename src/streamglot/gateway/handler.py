@@ -314,8 +314,10 @@ class RequestHandler:
         await self._response.end(self._response.writer.feed(events))
 
     async def _fail(self, error: StreamError, retry_after: float | None, has_context: bool = False) -> None:
-        """Reports an error. ``has_context``: the message already names the upstream and the request id and contains no
-        secrets."""
+        """Reports an error.
+
+        ``has_context``: the message already names the upstream and the request id and contains no secrets.
+        """
         if not has_context:
             message = hide(error.message, self._gateway.pool.secrets())
             error = msgspec.structs.replace(error, message=f"{message} (request id {self.record.request_id})")

@@ -1,5 +1,4 @@
-"""Upstream pools for batches at a provider: one captures the body of a request, one replays an answer that was already
-received."""
+"""Upstream pools for batches at a provider: one captures the body of a request, one replays an answer."""
 
 from __future__ import annotations
 
@@ -57,8 +56,10 @@ class CapturingPool:
 
 
 class ProvidedPool:
-    """Returns the provider's answer to the first request and sends later ones to the upstreams, so that a tool loop can
-    continue."""
+    """Returns the provider's answer to the first request.
+
+    Later requests go to the upstreams, so that a tool loop can continue.
+    """
 
     def __init__(self, calls: BackgroundPool, pool: UpstreamPool, upstream: str, status: int, body: bytes) -> None:
         self.clock = pool.clock

@@ -49,8 +49,10 @@ _decode_fields = msgspec.json.Decoder(Fields).decode
 
 
 class Lane:
-    """Requests that are answered in order. ``name`` is the JSON of the ``stream_id``. ``latest`` is the response that can be
-    continued."""
+    """Requests that are answered in order.
+
+    ``name`` is the JSON of the ``stream_id``. ``latest`` is the response that can be continued.
+    """
 
     def __init__(self, name: bytes) -> None:
         self.name = name
@@ -219,8 +221,10 @@ class ResponsesWebSocket:
         return {**self._headers, **{ours: decoded[name] for name, ours in _TRACE.items() if isinstance(decoded.get(name), str)}}
 
     def _remember(self, lane: Lane, id: str, items: bytes) -> None:
-        """Keeps the latest response of a lane, unless it failed or is too large. Drops the oldest responses of other lanes to
-        make room."""
+        """Keeps the latest response of a lane, unless it failed or is too large.
+
+        Drops the oldest responses of other lanes to make room.
+        """
         most = self._gateway.server.max_body_bytes
         self._forget(lane)
         if not id or len(items) > most:

@@ -79,8 +79,10 @@ class StreamRecorder:
         self._buffer.end(self._id)
 
     def hand_over(self) -> None:
-        """Passes the collected bytes to the buffer. A comment waits for the event after it, so that a client that resumes there
-        gets both."""
+        """Passes the collected bytes to the buffer.
+
+        A comment waits for the event after it, so that a client that resumes there gets both.
+        """
         pieces, ready = self.pieces, len(self.pieces)
         while ready and pieces[ready - 1].startswith(b":") and not self._numbering.count(pieces[ready - 1]):
             ready -= 1

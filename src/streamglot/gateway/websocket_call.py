@@ -33,8 +33,10 @@ class _FinalEvent(Struct):
 
 
 class WebSocketCall:
-    """One call. ``upgrade`` is the request that opened the connection. ``headers`` are its headers merged with those of this
-    message."""
+    """One call.
+
+    ``upgrade`` is the request that opened the connection. ``headers`` are its headers merged with those of this message.
+    """
 
     remembers = True
 
@@ -56,8 +58,10 @@ class WebSocketCall:
 
     @property
     def response(self) -> tuple[str, bytes]:
-        """Returns the response id and the output items in JSON, without the brackets. Both are empty if the response did not
-        finish."""
+        """Returns the response id and the output items in JSON, without the brackets.
+
+        Both are empty if the response did not finish.
+        """
         if not self._final:
             return "", b""
         found = msgspec.json.decode(self._final, type=_FinalEvent).response
@@ -92,8 +96,10 @@ class WebSocketCall:
     # --- the response
 
     def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # messages have neither
-        """Does nothing: the first message starts the response. A keep-alive does not, so an error after it still has its
-        status."""
+        """Does nothing: the first message starts the response.
+
+        A keep-alive does not, so an error after it still has its status.
+        """
         return DONE
 
     def write(self, data: bytes) -> Awaitable[None]:
@@ -137,8 +143,10 @@ class WebSocketCall:
 
 
 def error_event(status: int, error: object, headers: Mapping[str, str] | None = None) -> bytes:
-    """Returns an error event for a call whose response did not begin. Clients read ``status`` and the headers that say when to
-    retry."""
+    """Returns an error event for a call whose response did not begin.
+
+    Clients read ``status`` and the headers that say when to retry.
+    """
     retry_headers = {
         name: value for name, value in (headers or {}).items() if name in ("retry-after", "x-request-id", "x-should-retry")
     }

@@ -238,8 +238,10 @@ class Inspection:
     # --- client frames
 
     def _written_by(self, write: Any) -> list[bytes]:  # Any: a bound method of the writer
-        """Returns the frames that this call makes the writer write. If the writer fails, there are no client frames from here
-        on."""
+        """Returns the frames that this call makes the writer write.
+
+        If the writer fails, there are no client frames from here on.
+        """
         try:
             data: bytes = write()
         except StreamglotError:

@@ -39,8 +39,10 @@ _IN_BAND: Final = """    parser = streamglot.PerChoice(lambda: streamglot.inband
 
 
 def pytest_archive(name: str, source: Source) -> bytes:
-    """Returns a zip file with ``test_NAME.py``, the recording, its times and its events. It uses the last attempt, which
-    answered."""
+    """Returns a zip file with ``test_NAME.py``, the recording, its times and its events.
+
+    It uses the last attempt, which answered.
+    """
     name = _NOT_IN_A_NAME.sub("_", name.lower()).strip("_")[:60] or "stream"
     heard = [piece for piece in source.pieces if piece.direction.startswith(UP)]
     pieces = [piece for piece in heard if piece.direction == heard[-1].direction]

@@ -45,8 +45,10 @@ class PlainTextReader:
 
 
 class InBandReader:
-    """A reader followed by the in-band parser. ``starts`` says whether the text begins inside the thinking; None uses the
-    format's default."""
+    """A reader followed by the in-band parser.
+
+    ``starts`` says whether the text begins inside the thinking; None uses the format's default.
+    """
 
     def __init__(
         self,

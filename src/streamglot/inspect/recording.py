@@ -71,8 +71,10 @@ class Source(msgspec.Struct):
 
 
 def read_source(body: bytes, dialect: str = "", inband: str = "") -> Source:
-    """Reads what the user pasted: a recording as lines of JSON, streamglot events, or the bytes of a stream. Detects what is not
-    named."""
+    """Reads what the user pasted: a recording as lines of JSON, streamglot events, or the bytes of a stream.
+
+    Detects what is not named.
+    """
     if not body.strip():
         raise RequestError("there is nothing to look at: paste a stream, or drop a recording")
     pieces = _recorded(body)
@@ -213,8 +215,10 @@ def begins_in_thinking(text: str, row: Format) -> bool:
 
 
 def _may_be(row: Format, text: str) -> bool:
-    """Returns whether one of the format's markers is in the text. A marker that also occurs in prose only counts at the
-    beginning."""
+    """Returns whether one of the format's markers is in the text.
+
+    A marker that also occurs in prose only counts at the beginning.
+    """
     beginning = text.lstrip()[:64]
     for engine in row.engines:
         if any(marker in text if not engine.weak else beginning.startswith(marker) for marker in engine.openers if marker):

@@ -67,8 +67,10 @@ class BatchRun:
         self._events: asyncio.Queue[bytes | None] | None = None
 
     def listen(self) -> asyncio.Queue[bytes | None]:
-        """Returns the queue of the batch's events. None marks the end; an empty item marks a batch that stopped before its
-        end."""
+        """Returns the queue of the batch's events.
+
+        None marks the end; an empty item marks a batch that stopped before its end.
+        """
         self._events = asyncio.Queue(max(WAITING, len(self._items) + 1))
         return self._events
 
@@ -155,8 +157,10 @@ class BatchRun:
             await self._events.put(None)
 
     def tell_failure(self) -> None:
-        """Tells the client that the batch stopped before its end. If the queue is full, drops an event, as the stream is
-        incomplete anyway."""
+        """Tells the client that the batch stopped before its end.
+
+        If the queue is full, drops an event, as the stream is incomplete anyway.
+        """
         if self._events is not None:
             if self._events.full():
                 self._events.get_nowait()

@@ -185,8 +185,10 @@ class _Form:
 
 
 async def body_chunks(gateway: Gateway, http: HttpRequest) -> AsyncIterator[bytes]:
-    """Yields the body of a request. The client must send something within each ``server.body_seconds``, but may take any total
-    time."""
+    """Yields the body of a request.
+
+    The client must send something within each ``server.body_seconds``, but may take any total time.
+    """
     stream = http.stream().__aiter__()
     seconds = gateway.server.body_seconds
     while True:

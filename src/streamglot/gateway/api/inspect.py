@@ -191,8 +191,10 @@ class TurnLines:
             return False
 
     async def _client_stream(self) -> AsyncIterator[bytes]:
-        """Follows a running turn whose upstream bytes are not recorded. It reads the client's stream as if it came from an
-        upstream."""
+        """Follows a running turn whose upstream bytes are not recorded.
+
+        It reads the client's stream as if it came from an upstream.
+        """
         client = self._turn.dialects["client"]
         yield _line({"turn": {**facts(self._turn, [], running=True), "follows": "client"}})
         pager = Pager(Inspection(client, self._client or client))
@@ -222,8 +224,10 @@ class TurnLines:
         yield _line({"end": True})
 
     async def _read_beginning(self) -> list[Piece]:
-        """Reads the first pieces, up to those that show what was recorded. A request may be committed long before the first
-        byte."""
+        """Reads the first pieces, up to those that show what was recorded.
+
+        A request may be committed long before the first byte.
+        """
         pieces = await self._read(FIRST_COMMITS)
         while self._more and not Recorded.of(pieces).client:
             pieces += await self._read(FIRST_COMMITS)

@@ -1,5 +1,7 @@
-"""One item of a batch as a separate call. The request handler serves it like a client's call, and the answer is collected
-here."""
+"""One item of a batch as a separate call.
+
+The request handler serves it like a client's call, and the answer is collected here.
+"""
 
 from __future__ import annotations
 

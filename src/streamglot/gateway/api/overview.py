@@ -114,8 +114,10 @@ def _upstreams(gateway: Gateway) -> list[dict[str, Any]]:
 
 
 def _models(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
-    """Returns the models. ``patterns`` belong to upstreams that serve more models than they list: any matching name can be
-    requested."""
+    """Returns the models.
+
+    ``patterns`` belong to upstreams that serve more models than they list: any matching name can be requested.
+    """
     routes = gateway.pool.routes
     named = [(name, owner) for name, owner in routes.models() if caller is None or caller.may_use(name)]
     default = routes.named("")

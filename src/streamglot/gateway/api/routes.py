@@ -92,8 +92,10 @@ def pages(gateway: Gateway) -> Starlette:
         return reply(catalog.show(name, owner))
 
     async def asked(http: HttpRequest, model: str = "") -> tuple[Caller | None, dict[str, Any]]:
-        """Returns the caller and the body of a request that is not an exchange, with the same limits. ``model`` comes from the
-        path."""
+        """Returns the caller and the body of a request that is not an exchange, with the same limits.
+
+        ``model`` comes from the path.
+        """
         caller = admit(http)
         server = gateway.server
         body = json_object(

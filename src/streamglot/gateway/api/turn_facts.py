@@ -1,5 +1,4 @@
-"""Facts that the inspector shows about a stored turn: figures, requests, waits, verdicts, and commands that repeat the
-request."""
+"""Facts that the inspector shows about a stored turn: figures, requests, waits, verdicts, and commands to repeat it."""
 
 from __future__ import annotations
 

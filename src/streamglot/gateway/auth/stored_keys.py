@@ -27,8 +27,10 @@ _PERIODS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second
 
 
 class StoredCallers:
-    """The callers of the store's keys. ``known``: the store was read, or there is none. ``revoked``: the number of keys that are
-    no longer valid."""
+    """The callers of the store's keys.
+
+    ``known``: the store was read, or there is none. ``revoked``: the number of keys that are no longer valid.
+    """
 
     def __init__(self) -> None:
         self.callers: dict[str, Caller] = {}

@@ -44,8 +44,10 @@ async def read_body(receive: Receive, headers: Mapping[str, str], most: int, dea
 
 
 async def refuse_websocket(scope: Scope, send: Send) -> None:
-    """Refuses a WebSocket, which only the gateway's own server supports. If the ASGI server can send it, the status 426 tells the
-    client to use HTTP."""
+    """Refuses a WebSocket, which only the gateway's own server supports.
+
+    If the ASGI server can send it, the status 426 tells the client to use HTTP.
+    """
     if DENIAL in scope.get("extensions", {}):
         await send({"type": f"{DENIAL}.start", "status": 426, "headers": [(b"upgrade", b"HTTP/1.1"), (b"content-length", b"0")]})
         await send({"type": f"{DENIAL}.body", "body": b""})
@@ -143,8 +145,10 @@ class ASGICall:
         await self.end(reply.body)
 
     def cut(self) -> None:
-        """Marks the call as ended. Another server's connection cannot be closed from here, but that server sees an incomplete
-        response."""
+        """Marks the call as ended.
+
+        Another server's connection cannot be closed from here, but that server sees an incomplete response.
+        """
         self.ended = True
 
     async def forward(self, message: Message) -> None:

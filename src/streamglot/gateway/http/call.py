@@ -89,8 +89,10 @@ DONE: Final = _Done()
 
 
 class DetachedCall:
-    """Replaces the call of a client that has disconnected or has its answer for now. The exchange continues, and its output is
-    dropped."""
+    """Replaces the call of a client that has disconnected or has its answer for now.
+
+    The exchange continues, and its output is dropped.
+    """
 
     def __init__(self, call: Call) -> None:
         call.unwatch()

@@ -91,8 +91,10 @@ class HTTPCall:
         self._left = 0
 
     def _address(self, target: bytes) -> tuple[str, bytes]:
-        """Returns the unquoted path and the query string. A host in the target takes precedence over the header (RFC 9112,
-        3.2.2)."""
+        """Returns the unquoted path and the query string.
+
+        A host in the target takes precedence over the header (RFC 9112, 3.2.2).
+        """
         if not target.startswith(b"/") and target != b"*":
             try:
                 url = httptools.parse_url(target)
@@ -161,8 +163,10 @@ class HTTPCall:
 
     @property
     def unanswerable(self) -> bool:
-        """Whether the client waits for a ``100 Continue`` that it did not get. It is then unknown whether the client will send
-        the body."""
+        """Whether the client waits for a ``100 Continue`` that it did not get.
+
+        It is then unknown whether the client will send the body.
+        """
         return self._expects
 
     def _wake(self) -> None:
@@ -342,8 +346,10 @@ class HTTPCall:
         return f"{STATUS_LINES[sent_status(status)]}{framing}{header_lines(headers)}\r\n".encode("latin-1", "replace")
 
     def task_ended(self, task: asyncio.Task[Any]) -> None:
-        """Called when the task has ended. Sends an error if there is no response, and cuts the connection if the response is
-        incomplete."""
+        """Called when the task has ended.
+
+        Sends an error if there is no response, and cuts the connection if the response is incomplete.
+        """
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if self.ended or self.disconnected:
             if self._left and not self.disconnected:

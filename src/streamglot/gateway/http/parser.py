@@ -133,8 +133,10 @@ class RequestParser:
             self._count_framing(size)
 
     def close(self) -> None:
-        """Ends the parser. Parser, llhttp and receiver refer to each other; this breaks the cycle without a garbage
-        collection."""
+        """Ends the parser.
+
+        Parser, llhttp and receiver refer to each other; this breaks the cycle without a garbage collection.
+        """
         del self._parser, self._receiver
 
     def _count_framing(self, size: int) -> None:

@@ -35,8 +35,10 @@ def error_reply(status: int, code: str, message: str, type: str = "invalid_reque
 
 
 def sent_status(status: int) -> int:
-    """Returns this status if HTTP allows it, else 502: the gateway's own statuses are valid, so an upstream sent an invalid
-    one."""
+    """Returns this status if HTTP allows it, else 502.
+
+    The gateway's own statuses are valid, so an upstream sent an invalid one.
+    """
     return status if status in STATUS_LINES else 502
 
 

@@ -69,8 +69,10 @@ class Application(Protocol):
 
 
 class Server:
-    """``parent`` is a process with whose end this server stops. ``most`` is the number of connections; 0 means the system's
-    limit."""
+    """``parent`` is a process with whose end this server stops.
+
+    ``most`` is the number of connections; 0 means the system's limit.
+    """
 
     def __init__(self, application: Application, shutdown_seconds: float, most: int = 0, parent: int = 0) -> None:
         self.application = application
@@ -212,8 +214,10 @@ class Server:
             self.application.say_fault("", error)
 
     def _respond_to_upgrade(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
-        """Answers a request with an Upgrade. Ignores the offer, except for a WebSocket, because its client can do nothing
-        else."""
+        """Answers a request with an Upgrade.
+
+        Ignores the offer, except for a WebSocket, because its client can do nothing else.
+        """
         if call.head.upgrade != b"websocket" or call.method != "GET":
             return self.application.respond(call)
         message = f"there is no WebSocket at {call.path}; send a POST request, with stream: true for a stream"

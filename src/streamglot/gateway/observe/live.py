@@ -39,8 +39,10 @@ MINUTES: Final = 60
 
 
 class FinishedExchange(Struct):
-    """One exchange that ended. ``at`` is seconds since 1970. ``cost`` is computed on first use, because the price list is slow to
-    load."""
+    """One exchange that ended.
+
+    ``at`` is seconds since 1970. ``cost`` is computed on first use, because the price list is slow to load.
+    """
 
     at: float
     request_id: str

@@ -99,8 +99,10 @@ def set_allocator() -> None:
 
 
 def _resident() -> Callable[[], int]:
-    """Returns a function that reads the size from an open file in /proc. Opening the file each time would cost ten times as
-    much."""
+    """Returns a function that reads the size from an open file in /proc.
+
+    Opening the file each time would cost ten times as much.
+    """
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
