@@ -172,8 +172,10 @@ def _detected(body: bytes) -> str:
 
 
 def detect_inband(body: bytes, dialect: str) -> tuple[str, bool]:
-    """Returns the notation of calls and thinking in a model's text ("none" if there is none), and whether the text begins inside
-    the thinking."""
+    """Returns the notation of calls and thinking in a model's text, and whether the text begins inside the thinking.
+
+    The notation is "none" if the text has none.
+    """
     try:
         reader = reader_of(dialect)
         assert reader is not None
@@ -208,8 +210,7 @@ def notation_of(text: str, known: Format | None = None) -> str:
 
 
 def begins_in_thinking(text: str, row: Format) -> bool:
-    """Returns whether the text begins inside the thinking: the prompt had the opening tag, and the text has only the closing
-    one."""
+    """Returns whether the text begins inside the thinking: it has the closing tag, and the prompt had the opening one."""
     closed = min((place for tag in row.think.closers if (place := text.find(tag)) >= 0), default=-1)
     return closed >= 0 and not any(0 <= text.find(tag) < closed for tag in row.think.openers)
 

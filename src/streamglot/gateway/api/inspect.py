@@ -254,8 +254,7 @@ class TurnLines:
         return _line({"turn": facts(self._turn, pieces, running)})
 
     def _stored_pieces(self) -> list[Piece]:
-        """Returns pieces for a turn whose bytes were not recorded: the events of its stored answer, with the times of its
-        blocks."""
+        """Returns pieces for a turn without recorded bytes: the events of its stored answer, with the times of its blocks."""
         turn = self._turn
         return pieces_of_response(turn.response, turn.timings) if turn.response is not None and turn.response.choices else []
 

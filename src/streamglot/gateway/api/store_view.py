@@ -96,20 +96,20 @@ class StoreView:
 
 def store_routes(gateway: Gateway) -> list[Route]:
     async def sessions(http: HttpRequest) -> Response:
-        asked = Parameters(http, "limit", "before")
-        return json_reply(await store_view_of(gateway, http).sessions(asked.limit(USUAL, MOST), asked["before"]))
+        parameters = Parameters(http, "limit", "before")
+        return json_reply(await store_view_of(gateway, http).sessions(parameters.limit(USUAL, MOST), parameters["before"]))
 
     async def session(http: HttpRequest) -> Response:
-        asked = Parameters(http, "limit", "before")
-        limit, before = asked.limit(USUAL, MOST), asked["before"]
+        parameters = Parameters(http, "limit", "before")
+        limit, before = parameters.limit(USUAL, MOST), parameters["before"]
         return json_reply(await store_view_of(gateway, http).session(id_in(http), limit, before))
 
     async def turns(http: HttpRequest) -> Response:
         return json_reply(await store_view_of(gateway, http).turns(_filter(http)[0]))
 
     async def search(http: HttpRequest) -> Response:
-        which, asked = _filter(http, "q")
-        which.search = asked["q"] or which.search
+        which, parameters = _filter(http, "q")
+        which.search = parameters["q"] or which.search
         if not which.search:
             raise RequestError('q is required: /search?q=two words "an exact phrase" -not')
         return json_reply(await store_view_of(gateway, http).turns(which))
@@ -118,9 +118,9 @@ def store_routes(gateway: Gateway) -> list[Route]:
         return json_reply(await store_view_of(gateway, http).turn(id_in(http)))
 
     async def raw(http: HttpRequest) -> Response:
-        asked = Parameters(http, "format", "direction")
-        form = asked.one_of("format", "jsonl", "bytes")
-        frames = await store_view_of(gateway, http).raw(id_in(http), asked["direction"])
+        parameters = Parameters(http, "format", "direction")
+        form = parameters.one_of("format", "jsonl", "bytes")
+        frames = await store_view_of(gateway, http).raw(id_in(http), parameters["direction"])
         if form == "bytes":
             return Response(b"".join(frame.data for frame in frames), headers=_AS_IT_IS, media_type=_BYTES)
         return Response(b"".join(_line(frame) for frame in frames), headers=_AS_IT_IS, media_type=_JSONL)
@@ -172,22 +172,22 @@ def id_in(http: HttpRequest) -> str:
 def _filter(http: HttpRequest, *more: str) -> tuple[Filter, Parameters]:
     from ...store import ENDINGS, Filter
 
-    asked = Parameters(http, *FILTERS, *more)
-    ending = asked["ending"] or None
+    parameters = Parameters(http, *FILTERS, *more)
+    ending = parameters["ending"] or None
     if ending not in (None, RUNNING, *ENDINGS):
         raise RequestError(f"there is no ending {excerpt(ending)}; choose one of {', '.join((*ENDINGS, RUNNING))}")
     which = Filter(
-        session_id=asked["session"],
-        model=asked["model"],
-        upstream=asked["upstream"],
+        session_id=parameters["session"],
+        model=parameters["model"],
+        upstream=parameters["upstream"],
         ending="" if ending == RUNNING else ending,
-        since=asked.moment("since"),
-        until=asked.moment("until"),
-        search=asked["search"],
-        before=asked["before"],
-        limit=asked.limit(USUAL, MOST),
+        since=parameters.moment("since"),
+        until=parameters.moment("until"),
+        search=parameters["search"],
+        before=parameters["before"],
+        limit=parameters.limit(USUAL, MOST),
     )
-    return which, asked
+    return which, parameters
 
 
 def _page(found: list[Any], limit: int) -> dict[str, Any]:
