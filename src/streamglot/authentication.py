@@ -1,5 +1,7 @@
-"""Decides whether keys are required, and why: one rule for the gateway, its start, its 401, ``keys list`` and ``doctor``.
-Pure."""
+"""Decides whether keys are required, and why.
+
+One rule serves the gateway, its start, its 401, ``keys list`` and ``doctor``. Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ OPEN: Final = 'or set server.authentication = "none" to let in everybody on this
 
 
 class Authentication(Struct, frozen=True):
-    """``says`` describes the state, ``step`` what to do about it. ``usable``: whether any request can pass."""
+    """``says`` describes the state, ``step`` the next step. ``usable``: whether any request can pass."""
 
     asked: bool
     usable: bool
@@ -27,14 +29,17 @@ class Authentication(Struct, frozen=True):
 def authentication(
     server: ServerConfig, *, stored: int, revoked: int, had_keys: bool, store: str = "the store"
 ) -> Authentication:
-    """``stored`` and ``revoked`` are numbers of keys in the store; ``had_keys``: the store or this process ever had some. After
-    the first key, requests without one are refused until ``server.authentication`` says otherwise: a database that was replaced,
-    emptied or restored from an old copy must not let everybody in."""
+    """Decides from the settings and the keys.
+
+    ``stored`` and ``revoked`` are numbers of keys in the store. ``had_keys``: the store or this process ever had some. After the
+    first key, requests without one are refused until ``server.authentication`` changes that: a database that was replaced,
+    emptied or restored from an old copy must not let everybody in.
+    """
     configured = len(server.keys)
     valid = configured + stored
     here = server.host in LOOPBACK
     if server.authentication == "none":
-        ignored = f"; {_counted(valid, 'key')} in the store {'is' if valid == 1 else 'are'} not asked for" if valid else ""
+        ignored = f"; {_counted(valid, 'key')} in the store {'is' if valid == 1 else 'are'} ignored" if valid else ""
         return Authentication(False, True, f'keys are not required: server.authentication is "none"{ignored}')
     if valid:
         places = [f"{configured} in the configuration"] if configured else []

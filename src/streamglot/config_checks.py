@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LARGEST_NUMBER: Final = 2**53
 """The largest integer that a float represents exactly. Limits are compared with floats."""
 LARGEST_PORT: Final = 65_535
+"""The largest TCP port."""
 PUBLIC_PATHS: Final = ("/", "/metrics", "/ready")
 """Pages about the gateway itself that may need no key."""
 SCHEMES: Final = ("http://", "https://", "file:")
@@ -43,7 +44,7 @@ def check_config(config: Config) -> None:
 
 
 def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
-    """Every number of the configuration with its path."""
+    """Yields every number of the configuration with its path."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if name not in _FREE_FORM:
@@ -58,7 +59,7 @@ def _numbers(value: Any, place: str) -> Iterator[tuple[str, float]]:
 def _check_upstream(name: str, upstream: Upstream) -> None:
     if upstream.dialect not in DIALECTS or not DIALECTS[upstream.dialect].has_reader:
         able = ", ".join(entry.name for entry in DIALECTS.values() if entry.has_reader)
-        raise ConfigError(f"upstreams.{name}.dialect is {upstream.dialect!r}; an upstream can speak {able}")
+        raise ConfigError(f"upstreams.{name}.dialect is {upstream.dialect!r}; choose one of {able}")
     fault = upstream.abilities.fault()
     if fault:
         raise ConfigError(f"upstreams.{name}.abilities: {fault}")
@@ -80,15 +81,17 @@ def _check_upstream(name: str, upstream: Upstream) -> None:
 
 
 def _fault_of_address(address: str) -> str:
-    """Why this is not a URL with a host; empty if it is one, or none is needed. The message never quotes the URL, which may
-    contain a password."""
+    """Returns why this is not a URL with a host; empty if it is one, or none is needed.
+
+    The message never quotes the URL, which may contain a password.
+    """
     if not address.startswith(("http://", "https://")):
         return ""
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        return "its host or its port cannot be read"
+        return "its host or its port is invalid"
     if not host:
         return "it has no host"
     return "it has spaces or control characters" if re.search(r"[\x00-\x20\x7f]", address) else ""
@@ -99,7 +102,7 @@ def _check_server(server: ServerConfig) -> None:
         raise ConfigError(f"server.port is {server.port}: it must be a number from 0 to {LARGEST_PORT}")
     if server.authentication == "none" and server.keys:
         raise ConfigError(
-            'server.authentication is "none" and there are server.keys, which would not be asked for: remove either'
+            'server.authentication is "none" and there are server.keys, which would have no effect: remove one of the two'
         )
     unknown = [path for path in server.public_paths or () if path not in PUBLIC_PATHS]
     if unknown:

@@ -25,17 +25,17 @@ EXTRAS: Final = {
     "pyarrow": "parquet",
     "opentelemetry": "otel",
 }
-"""The package's import name, and the extra of streamglot that installs it."""
+"""A package's import name, and the extra of streamglot that installs it."""
 
 
 def missing_package(error: ModuleNotFoundError) -> ConfigError | None:
-    """The error that tells the user what to install; None if the module belongs to no extra, which is a defect."""
+    """Returns the error that says what to install; None if the module belongs to no extra, which is a defect."""
     package = (error.name or "").partition(".")[0]
     return _not_installed(package) if package in EXTRAS else None
 
 
 def require(*packages: str) -> None:
-    """Raises an error for the first of these packages that is not installed, before work begins that needs it."""
+    """Raises an error for the first of these packages that is not installed. Call it before the work that needs them."""
     for package in packages:
         if find_spec(package) is None:
             raise _not_installed(package)

@@ -22,7 +22,7 @@ class LoopThread:
         self.loop.run_forever()
         left = asyncio.all_tasks(self.loop)
         for task in left:
-            task.cancel()  # streams that still run in other threads end with an event that says that they were stopped
+            task.cancel()  # streams that still run in other threads end with a cancelled event
         if left:
             self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.loop.run_until_complete(self.loop.shutdown_default_executor())

@@ -9,7 +9,7 @@ from .errors import ConfigError
 
 
 def load_object(reference: str, setting: str) -> Any:
-    """The object that ``module:name`` refers to. ``setting`` is the configuration key, for the error message."""
+    """Returns the object that ``module:name`` refers to. ``setting`` is the configuration key, for the error message."""
     module, colon, name = reference.partition(":")
     if not colon or not module or not name:
         raise ConfigError(f"{setting} has {reference!r}: name an object as module:name")

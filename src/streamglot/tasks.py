@@ -1,7 +1,7 @@
-"""Background tasks that survive their own faults: a failure is logged, and the work goes on.
+"""Background tasks that survive their own errors: a failure is logged, and the task continues.
 
-A periodic task that dies is worse than one that fails: nobody notices, and from then on no timeout fires, no lease is renewed,
-no key is refreshed. Every background task of the gateway, the store, the upstreams and the client is started here.
+A periodic task that ends silently is worse than one that fails: no timeout fires any more, no lease is renewed, no key is
+refreshed. Every background task of the gateway, the store, the upstreams and the client is started here.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ WriteLine: TypeAlias = Callable[[Mapping[str, Any]], None]
 FIRST_PAUSE: Final = 0.25
 """Seconds before failed work starts again: long enough not to use up a processor, short enough for timeouts of seconds."""
 LONGEST_PAUSE: Final = 30.0
-"""Seconds. The pause doubles up to this; work that ran for longer than this before it failed starts again after the first pause."""
+"""Seconds. The pause doubles up to this. Work that ran for longer before it failed starts again after the first pause."""
 REPEAT_SECONDS: Final = 60.0
-"""The same fault of the same task is logged once in this time, with a count: a task may fail several times a second."""
+"""Seconds within which the same error of the same task is logged once, with a count. A task may fail several times a second."""
 MESSAGE_CHARS: Final = 300
-"""An error's own text on a log line; some drivers put a whole statement there."""
+"""Characters of an error's message on a log line. Some drivers put a whole statement there."""
 TRACE_FRAMES: Final = 6
-"""The innermost frames of the traceback, which name the fault."""
+"""Frames of the traceback on a log line: the innermost ones, which show the cause."""
 
 
 class _Fault(Struct):
-    """When a fault was logged last, and how often it happened since."""
+    """When an error was last logged, and how often it has happened since."""
 
     logged: float
     unlogged: int = 0
@@ -58,22 +58,22 @@ class TaskSupervisor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, name: str, work: Callable[[], Coroutine[Any, Any, object]]) -> asyncio.Task[None]:
-        """Runs ``work()`` until it returns or the task is cancelled. Work that raises is logged and started again."""
+        """Runs ``work()`` until it returns or the task is cancelled. If it raises, logs the error and starts it again."""
         return self._hold(name, self._again(name, work))
 
     def spawn(self, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[None]:
-        """Runs ``work`` once. If it raises, that is logged."""
+        """Runs ``work`` once. If it raises, logs the error."""
         return self._hold(name, self._once(name, work))
 
     def attempt(self, name: str, step: Callable[..., object], *arguments: object) -> None:
-        """Calls one step of a periodic task. If it raises, that is logged, and the following steps still run."""
+        """Calls one step of a periodic task. If it raises, logs the error, so that the following steps still run."""
         try:
             step(*arguments)
         except Exception as error:
             self.report(name, error)
 
     def report(self, name: str, error: BaseException) -> None:
-        """Logs the fault of a task. It never raises: a log that cannot be written must not end the task either."""
+        """Logs the error of a task. It never raises, because an unwritable log must not end the task."""
         kind = type(error).__name__
         now = self._clock()
         fault = self._faults.get((name, kind))
@@ -100,7 +100,7 @@ class TaskSupervisor:
         return sorted(task.get_name() for task in self._tasks)
 
     async def close(self) -> None:
-        """Cancels every task that was started here, and waits for their ends."""
+        """Cancels every task that was started here, and waits until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -31,7 +31,7 @@ def test_a_stream_that_gives_nothing_away_is_refused() -> None:
 
 def test_lines_that_are_no_events_are_refused() -> None:
     for data in (b"{}\n", b"[" * 100_000 + b"\n"):
-        with pytest.raises(ConfigError, match="no recording of events"):
+        with pytest.raises(ConfigError, match="not a recording of events"):
             EventLineReader().feed(data)
     with pytest.raises(LimitExceeded):
         EventLineReader().feed(b"x" * (DEFAULT_LIMITS.line_bytes + 1))

@@ -132,7 +132,7 @@ def test_requests_in_every_form() -> None:
             assert collect(whole).choices[0].text == "yes"
             system = client.stream(model="m", messages="hi", system="be brief").request.messages[0]
             assert (system.role, system.text) == ("system", "be brief")
-            with pytest.raises(TypeError, match="no colour"):
+            with pytest.raises(TypeError, match="no field colour"):
                 client.stream(model="m", messages=ours, colour="red")
 
 

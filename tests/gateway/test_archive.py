@@ -95,7 +95,7 @@ def test_a_key_sees_its_own(kept: Kept) -> None:
         assert gateway.ask(path, headers=MINE).status == 200
         hidden = gateway.ask(path, headers=YOURS)
         assert (hidden.status, hidden.json()["error"]["code"]) == (404, f"{path.split('/')[1][:-1]}_not_found")
-        assert b"lists those that there are" in hidden.body
+        assert b"lists yours" in hidden.body
     assert ids(gateway.ask("/search?q=zebras", headers=YOURS)) == [kept.yours]
     assert ids(gateway.ask(f"/turns?session={kept.session}", headers=YOURS)) == []
     hidden, none = (gateway.ask(f"/turns?before={before}", headers=YOURS) for before in (kept.mine[2], "turn_none"))
@@ -158,28 +158,28 @@ def test_filters_and_pages(kept: Kept) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("/turns?modle=x", "'modle' means nothing here; there are session, model"),
-        ("/turns?limit=0", "limit is a number from 1 to 500, not '0'"),
-        ("/turns?limit=501", "limit is a number"),
-        ("/turns?limit=99999999999999999999", "limit is a number"),
-        ("/turns?limit=%C2%B2", "limit is a number"),
-        ("/turns?since=yesterday", "since is seconds since 1970 or a date"),
-        ("/turns?since=nan", "since is seconds since 1970 or a date"),
-        ("/turns?until=2026-13-01", "until is seconds"),
-        ("/turns?ending=nope", "there is no ending 'nope'; there are end, stop_sequence"),
+        ("/turns?modle=x", "'modle' is not a parameter of this path; it has session, model"),
+        ("/turns?limit=0", "limit must be a number from 1 to 500, not '0'"),
+        ("/turns?limit=501", "limit must be a number"),
+        ("/turns?limit=99999999999999999999", "limit must be a number"),
+        ("/turns?limit=%C2%B2", "limit must be a number"),
+        ("/turns?since=yesterday", "since must be seconds since 1970 or a date"),
+        ("/turns?since=nan", "since must be seconds since 1970 or a date"),
+        ("/turns?until=2026-13-01", "until must be seconds"),
+        ("/turns?ending=nope", "there is no ending 'nope'; choose one of end, stop_sequence"),
         ("/search?q=x&ending=END", "truncated, client_gone, interrupted, policy, error, running"),
         (
             "/turns?before=turn_none",
             "before must be the last_id of a page, or the id of a turn that you may see, not 'turn_none'",
         ),
         ("/sessions?before=ses_none", "or the id of a session that you may see, not 'ses_none'"),
-        ("/search", "say what to search for"),
+        ("/search", "q is required"),
         ("/search?q=-zebras", 'a search needs at least one word that must be present: two words "an exact phrase" -not'),
         ("/search?q=%00", "a search needs at least one word"),
         ("/turns?search=%22", "a search needs at least one word"),
         (f"/search?q={'a+' * 65}", "a search may have at most 64 terms, not 65"),
-        ("/sessions?session=x", "'session' means nothing here; there are limit, before"),
-        ("/sessions/x/export?format=html", "format is jsonl or markdown, not 'html'"),
+        ("/sessions?session=x", "'session' is not a parameter of this path; it has limit, before"),
+        ("/sessions/x/export?format=html", "format must be jsonl or markdown, not 'html'"),
     ],
 )
 def test_a_question_that_cannot_be_answered(kept: Kept, path: str, words: str) -> None:
@@ -229,7 +229,7 @@ def test_raw_bytes(kept: Kept) -> None:
     assert answer.body.decode() == "data: café\n\n"
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["x-content-type-options"] == "nosniff"
-    for missing, step in ((f"{path}?direction=sideways", "of down, up"), (f"/turns/{kept.mine[0]}/raw", "set store.raw")):
+    for missing, step in ((f"{path}?direction=sideways", "request down or up"), (f"/turns/{kept.mine[0]}/raw", "set store.raw")):
         refused = kept.gateway.ask(missing, headers=MINE)
         assert (refused.status, refused.json()["error"]["code"]) == (404, "no_raw")
         assert step in refused.json()["error"]["message"]

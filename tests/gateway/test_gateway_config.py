@@ -120,7 +120,7 @@ def test_the_command_shows_it(file: Path, monkeypatch: pytest.MonkeyPatch, capsy
         ("[server]\nport = 65536\n", "server.port is 65536"),
         ("[server]\nport = 99999999999999999999999\n", "server.port"),
         ("[server]\nauthentication = 'no'\n", "authentication"),
-        ("[server]\nauthentication = 'none'\n[[server.keys]]\nname = 'a'\n", "remove either"),
+        ("[server]\nauthentication = 'none'\n[[server.keys]]\nname = 'a'\n", "remove one of the two"),
         ("[[server.keys]]\nname = 'a'\nconcurrent = -5\n", r"server.keys\[0\].concurrent is -5"),
         ("[upstreams.a]\nbase_url = 'http://x'\ntimeouts = { idle = -1.0 }\n", "upstreams.a.timeouts.idle is -1"),
         ("[upstreams.a]\nbase_url = 'http://[::1'\n", "upstreams.a.base_url is not a valid address"),
@@ -342,7 +342,7 @@ def test_what_was_found_is_used() -> None:
     loaded = load(None, {"HOME": "/nowhere"})
     gateway = Gateway(loaded, {"OPENAI_API_KEY": SECRET}, lambda line: None)
     gateway.pool.found = asyncio.run(discover({"OPENAI_API_KEY": SECRET}))
-    gateway._take(loaded)
+    gateway._apply(loaded)
     assert gateway.pool.routes.find("gpt-5", lambda: 0.0)[0].upstream.name == "openai"
     assert "replay" in gateway.pool.routes.upstreams
 

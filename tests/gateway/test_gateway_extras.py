@@ -78,7 +78,7 @@ def test_an_address_that_is_none(gateway: Running) -> None:
     for path, method in (("/v1/nothing", "GET"), ("/v1/nothing", "POST"), (CHAT, "GET"), ("/api/nothing", "GET")):
         found = gateway.ask(path, method=method)
         assert found.status in (404, 405)
-        assert "there is nothing at" in str(found.json()["error"])
+        assert "there is no endpoint" in str(found.json()["error"])
     error = gateway.ask("/v1/nothing", headers={"anthropic-version": "2023-06-01"}).json()
     assert error["type"] == "error"
 

@@ -58,7 +58,7 @@ def test_too_many_at_once(full: Running, client: str) -> None:
     found = understood(client, answer)
     assert found.status == 429
     assert found.error is not None
-    assert "places" in found.error
+    assert "slots in use" in found.error
     assert answer.headers["retry-after"] == "1"
 
 

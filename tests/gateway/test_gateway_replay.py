@@ -84,7 +84,7 @@ def test_a_fault_of_our_own_is_told_as_one() -> None:
             found = asked(gateway, client, "replay")
             assert found.status == 500
             assert found.error is not None
-            assert "fault of the gateway itself" in found.error
+            assert "internal error of the gateway" in found.error
             assert "ZeroDivision" not in found.error
         line = gateway.said(lambda line: line.get("event") == "fault")
         assert "ZeroDivisionError" in line["trace"]

@@ -264,7 +264,7 @@ def test_every_odd_refusal_is_an_answer(gateway: Running, upstream: HostileUpstr
             answer = gateway.ask(path_of(client, "openai_chat/odd-body"), body_of(client, "openai_chat/odd-body"))
             error = understood(client, answer).error
             assert error
-            assert "a fault of the gateway" not in error
+            assert "internal error of the gateway" not in error
 
 
 def test_a_fault_of_ours_is_an_answer(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_a_fault_of_ours_is_an_answer(upstream: HostileUpstream, monkeypatch: py
         for client in CLIENT_DIALECTS:
             answer = gateway.ask(path_of(client, "openai_chat/refusing"), body_of(client, "openai_chat/refusing"))
             assert answer.status == 500
-            assert b"a fault of the gateway itself" in answer.body
+            assert b"internal error of the gateway" in answer.body
         assert [line for line in gateway.lines if line.get("event") == "fault"]
 
 

@@ -90,7 +90,7 @@ def test_budgets(tmp_path: Path) -> None:
         refused = asked(gateway, secret)
         error = refused.json()["error"]
         assert error["code"] == "budget_exceeded"
-        assert re.search(r"used \d{3} of the 100 tokens that it may use in 1 day; it can go on at 20\d\d-", error["message"])
+        assert re.search(r"used \d{3} of the 100 tokens that it may use in 1 day; it renews at 20\d\d-", error["message"])
         assert 80_000 < int(refused.headers["retry-after"]) <= 86_400
         assert refused.headers["x-should-retry"] == "false"
         with pytest.raises(openai.RateLimitError, match="may use in 1 day"):
@@ -100,7 +100,7 @@ def test_budgets(tmp_path: Path) -> None:
         with_store(url, lambda store: keep(store, ask(user("x")), answer("y"), caller="other", cost=1.5))
         until(lambda: asked(gateway, other).status == 429)
         refused = asked(gateway, other)
-        assert "1.50 of the 1.00 that it may cost; that does not renew" in refused.json()["error"]["message"]
+        assert "1.50 of the 1.00 that it may cost; it does not renew" in refused.json()["error"]["message"]
         assert "retry-after" not in refused.headers
 
 
@@ -113,7 +113,7 @@ def test_the_words_of_a_refusal(seconds: float, words: str) -> None:
     error = refusal(over)
     assert error.message == (
         f"the key 'me' has used 1.25 of the 1.00 that it may cost in {words} and 12 of the 10 tokens that it may use in {words}; "
-        "it can go on at 2026-01-01 00:00:00 UTC"
+        "it renews at 2026-01-01 00:00:00 UTC"
     )
     assert (error.status, error.detail) == (429, {"retry_after": 1.0})
 
@@ -151,7 +151,7 @@ def test_keys_of_both_places(tmp_path: Path) -> None:
     secret = add(url, "stored")
     with running({"store": {"url": url}, "server": {"keys": [{"name": "set", "hash": digest_of("sesame")}]}}) as gateway:
         assert [asked(gateway, key).status for key in (secret, "sesame", "wrong")] == [200, 200, 401]
-        gateway.gateway._take(gateway.gateway.loaded)
+        gateway.gateway._apply(gateway.gateway.loaded)
         assert [asked(gateway, key).status for key in (secret, "sesame", "wrong")] == [200, 200, 401]
 
 
@@ -205,5 +205,5 @@ def test_a_stored_key_names_the_tools_that_it_may_use(tmp_path: Path) -> None:
         assert [status(some, "time"), status(some, "calculator")] == [200, 403]
         assert [status(none, "time"), status(none, "")] == [403, 200]
         assert status(free, "calculator") == 200
-    with pytest.raises(RequestError, match="a pattern of tools has characters"):
+    with pytest.raises(RequestError, match="a pattern of tools must consist of visible characters"):
         add(url, "odd", tools=["\n"])

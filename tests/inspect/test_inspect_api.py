@@ -238,7 +238,7 @@ def test_what_is_wrong_with_a_pasted_stream_is_said(pasting: Running) -> None:
         ("/inspect?as=cohere", b"{}", "cannot be shown as"),
         ("/inspect?from=klingon", b"{}", "no dialect"),
         ("/inspect?inband=klingon", b"{}", "no in-band format"),
-        ("/inspect?sideways=1", b"{}", "means nothing here"),
+        ("/inspect?sideways=1", b"{}", "is not a parameter of this path"),
     ):
         answer = pasting.ask(path, body)
         assert answer.status == 400, (path, answer.body)

@@ -313,7 +313,7 @@ def test_long_texts_of_a_request_are_cut() -> None:
     for _ in range(1000):
         deep = [deep]
     assert "…" in msgspec.json.encode(shortened(deep)).decode()
-    assert shown_body(b"\xff") == {"note": "1 bytes that are no JSON"}
+    assert shown_body(b"\xff") == {"note": "1 bytes that are not JSON"}
     assert "too large" in shown_body(msgspec.json.encode(["y" * 3000] * 500))["note"]
 
 

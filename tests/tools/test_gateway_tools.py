@@ -239,10 +239,10 @@ def test_a_hosted_tool_that_nobody_has_is_left_out_and_named(model: ChatModel, t
 @pytest.mark.parametrize(
     ("body", "headers", "words"),
     [
-        ({"streamglot": 5}, {}, "is an object"),
-        ({"streamglot": {"tool": []}}, {}, "is an object"),
-        ({"streamglot": {"tools": "weather"}}, {}, "is a list"),
-        ({"streamglot": {"tools": ["a"] * 65}}, {}, "may name 64"),
+        ({"streamglot": 5}, {}, "must be an object"),
+        ({"streamglot": {"tool": []}}, {}, "must be an object"),
+        ({"streamglot": {"tools": "weather"}}, {}, "must be a list"),
+        ({"streamglot": {"tools": ["a"] * 65}}, {}, "may name at most 64"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(body: dict[str, Any], headers: dict[str, str], words: str) -> None:

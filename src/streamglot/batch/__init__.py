@@ -1,7 +1,8 @@
-"""Many requests as one: batches in memory, and the runner that batches of every kind share.
+"""Batches of requests: in memory, durable in the store, and the runner that all kinds of batches share.
 
-``batcher.py`` decides what is due, ``request_batch.py`` has the shells for threads and asyncio, ``runner.py`` runs many items at
-once. ``queue.py`` and ``worker.py`` are durable batches on the store's database. docs/batches.md shows how they are used.
+``batcher.py`` decides which items are due, ``request_batch.py`` has the interfaces for threads and asyncio, ``runner.py`` runs
+many items concurrently. ``queue.py`` and ``worker.py`` are durable batches on the store's database. docs/batches.md shows how
+they are used.
 """
 
 from .async_batcher import AsyncBatcher

@@ -1,4 +1,4 @@
-"""The asyncio shell of the batcher: it knows the time, sends the batches that are due, and has a future for each item."""
+"""The asyncio interface of the batcher: supplies the time, sends the batches that are due, and holds a future for each item."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Send = Callable[[list[Item]], AsyncIterator[tuple[int, Result]]]
-"""Sends one batch. It yields the place of an item in the batch and its result, in any order, as they come."""
+"""Sends one batch. Yields the position of an item in the batch and its result, in any order."""
 
 UNCLAIMED: Final = 10_000
-"""Results that ``flush`` can still return. A caller that reads futures and never flushes must not fill the memory; the oldest
-results are then to be had from their futures only."""
+"""Results that ``flush`` can still return, so that a caller that never flushes does not fill the memory. Older results are
+available only from their futures."""
 
 
 class AsyncBatcher(Generic[Item, Result]):
-    """``unclaimed``: how many results ``flush`` can return. ``add`` and ``flush`` belong to one event loop. A batch that is due is sent in the background, beside those before it."""
+    """``unclaimed``: the number of results that ``flush`` can return.
+
+    ``add`` and ``flush`` belong to one event loop. A batch that is due is sent in the background, concurrently with earlier ones.
+    """
 
     clock = staticmethod(time.monotonic)
 
@@ -50,7 +53,7 @@ class AsyncBatcher(Generic[Item, Result]):
         return [item for item, _ in self._batcher.pending]
 
     def add(self, item: Item) -> asyncio.Future[Result]:
-        """The future of the item's result. Cancelling it does not take the item back."""
+        """Adds an item and returns the future of its result. Cancelling the future does not remove the item."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._batcher.add((item, future), self.clock())
         self._unclaimed.append(future)
@@ -58,8 +61,10 @@ class AsyncBatcher(Generic[Item, Result]):
         return future
 
     async def flush(self) -> list[Result]:
-        """Sends what is pending, and returns the results of all items since the last flush, in the order in which they were
-        added. An item that could not be sent raises here."""
+        """Sends the pending items and returns the results of all items since the last flush, in the order of ``add``.
+
+        Raises if an item could not be sent.
+        """
         while batch := self._batcher.flush():
             self._begin(batch)
         self._set_timer()
@@ -68,7 +73,7 @@ class AsyncBatcher(Generic[Item, Result]):
         return list(await asyncio.gather(*waited))
 
     async def close(self) -> None:
-        """Sends what is pending and waits until every item has its result."""
+        """Sends the pending items and waits until every item has its result."""
         while batch := self._batcher.flush():
             self._begin(batch)
         self._set_timer()
@@ -104,7 +109,7 @@ class AsyncBatcher(Generic[Item, Result]):
                 future.set_result(result)
 
     def _ended(self, task: asyncio.Task[None], batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
-        """Whatever happened, every future of the batch is done now. A task that was cancelled may not even have begun."""
+        """Completes every future of the batch, even if the task was cancelled before it began."""
         self._sending.discard(task)
         failure = None if task.cancelled() else task.exception()
         for _, future in batch:
@@ -114,4 +119,4 @@ class AsyncBatcher(Generic[Item, Result]):
                 future.cancel()
             else:
                 future.set_exception(failure or StreamglotError("the batch has no result for this item", code="no_result"))
-                future.exception()  # a caller that never looks at its future is no fault to be logged
+                future.exception()  # marks the exception as retrieved, because the caller may never read its future

@@ -1,4 +1,4 @@
-"""Background traffic: the calls of batches, which take only the slots that live requests leave."""
+"""Background traffic: the calls of batches, which use only the slots that live requests leave free."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOO_MANY_REQUESTS = 429
 
 
 class BackgroundTraffic:
-    """The pace of every upstream. ``most``: calls at once for each."""
+    """The pace of every upstream. ``most``: concurrent calls for each."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.most = most
@@ -39,7 +39,7 @@ class BackgroundTraffic:
         return pace
 
     def paused(self) -> list[str]:
-        """Upstreams that take no calls for a while."""
+        """Returns the upstreams that accept no calls for a while."""
         now = self._clock()
         return [name for name, pace in self._paces.items() if pace.rests(now)]
 
@@ -54,7 +54,7 @@ class BackgroundTraffic:
 
 
 class BackgroundPool:
-    """The upstream pool as batches use it: the same upstreams, routes and breakers, behind live requests."""
+    """The upstream pool for batches: the same upstreams, routes and circuit breakers, but behind live requests."""
 
     def __init__(self, pool: UpstreamPool, traffic: BackgroundTraffic) -> None:
         self._pool = pool

@@ -1,4 +1,4 @@
-"""The pure batcher: collects items and says which of them are due as one batch. It is told the time and waits for nothing.
+"""The pure batcher: collects items and returns those that are due as one batch. The time is passed in.
 
 by size     ``Batcher(max_size=10)``                        a batch is due when it has 10 items
 by time     ``Batcher(flush_interval=0.1)``                 ... 0.1 s after its first item came
@@ -16,17 +16,19 @@ from ..errors import ConfigError
 Item = TypeVar("Item")
 
 LARGEST_BATCH: Final = 1000
-"""Items of a batch that only time ends. A caller that adds faster than its interval passes must not fill the memory."""
+"""Items of a batch without a size limit, so that a caller that adds items quickly does not fill the memory."""
 
 
 def one_each(_item: object) -> int:
-    """The size of an item where all items are alike."""
+    """Returns 1: all items have the same size."""
     return 1
 
 
 class Batcher(Generic[Item]):
-    """``max_size`` 0 is no size of its own; ``flush_interval`` None is no time limit. ``size_of`` weighs an item where items
-    are not alike. Items leave in the order in which they came, each in exactly one batch."""
+    """``max_size`` 0 means no size limit; ``flush_interval`` None means no time limit. ``size_of`` returns the size of an item.
+
+    Items leave in the order in which they came, each in exactly one batch.
+    """
 
     def __init__(
         self, max_size: int = 0, flush_interval: float | None = None, *, size_of: Callable[[Item], int] = one_each
@@ -49,17 +51,23 @@ class Batcher(Generic[Item]):
         self._size += size
 
     def due(self, now: float) -> list[Item]:
-        """The items of the next batch that is due; empty if none is. Several may be due: ask until it is empty."""
+        """Returns the items of the next batch that is due; empty if none is.
+
+        Several may be due: call it until it returns nothing.
+        """
         deadline = self.next_deadline
         return self._take() if deadline is not None and now >= deadline else []
 
     def flush(self) -> list[Item]:
-        """The items of the next batch, due or not; empty if there are none. Ask until it is empty."""
+        """Returns the items of the next batch, due or not; empty if there are none. Call it until it returns nothing."""
         return self._take() if self._items else []
 
     @property
     def next_deadline(self) -> float | None:
-        """When the next batch is due; a time that has passed for a full one. None while nothing but another item makes one due."""
+        """Returns when the next batch is due.
+
+        That is in the past for a full batch. None if only another item can make a batch due.
+        """
         if not self._items:
             return None
         came = self._items[0][2]
@@ -76,7 +84,7 @@ class Batcher(Generic[Item]):
         return len(self._items)
 
     def _take(self) -> list[Item]:
-        """One batch: as many items as fit into its size, and at least one."""
+        """Removes and returns one batch: as many items as fit into its size, and at least one."""
         taken: list[Item] = []
         room = self.max_size
         while self._items and (not taken or self._items[0][1] <= room):

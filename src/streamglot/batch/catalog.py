@@ -1,4 +1,4 @@
-"""Files and batches as their owners see them: made, listed, cancelled, ended, removed. Another owner's are not there."""
+"""Files and batches as their owners see them: create, list, cancel, end, remove. Those of other owners are invisible."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .queue import BatchQueue, finish_job, result_row
 from .rows import as_json, batch_of, batch_row, file_of, file_row
 
 PAGE_ROWS: Final = 500
-"""Results that are read at once: a page of answers of 10 KB is 5 MB."""
+"""Results that are read in one query: a page of answers of 10 KB each is 5 MB."""
 REMOVED_ROWS: Final = 5_000
 """Rows that one transaction removes, so that others can write in between."""
 ENDED: Final = ("failed", "completed", "expired", "cancelled")
 
 
 class Catalog:
-    """``queue`` counts the progress of batches."""
+    """Files and batches in the database. ``queue`` counts the progress of batches."""
 
     def __init__(self, database: Database, queue: BatchQueue) -> None:
         self._database = database
@@ -53,7 +53,7 @@ class Catalog:
         return [file_of(row) for row in rows]
 
     async def _sized(self, file: File) -> File:
-        """The size of a result file is that of its lines so far."""
+        """Returns the file with its size. The size of a result file is that of its lines so far."""
         batch = await self.batch(file.batch_id, None) if file.batch_id else None
         if batch is not None:
             totals = await self._queue.totals(batch)
@@ -63,7 +63,7 @@ class Catalog:
     # --- batches
 
     async def add_batch(self, batch: Batch, results: Collection[File]) -> None:
-        """``results`` are the files under which its results are read."""
+        """Adds a batch. ``results`` are the files that show its results."""
 
         def work(connection: Connection) -> None:
             connection.execute(insert(batches), batch_row(batch))
@@ -83,7 +83,7 @@ class Catalog:
         return [batch_of(row) for row in rows]
 
     async def _page(self, table: Table, where: list[Any], after: str, limit: int, newest_first: bool) -> Any:
-        """A page behind the row ``after``. Rows of the same moment are ordered by their ids."""
+        """Returns the page after the row ``after``. Rows of the same time are ordered by id."""
         if after:
             last = await self._database.fetch(select(table.c.created).where(table.c.id == after))
             if not last:
@@ -96,8 +96,11 @@ class Catalog:
         return await self._database.fetch(question.limit(limit))
 
     async def close_batch(self, id: str, status: str) -> bool:
-        """Starts no more items: the batch will end as cancelled or expired once those under way have ended. False if it has ended or
-        is closing already."""
+        """Stops starting items.
+
+        The batch ends as cancelled or expired when the running items have ended. Returns False if it has ended or is already
+        closing.
+        """
         now = time.time()
 
         def work(connection: Connection) -> bool:
@@ -115,7 +118,7 @@ class Catalog:
         return await self._database.write(work)
 
     async def remove_batch(self, id: str) -> None:
-        """Removes a batch with all that belongs to it, a part at a time."""
+        """Removes a batch with everything that belongs to it, in several transactions."""
         for table in (batch_results, batch_items, batch_jobs):
             number = table.c.first if table is batch_jobs else table.c.number
             while True:
@@ -134,15 +137,18 @@ class Catalog:
         return [batch_of(row) for row in rows]
 
     async def outdated(self, now: float) -> list[Batch]:
-        """Batches whose results are not kept any longer."""
+        """Returns the batches whose results have expired."""
         rows = await self._database.fetch(select(batches).where(batches.c.results_expire < now, batches.c.ended.is_not(None)))
         return [batch_of(row) for row in rows]
 
     # --- the end of a batch
 
     async def settle(self, id: str) -> Batch | None:
-        """Ends a batch of which nothing is left to run: items that did not run are reported as cancelled or expired, then the counts
-        are stored. Two processes that do it at once write the same. Returns the batch if it has ended now."""
+        """Ends a batch that has nothing left to run. Returns the batch if it has ended now.
+
+        Items that did not run are reported as cancelled or expired, then the counts are stored. If two processes do this at once,
+        they write the same.
+        """
         batch = await self.batch(id, None)
         if batch is None or batch.ended is not None or batch.status == "validating" or not await self._idle(batch):
             return None
@@ -166,14 +172,14 @@ class Catalog:
         return await self.batch(id, None) if await self._database.write(work) else None
 
     async def fail(self, batch: Batch) -> None:
-        """Ends a batch whose input cannot be used. ``errors`` say why."""
+        """Ends a batch whose input is unusable. ``errors`` give the reasons."""
         now = time.time()
         values = {"status": "failed", "ended": now, "errors": as_json(batch.errors), "totals": as_json(Totals())}
         values |= {"times": as_json(batch.times | {"failed": now}), "process": None, "total": batch.total}
         await self._database.execute(update(batches).where(batches.c.id == batch.id).values(values))
 
     async def _idle(self, batch: Batch) -> bool:
-        """Does nothing of it run, or wait to be run?"""
+        """Returns whether no item of the batch runs or waits to run."""
         busy = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state.not_in((CLOSED, DONE)))
         return not await self._database.fetch(select(batch_jobs.c.first).where(busy).limit(1))
 
@@ -184,7 +190,7 @@ class Catalog:
             await self._database.execute(update(batches).where(here).values(status=status, times=times))
 
     async def _report_unrun(self, batch: Batch) -> bool:
-        """Writes results for the items of one closed job that did not run. False if there is no such job."""
+        """Writes results for the items of one closed job that did not run. Returns False if there is no such job."""
         jobs, items, results = batch_jobs.c, batch_items.c, batch_results.c
         outcome: Outcome = "expired" if batch.closing == "expired" else "canceled"
 
@@ -203,7 +209,7 @@ class Catalog:
             ]
             if rows:
                 connection.execute(self._database.insert_new(batch_results), rows)
-            if not finish_job(connection, batch.id, job.first, job.last):  # its items were never stored: the import was stopped
+            if not finish_job(connection, batch.id, job.first, job.last):  # the import was stopped before it stored the items
                 connection.execute(
                     update(batch_jobs).where(jobs.batch_id == batch.id, jobs.first == job.first).values(state=DONE)
                 )
@@ -214,7 +220,7 @@ class Catalog:
     # --- results
 
     async def lines(self, batch: Batch, succeeded: bool | None) -> AsyncIterator[bytes]:
-        """The lines of a batch's results so far, a page at a time: the successful ones, the others, or all (None)."""
+        """Yields the lines of a batch's results so far, page by page: the successful ones, the others, or all (None)."""
         results, after = batch_results.c, -1
         which = [] if succeeded is None else [results.outcome == "succeeded" if succeeded else results.outcome != "succeeded"]
         while True:
@@ -227,5 +233,5 @@ class Catalog:
 
 
 def _of(table: Table, owner: str | None) -> Any:
-    """Rows of this owner; None is the operator, who sees all."""
+    """Returns the condition for rows of this owner. None is the operator, who sees all."""
     return table.c.owner == owner if owner is not None else table.c.owner == table.c.owner

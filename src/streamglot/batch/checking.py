@@ -1,4 +1,4 @@
-"""The lines of an input file: cut out of its bytes, and checked one by one. Pure: the same for any cut of the bytes."""
+"""Splits an input file into lines and checks each line. Pure: the result does not depend on how the bytes are cut."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..errors import StreamglotError, excerpt
 from .model import FILE_API, LineError
 
 CUSTOM_ID_CHARS: Final = 512
-"""The longest custom_id, in characters: it stands in an index."""
+"""Characters of the longest custom_id. It is part of a database index."""
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 Route = Callable[[str], str]
-"""The upstream for a model; it raises what is wrong with the model."""
+"""Returns the upstream for a model, or raises the error of an unusable model."""
 
 
 class _Line(Struct):
@@ -47,7 +47,7 @@ class Entry(Struct):
 
 
 class LineSplitter:
-    """Cuts bytes into lines with their numbers, from 1. A line of more than ``most`` bytes comes as None."""
+    """Splits bytes into lines with their numbers, from 1. A line of more than ``most`` bytes is returned as None."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -100,7 +100,7 @@ class LineChecker:
         try:
             found = _line.decode(line)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            return _fault(number, None, "invalid_json_line", f"the line is no JSON object: {error}")
+            return _fault(number, None, "invalid_json_line", f"the line is not a JSON object: {error}")
         custom_id = found.custom_id
         if not isinstance(custom_id, str) or not custom_id:
             return _fault(number, None, "missing_required_parameter", "custom_id must be a string that is not empty", "custom_id")
@@ -136,9 +136,9 @@ class LineChecker:
 
 
 def repeated(entry: Entry, line: int | None) -> Entry:
-    """The entry of a custom_id that another line has. It is reported without its custom_id: each of those is reported once."""
+    """Returns the entry for a custom_id that another line has. It has no custom_id, because each custom_id is reported once."""
     other = f"line {line}" if line is not None else "another line"
-    what = f"the custom_id {excerpt(entry.custom_id)} is that of {other}; give each request its own"
+    what = f"the custom_id {excerpt(entry.custom_id)} is used by {other}; give each request a unique custom_id"
     return _fault(entry.line, None, "duplicate_custom_id", what, "custom_id")
 
 

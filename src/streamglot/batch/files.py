@@ -1,4 +1,4 @@
-"""The contents of uploaded files: in a directory, or in any storage that has these functions."""
+"""The contents of uploaded files: in a directory, or in any storage with the same methods."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from typing import BinaryIO, Final, Protocol
 from ..errors import LimitExceeded, StreamglotError
 
 BLOCK_BYTES: Final = 2**20
-"""Bytes that are read or written at once: a thread costs as much as copying some 100 KB."""
+"""Bytes per read or write. Using a thread costs as much as copying about 100 KB."""
 
 PART: Final = ".part"
-"""How the name of a file ends that is being written."""
+"""The file name suffix of an upload in progress."""
 ABANDONED_SECONDS: Final = 86_400.0
-"""A part that nobody wrote to for a day belongs to no upload."""
+"""Seconds. A part that was not written to for a day belongs to no running upload."""
 
 
 class FileStorage(Protocol):
-    """Contents by the id of their file. Ids are ours, never a client's."""
+    """Contents by file id. The gateway makes the ids, never a client."""
 
     async def save(self, id: str, chunks: AsyncIterator[bytes], most: int) -> int:
-        """Stores what the chunks hold, all of it or nothing, and returns its size. More than ``most`` bytes are refused."""
+        """Stores the chunks completely or not at all, and returns their size. Refuses more than ``most`` bytes."""
 
     def chunks(self, id: str) -> AsyncIterator[bytes]:
-        """The contents, piece by piece."""
+        """Yields the contents in pieces."""
 
     async def exists(self, id: str) -> bool: ...
 
     async def remove(self, id: str) -> None:
-        """Removes the contents; nothing happens if there are none."""
+        """Removes the contents, if there are any."""
 
     async def clean(self) -> None:
-        """Removes what uploads left behind whose process died."""
+        """Removes the remains of uploads whose process died."""
 
 
 class DirectoryStorage:
-    """One file for each id, readable by this user only. A file appears under its name when it is whole."""
+    """One file for each id, readable by this user only. A file gets its name when it is complete."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,7 +1,8 @@
-"""Reads the input file of a batch into items and jobs, in transactions of a few thousand lines: the memory does not grow with the file.
+"""Reads the input file of a batch into items and jobs, in transactions of a few thousand lines, so that memory use does not grow
+with the file.
 
-A line that cannot be used becomes a result at once, with its line number, and stops no other line. The jobs can be claimed when the
-whole file has been read. An import whose process died starts again from the first line.
+A line that cannot be used immediately becomes a result with its line number, and does not stop other lines. The jobs can be
+claimed when the whole file has been read. An import whose process died starts again from the first line.
 """
 
 from __future__ import annotations
@@ -27,17 +28,20 @@ from .rows import as_json, batch_of
 CHUNK_ITEMS: Final = 2_000
 """Lines that one transaction stores, so that others can write in between."""
 CHUNK_BYTES: Final = 8 * 2**20
-"""Bytes of the requests that one transaction stores."""
+"""Bytes of requests that one transaction stores, to bound the memory."""
 LISTED_ERRORS: Final = 100
-"""Errors that a batch lists itself. All of them are in its error file."""
+"""Errors that the batch object lists. Its error file has all of them."""
 
 
 class _Stopped(Exception):
-    """The batch was cancelled while its file was read."""
+    """Raised when the batch was cancelled while its file was read."""
 
 
 class Importer:
-    """``route`` gives a function from a model to its upstream for each batch. ``describe`` writes a fault as the message API has it."""
+    """Imports input files.
+
+    ``route`` returns, for a batch, a function from a model to its upstream. ``describe`` formats an error for the message API.
+    """
 
     def __init__(
         self,
@@ -63,16 +67,18 @@ class Importer:
         self._strict = strict
 
     async def claim(self) -> Batch | None:
-        """A batch whose file nobody reads, or whose reader died. Its file is here."""
+        """Claims a batch whose file no process reads, or whose reader died. Only claims files that are on this machine."""
         now = time.time()
         dead = await self._queue.dead_processes(now)
-        own = batches.c.process == self._queue.process  # an import of ours that a fault of the database ended
+        own = batches.c.process == self._queue.process  # an import of this process that a database error ended
         free = or_(batches.c.process.is_(None), own, batches.c.lease < now, batches.c.process.in_(dead))
         waiting = and_(batches.c.ended.is_(None), batches.c.status == "validating", free)
         for row in await self._database.fetch(select(batches).where(waiting)):
             if not await self._storage.exists(row.input_file):
                 if await self._catalog.file(row.input_file, None) is None:
-                    await self._refuse(batch_of(row), "the input file was deleted before it was read")
+                    await self._refuse(
+                        batch_of(row), "the input file was deleted before it was read; upload it again and create a new batch"
+                    )
                 continue
             values = {"process": self._queue.process, "lease": now + LEASE_SECONDS}
             if await self._database.execute(update(batches).where(batches.c.id == row.id, waiting).values(values)):
@@ -80,7 +86,7 @@ class Importer:
         return None
 
     async def run(self, batch: Batch) -> None:
-        """Reads the file of a batch that was claimed."""
+        """Reads the file of a claimed batch."""
         await self._clear(batch)
         reading = _Reading(self, batch)
         splitter = LineSplitter(self._line_bytes)
@@ -136,7 +142,7 @@ class Importer:
             closing = bool(row.closing)
             values: dict[str, Any] = {"total": batch.total, "model": reading.model, "process": None, "lease": None}
             values["errors"] = as_json(batch.errors) if batch.errors else None
-            if row.status == "validating":  # one that is being cancelled stays so
+            if row.status == "validating":  # a batch that is being cancelled stays so
                 values |= {"status": "in_progress", "times": as_json(batch_of(row).times | {"in_progress": now})}
             connection.execute(update(batches).where(batches.c.id == batch.id).values(values))
             held = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state == HELD)
@@ -145,7 +151,7 @@ class Importer:
         await self._database.write(work)
 
     async def _clear(self, batch: Batch) -> None:
-        """Removes what an earlier import of this batch left behind."""
+        """Removes what an earlier import of this batch stored."""
         for table in (batch_results, batch_items, batch_jobs):
             number = table.c.first if table is batch_jobs else table.c.number
             while True:
@@ -154,7 +160,10 @@ class Importer:
                     break
 
     async def store(self, batch: Batch, ranges: list[list[Entry]], first: int) -> tuple[list[Entry], int]:
-        """Stores ranges of entries from the item ``first`` on. Returns those that repeat a custom_id, and the next number."""
+        """Stores ranges of entries, beginning with item number ``first``.
+
+        Returns those that repeat a custom_id, and the next number.
+        """
         names = [entry.custom_id for entries in ranges for entry in entries if entry.custom_id is not None]
 
         def work(connection: Connection) -> tuple[list[Entry], int]:
@@ -169,21 +178,21 @@ class Importer:
             repeats: list[Entry] = []
             number = first
             for entries in ranges:
-                kept = []
+                unique = []
                 for entry in entries:
                     if entry.custom_id is not None and entry.custom_id in known:
                         repeats.append(repeated(entry, known[entry.custom_id]))
                     else:
                         if entry.custom_id is not None:
                             known[entry.custom_id] = entry.line
-                        kept.append(entry)
-                number = self._insert(connection, batch, kept, number)
+                        unique.append(entry)
+                number = self._insert(connection, batch, unique, number)
             return repeats, number
 
         return await self._database.write(work)
 
     def _insert(self, connection: Connection, batch: Batch, entries: list[Entry], first: int) -> int:
-        """Stores one range as items and a job; faults as results too. Returns the number behind it."""
+        """Stores one range as items and a job; faults also as results. Returns the number after the last item."""
         if not entries:
             return first
         items = [
@@ -217,7 +226,7 @@ class Importer:
 
 
 class _Reading:
-    """One file that is being read: ranges that fill, one for each upstream, so that the items of a job have one upstream."""
+    """A file that is being read. It fills one range per upstream, so that all items of a job have the same upstream."""
 
     def __init__(self, importer: Importer, batch: Batch) -> None:
         self.total = self.faults = 0
@@ -259,7 +268,7 @@ class _Reading:
         self._sizes.pop(name, None)
 
     async def flush(self, last: bool = False) -> None:
-        """Stores the full ranges; the last time, and where there are only small ones, all."""
+        """Stores the full ranges. Stores all ranges at the end of the file, or if there are only small ones."""
         if last or not self._full or self._bytes >= CHUNK_BYTES:
             for name in list(self._open):
                 self._close_range(name)

@@ -1,4 +1,4 @@
-"""The lines of result files, as the two batch APIs have them."""
+"""The lines of result files, in the forms of the two batch APIs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_RUN: Final[dict[str, tuple[str, str]]] = {
 
 
 def answer_line(batch: Batch, item: Item, answer: Answer) -> bytes:
-    """The line of an item that ran."""
+    """Returns the line of an item that ran."""
     body = msgspec.Raw(answer.body)
     if batch.api != FILE_API:
         kind, name = ("succeeded", "message") if answer.succeeded else ("errored", "error")
@@ -25,7 +25,7 @@ def answer_line(batch: Batch, item: Item, answer: Answer) -> bytes:
 
 
 def unrun_line(batch: Batch, item: Any, outcome: Outcome) -> bytes:
-    """The line of an item that did not run. ``item`` has a number and a custom_id."""
+    """Returns the line of an item that did not run. ``item`` has a number and a custom_id."""
     if batch.api != FILE_API:
         return _encode({"custom_id": item.custom_id, "result": {"type": outcome}})
     code, message = _NOT_RUN[outcome]
@@ -33,7 +33,7 @@ def unrun_line(batch: Batch, item: Any, outcome: Outcome) -> bytes:
 
 
 def fault_line(batch: Batch, number: int, custom_id: str | None, fault: LineError, body: bytes) -> bytes:
-    """The line of a request that cannot be run. ``body`` is the error as the message API says it."""
+    """Returns the line of a request that cannot be run. ``body`` is the error in the form of the message API."""
     if batch.api != FILE_API:
         return _encode({"custom_id": custom_id, "result": {"type": "errored", "error": msgspec.Raw(body)}})
     error = {"code": fault.code, "message": fault.message, "line": fault.line, "param": fault.param}
@@ -41,7 +41,7 @@ def fault_line(batch: Batch, number: int, custom_id: str | None, fault: LineErro
 
 
 def request_name(batch: Batch, number: int) -> str:
-    """The id of one request of a batch."""
+    """Returns the id of one request of a batch."""
     return f"batch_req_{batch.id.partition('_')[2][:16]}_{number}"
 
 

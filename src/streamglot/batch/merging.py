@@ -1,8 +1,8 @@
-"""Small requests that come together are sent to an upstream as one, and its answer is split again.
+"""Merges small concurrent requests into one upstream request, and splits its answer.
 
-Embeddings and text completions take several texts in one request, and a server computes them together. A request goes out at
-once while none of its group is under way. Requests that come while one is wait a few milliseconds for each other. Only requests
-of the same owner, upstream, model and parameters are a group.
+Embeddings and text completions accept several texts in one request, and a server computes them together. A request is sent at
+once while no other of its group is in progress. Requests that come meanwhile wait a few milliseconds for each other. A group has
+the same owner, upstream, model and parameters.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .async_batcher import AsyncBatcher
 
 SMALL_TEXTS: Final = 8
 SMALL_BYTES: Final = 16 * 2**10
-"""A request with more texts or bytes than this gains nothing from company, and would delay it."""
+"""Texts and bytes of a request that may be merged. A larger one gains nothing and would delay the others."""
 MERGED_TEXTS: Final = 32
-"""Texts of one merged request: as many as the common servers of embedding models take unless they are told otherwise."""
+"""Texts of one merged request: the default limit of the common embedding servers."""
 ALONE_AFTER: Final = frozenset((400, 404, 413, 422))
-"""Statuses after which the requests of a merged one are sent alone: one of them may be at fault, or the upstream takes no lists."""
+"""Statuses after which merged requests are sent separately: one of them may be invalid, or the upstream accepts no lists."""
 
 Post = Callable[[dict[str, Any]], Awaitable[bytes]]
 """Sends a body and returns the bytes of the answer, or raises."""
 
 
 class MergeKind(Struct, frozen=True):
-    """``field`` of the request holds the texts, ``answers`` of the answer what came of them."""
+    """A kind of request. ``field`` is the request field with the texts, ``answers`` the answer field with their results."""
 
     field: str
     answers: str
@@ -42,7 +42,7 @@ COMPLETIONS: Final = MergeKind("prompt", "choices")
 
 
 class MergeableRequest(Struct):
-    """A request that may be merged. ``group`` has what must be the same, ``each`` counts the answers to one text."""
+    """A request that may be merged. ``group`` contains what must be equal; ``each`` is the number of answers per text."""
 
     kind: MergeKind
     body: dict[str, Any]
@@ -52,12 +52,12 @@ class MergeableRequest(Struct):
 
     @property
     def weights(self) -> int:
-        """The size of its texts, by which the usage is divided."""
+        """The size of the texts, by which the usage is divided."""
         return sum(max(1, len(text)) for text in self.texts)
 
 
 def mergeable(kind: MergeKind, body: dict[str, Any]) -> MergeableRequest | None:
-    """The request as one that may be merged; None if it must go alone."""
+    """Returns the request in mergeable form; None if it must be sent separately."""
     texts = _texts(body.get(kind.field))
     each = body.get("n") or 1
     if texts is None or body.get("stream") or not isinstance(each, int) or isinstance(each, bool) or each < 1:
@@ -70,7 +70,7 @@ def mergeable(kind: MergeKind, body: dict[str, Any]) -> MergeableRequest | None:
 
 
 def _texts(value: object) -> list[Any] | None:
-    """The texts of a request: strings, or lists of tokens. A list of tokens alone is one text."""
+    """Returns the texts of a request: strings or lists of tokens. A single list of tokens is one text."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:
@@ -85,20 +85,20 @@ def _texts(value: object) -> list[Any] | None:
 
 
 def merge(requests: Sequence[MergeableRequest]) -> dict[str, Any]:
-    """One body with the texts of all."""
+    """Returns one body with the texts of all requests."""
     first = requests[0]
     return {**first.body, first.kind.field: [text for request in requests for text in request.texts]}
 
 
 def split(answer: bytes, requests: Sequence[MergeableRequest]) -> list[bytes]:
-    """The answer to each request, in order. Raises if the answer does not have exactly what was asked for."""
+    """Returns the answer to each request, in order. Raises if the number of answers is wrong."""
     kind = requests[0].kind
     try:
         whole = msgspec.json.decode(answer, type=dict[str, Raw])
         entries = msgspec.json.decode(whole[kind.answers], type=list[dict[str, Raw]])
         ordered = _ordered(entries)
     except (msgspec.MsgspecError, UnicodeError, KeyError, RecursionError) as error:
-        raise UpstreamProtocolError(f"the answer to several texts cannot be read: {error}") from None
+        raise UpstreamProtocolError(f"the answer to several texts is invalid: {error}") from None
     wanted = [len(request.texts) * request.each for request in requests]
     if len(ordered) != sum(wanted):
         raise UpstreamProtocolError(f"the answer to several texts has {len(ordered)} {kind.answers}, not {sum(wanted)}")
@@ -114,7 +114,7 @@ def split(answer: bytes, requests: Sequence[MergeableRequest]) -> list[bytes]:
 
 
 def _ordered(entries: list[dict[str, Raw]]) -> list[dict[str, Raw]]:
-    """By their index, which counts over all texts. Without one they are in the order of the texts."""
+    """Sorts the answers by their index, which counts over all texts. Without an index they are in the order of the texts."""
     if not any("index" in entry for entry in entries):
         return entries
     places = [msgspec.json.decode(entry["index"], type=int) for entry in entries]
@@ -124,7 +124,10 @@ def _ordered(entries: list[dict[str, Raw]]) -> list[dict[str, Raw]]:
 
 
 def _usages(raw: Raw | None, weights: list[int]) -> list[dict[str, Any] | None]:
-    """The usage of each request: every count is divided by the size of the texts, and the parts add up to the whole."""
+    """Returns the usage of each request.
+
+    Every count is divided in proportion to the texts' sizes, and the parts add up exactly.
+    """
     try:
         counts = {} if raw is None else msgspec.json.decode(raw, type=dict[str, Any] | None)
     except msgspec.MsgspecError:
@@ -137,13 +140,13 @@ def _usages(raw: Raw | None, weights: list[int]) -> list[dict[str, Any] | None]:
             for part, share in zip(parts, _shares(count, weights), strict=True):
                 part[name] = share
     for part in parts:
-        if {"prompt_tokens", "total_tokens"} <= set(part):  # rounding must not make the sum another one
+        if {"prompt_tokens", "total_tokens"} <= set(part):  # rounding must not change the sum
             part["total_tokens"] = part["prompt_tokens"] + part.get("completion_tokens", 0)
     return list(parts)
 
 
 def _shares(count: int, weights: list[int]) -> list[int]:
-    """Whole numbers in proportion to the weights, which add up to the count."""
+    """Divides the count into whole numbers in proportion to the weights. They add up to the count."""
     total, shares, before, given = sum(weights), [], 0, 0
     for weight in weights:
         before += weight
@@ -165,8 +168,11 @@ class RequestMerger:
         self._groups: dict[Hashable, _Group] = {}
 
     async def send(self, owner: Hashable, request: MergeableRequest, post: Post, seconds: float) -> bytes:
-        """The answer to this request, sent alone or with others. ``owner`` has all that must be the same beside the body.
-        ``seconds``: how long it waits for others while one of its group is under way."""
+        """Returns the answer to this request, sent separately or merged.
+
+        ``owner`` is everything beside the body that must be equal. ``seconds`` is the time to wait for others while a request of
+        the group is in progress.
+        """
         key = owner, request.kind, request.group
         group = self._groups.get(key)
         if group is not None:
@@ -175,11 +181,11 @@ class RequestMerger:
         try:
             return await post(request.body)
         finally:
-            del self._groups[key]  # those that wait are sent by its batcher all the same
+            del self._groups[key]  # its batcher still sends the requests that wait
 
 
 class _Group:
-    """Requests that differ in their texts only. It exists while the request that began it is under way."""
+    """Requests that differ only in their texts. The group exists while its first request is in progress."""
 
     def __init__(self, seconds: float) -> None:
         self._batcher: AsyncBatcher[_Waiting, bytes | StreamglotError] = AsyncBatcher(
@@ -205,7 +211,7 @@ async def _send(batch: list[_Waiting]) -> AsyncIterator[tuple[int, bytes | Strea
         except StreamglotError as error:
             if error.status not in ALONE_AFTER and not isinstance(error, UpstreamProtocolError):
                 for place in range(len(batch)):
-                    yield place, copy.copy(error)  # an exception that is raised in several tasks would collect all their traces
+                    yield place, copy.copy(error)  # raising one exception in several tasks would accumulate all their tracebacks
                 return
         else:
             for place, answer in enumerate(answers):

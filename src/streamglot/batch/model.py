@@ -1,4 +1,4 @@
-"""The nouns of durable batches: a batch, its items, their results, and the jobs that workers claim."""
+"""The types of durable batches: a batch, its items, their results, and the jobs that workers claim."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MESSAGE_API: Final = "messages"
 """Batches whose requests come in the body and whose results are one list."""
 
 RANGE_ITEMS: Final = 100
-"""Items of a job: a claim costs about as much as a commit, and one in a hundred calls is not noticed."""
+"""Items of a job. A claim costs about as much as a commit, which is negligible once per hundred calls."""
 RANGE_BYTES: Final = 4 * 2**20
-"""Bytes of the requests of a job. A worker holds one or two jobs in memory, and requests may have images in them."""
+"""Bytes of the requests of a job. A worker holds one or two jobs in memory, and requests may contain images."""
 
 PROVIDER: Final = "provider:"
-"""How the upstream of a job begins whose items go to the provider's own batch API."""
+"""Prefix of the upstream of a job whose items go to the provider's batch API."""
 
 HELD, OPEN, RUNNING, CLOSED, DONE = "held", "open", "running", "closed", "done"
 SENDING, REMOTE = "sending", "remote"
-"""The states of a job. Held: its batch is still being validated. Sending and remote: a batch of the provider's own runs it. Closed: nobody runs it any more, because its batch was cancelled or
-has expired. Done: every item has a result."""
+"""The states of a job. Held: its batch is still being validated. Sending and remote: a batch at the provider runs it. Closed: it
+will not run, because its batch was cancelled or has expired. Done: every item has a result."""
 
 
 class Totals(Struct):
@@ -60,7 +60,7 @@ class Totals(Struct):
 
 
 class LineError(Struct):
-    """What is wrong with a line of an input file."""
+    """An error in a line of an input file."""
 
     code: str
     message: str
@@ -69,7 +69,7 @@ class LineError(Struct):
 
 
 class Batch(Struct, kw_only=True):
-    """One batch as the database has it. ``times`` says when it entered each status."""
+    """One batch as stored in the database. ``times`` says when it entered each status."""
 
     id: str
     owner: str
@@ -95,7 +95,7 @@ class Batch(Struct, kw_only=True):
 
 
 class File(Struct, kw_only=True):
-    """An uploaded file, or one whose contents are the results of the batch ``batch_id``."""
+    """An uploaded file, or one that shows the results of the batch ``batch_id``."""
 
     id: str
     owner: str
@@ -127,7 +127,7 @@ class Job(Struct):
 
 
 class Result(Struct):
-    """What became of an item: the line for its file, and what it used."""
+    """The outcome of an item: the line for its file, and its usage."""
 
     batch_id: str
     number: int
@@ -143,9 +143,11 @@ class Result(Struct):
 
 
 class Answer(Struct):
-    """What a runner says about one item: an HTTP status and the body that a client would have been given. ``retry``: another attempt
-    may succeed, after ``retry_after`` seconds where that is known. ``throttled``: the failure is a rate limit, which says nothing
-    about the item."""
+    """A runner's answer for one item: an HTTP status and the body that a client would get.
+
+    ``retry``: another attempt may succeed, after ``retry_after`` seconds if that is known. ``throttled``: the failure is a rate
+    limit and does not concern the item.
+    """
 
     status: int
     body: bytes
@@ -166,4 +168,4 @@ class Answer(Struct):
 
 
 Times: TypeAlias = dict[str, float]
-Row: TypeAlias = Any  # a row of SQLAlchemy, whose columns no type names
+Row: TypeAlias = Any  # a SQLAlchemy row, whose columns have no static types

@@ -1,7 +1,7 @@
-"""How fast one upstream takes background calls: learned from its refusals and its rate-limit headers. Pure: it is told the time.
+"""The pace of background calls to one upstream, learned from its refusals and rate-limit headers. Pure: the time is passed in.
 
-The calls at once are halved on each 429 and grow by one after as many successes. Headers that say how much is left until the limit
-is reset spread the calls over that time. All workers do so, each with its share.
+Each 429 halves the number of concurrent calls; as many successes raise it by one. Headers that report the remaining limit spread
+the calls over the time until its reset. Every worker does so with its share of the limit.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import Final
 
 FIRST_PAUSE: Final = 1.0
-"""Seconds without calls after a 429 that names no time. It doubles with each 429 in a row."""
+"""Seconds without calls after a 429 without a time. It doubles with each 429 in a row."""
 LONGEST_PAUSE: Final = 60.0
-"""Seconds. Limits are per minute almost everywhere."""
+"""Seconds. Most rate limits are per minute."""
 ROUND_SECONDS: Final = 1.0
-"""Refusals within this time are one: all calls that were under way are refused together."""
+"""Seconds. Refusals within this time count as one, because all calls in progress are refused together."""
 SMOOTHING: Final = 0.1
 """The weight of the newest answer in the mean size of a call."""
 _HEADER: Final = re.compile(
@@ -27,7 +27,7 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class UpstreamPace:
-    """``most``: calls at once. ``workers`` share the limits of the upstream."""
+    """``most``: concurrent calls. ``workers``: the number of workers that share the upstream's limits."""
 
     def __init__(self, most: int) -> None:
         self.allowed = float(most)
@@ -42,13 +42,13 @@ class UpstreamPace:
         self._tokens = 0.0
 
     def delay(self, now: float) -> float:
-        """Seconds until the next call may begin; infinity while as many run as may."""
+        """Returns the seconds until the next call may begin; infinity while the maximum number of calls runs."""
         if self.running >= max(1, int(self.allowed)):
             return float("inf")
         return max(0.0, self._until - now, self._next - now)
 
     def rests(self, now: float) -> bool:
-        """Does the upstream take no calls for a while?"""
+        """Returns whether the upstream gets no calls for a while."""
         return self._until > now
 
     def started(self, now: float) -> None:
@@ -59,13 +59,13 @@ class UpstreamPace:
         self.running -= 1
 
     def succeeded(self, tokens: int) -> None:
-        """A call was answered, and used this many tokens."""
+        """Notes that a call succeeded and used this many tokens."""
         self._pause = 0.0
         self.allowed = min(float(self._most), self.allowed + 1.0 / max(1.0, self.allowed))
         self._tokens += SMOOTHING * (tokens - self._tokens) if self._tokens else tokens
 
     def throttled(self, now: float, retry_after: float | None) -> None:
-        """A call was refused because there are too many."""
+        """Notes that a call was refused by a rate limit."""
         if now - self._refused >= ROUND_SECONDS:
             self._refused = now
             self.allowed = max(1.0, self.allowed / 2)
@@ -73,7 +73,7 @@ class UpstreamPace:
         self._until = max(self._until, now + (retry_after if retry_after is not None else self._pause))
 
     def learn(self, now: float, headers: Mapping[str, str], wall_clock: float) -> None:
-        """Reads what is left of the limits. ``wall_clock`` is the time of day, which some headers name."""
+        """Reads the remaining limits from headers. ``wall_clock`` is the time of day, which some headers use."""
         found: dict[tuple[str, str], str] = {}
         for name, value in headers.items():
             if "ratelimit" in name and (match := _HEADER.fullmatch(name.lower())):
@@ -100,7 +100,7 @@ def _number(text: str) -> float | None:
 
 
 def _seconds(text: str, wall_clock: float) -> float | None:
-    """A time as headers write it: 6m0s, 20ms, a number of seconds, or a date."""
+    """Parses a duration in a header: 6m0s, 20ms, a number of seconds, or a date."""
     plain = _number(text)
     if plain is not None:
         return plain

@@ -1,8 +1,8 @@
-"""Sends items of batches to the provider's own batch API, asks for their state, and brings the results home.
+"""Sends items of batches to a provider's batch API, polls their state, and fetches the results.
 
-What the provider answers goes through the same exchange as an answer to a call: policies, tools, budgets and recording hold for it. A
-batch of a provider is looked for by its name before it is sent, so that a process that dies between sending and noting it pays once
-where the provider can tell.
+A provider's answer passes the same exchange as the answer to a call, with policies, tools, budgets and recording. Before a batch
+is sent, the provider is asked for a batch of the same name. A process that dies between sending a batch and storing its id
+therefore does not pay twice, if the provider supports names.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from .queue import BatchQueue
 DATABASE_PAUSE: Final = 0.5
 """Seconds between two attempts to use a database that does not answer."""
 REFUSED_SECONDS: Final = 60.0
-"""Pause after a provider did not take a batch."""
+"""Seconds to wait after a provider refused a batch."""
 COMMITTED_ITEMS: Final = 100
-"""Results that are committed together."""
+"""Results that are committed in one transaction."""
 
 
 class RemoteRunner(Protocol):
-    """Prepares items for a provider, and takes its answers."""
+    """Prepares items for a provider and completes them with its answers."""
 
     def upstream(self, name: str) -> Upstream | None: ...
 
     async def prepare(self, batch: Batch, item: Item, upstream: str) -> dict[str, Any] | Answer:
-        """The body of the request after its policies; an answer where it is refused."""
+        """Returns the body of the request after its policies, or the answer if they refuse it."""
 
     async def complete(self, batch: Batch, item: Item, upstream: str, status: int, body: bytes) -> Answer:
-        """The answer that a provider gave, through the stages of the exchange."""
+        """Passes the provider's answer through the stages of the exchange."""
 
 
 class ProviderRelay:
-    """``settled`` is called with batches of which jobs have ended. ``log`` takes lines about providers that refuse."""
+    """``settled`` is called with the batches whose jobs have ended. ``log`` gets lines about providers that refuse."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ProviderRelay:
                 await asyncio.sleep(DATABASE_PAUSE)
 
     async def _work(self) -> None:
-        """Sends and brings home what there is. The client library is loaded when it is first needed."""
+        """Sends and fetches everything that is due. The HTTP client library is imported on first use."""
         import aiohttp
 
         async with aiohttp.ClientSession() as session:
@@ -84,7 +84,7 @@ class ProviderRelay:
                 pass
 
     def wake(self) -> None:
-        """There are batches that have not ended."""
+        """Tells the relay that there are batches that have not ended."""
         self._new.set()
 
     def _api(self, session: Any, upstream: str) -> ProviderAPI | None:
@@ -98,7 +98,7 @@ class ProviderRelay:
         if jobs is None:
             return False
         api = self._api(session, jobs.upstream)
-        if api is None:  # the configuration has changed: they run as calls
+        if api is None:  # the configuration has changed, so the items run as calls
             await self._jobs.not_sent(jobs, jobs.upstream)
             return True
         try:
@@ -118,7 +118,10 @@ class ProviderRelay:
         return True
 
     async def _send(self, api: ProviderAPI, jobs: RemoteJobs) -> str:
-        """Sends what can be sent. Empty if nothing can: every item has its result then."""
+        """Sends the items that can be sent and returns the provider's id.
+
+        Returns "" if there are none: every item then has its result.
+        """
         with tempfile.TemporaryFile() as lines:
             count = 0
             for first, last in jobs.ranges:
@@ -134,9 +137,9 @@ class ProviderRelay:
             if not count:
                 return ""
             lines.seek(0)
-            return await api.send(cast("BinaryIO", lines), jobs.name)  # the stubs of tempfile name a wrapper of it
+            return await api.send(cast("BinaryIO", lines), jobs.name)  # the stubs of tempfile declare a wrapper type
 
-    # --- coming home
+    # --- fetching results
 
     async def _look_at_one(self, session: Any) -> bool:
         jobs = await self._jobs.due()
@@ -145,7 +148,9 @@ class ProviderRelay:
         api = self._api(session, jobs.upstream)
         try:
             if api is None:
-                raise StreamglotError(f"upstream {jobs.upstream!r} no longer has batches of its own in the configuration")
+                raise StreamglotError(
+                    f"upstream {jobs.upstream!r} has no provider batches configured any more; restore its setting batches"
+                )
             if jobs.batch.closing and jobs.remote not in self._cancelled:
                 self._cancelled.add(jobs.remote)
                 await api.cancel(jobs.remote)
@@ -191,7 +196,7 @@ class ProviderRelay:
         await self._queue.commit(rows)
 
     async def _report(self, jobs: RemoteJobs, message: str) -> None:
-        """Items that the provider did not run are reported as failed, unless our batch is closing: then they are reported as that."""
+        """Reports items that the provider did not run as failed, or as cancelled or expired if their batch is closing."""
         if jobs.batch.closing:
             return
         for first, last in jobs.ranges:

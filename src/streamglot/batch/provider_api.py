@@ -1,5 +1,6 @@
-"""The batch APIs of providers, as a client: one of uploaded files, one of messages. Requests and results go through files on disk, so
-that the memory does not grow with a batch.
+"""Clients for providers' batch APIs: one with uploaded files, one with messages.
+
+Requests and results go through files on disk, so that memory use does not grow with a batch.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from ..upstream.providers import BATCH_APIS
 from .checking import LineSplitter
 
 SECONDS: Final = 600.0
-"""How long one upload or download may take."""
+"""Seconds that one upload or download may take."""
 LINE_BYTES: Final = 64 * 2**20
-"""The longest line of results: one answer."""
+"""Bytes of the longest line of results, which is one answer."""
 ERROR_BYTES: Final = 2**16
-"""Of an error's body that is read."""
+"""Bytes of an error's body that are read."""
 _RUNNING: Final = ("validating", "in_progress", "finalizing", "cancelling")
 
 
 class RemoteState(Struct):
-    """The state of a provider's batch. ``results`` are addresses that can be read once it has ended."""
+    """The state of a provider's batch. ``results`` are URLs that can be read once the batch has ended."""
 
     ended: bool
     results: list[str]
@@ -39,7 +40,7 @@ class RemoteState(Struct):
 
 
 class RemoteResult(Struct):
-    """What a provider says about one item. ``status`` is 0 where it does not say; ``body`` is None for an item that did not run."""
+    """A provider's result for one item. ``status`` is 0 if it is not given; ``body`` is None for an item that did not run."""
 
     number: int
     status: int
@@ -48,13 +49,13 @@ class RemoteResult(Struct):
 
 class ProviderAPI(Protocol):
     def line(self, number: int, body: dict[str, Any]) -> bytes:
-        """One request as the provider takes it."""
+        """Returns one request in the provider's form."""
 
     async def send(self, lines: BinaryIO, name: str) -> str:
-        """Sends the lines of a file as a batch. Returns the provider's id of it."""
+        """Sends the lines of a file as a batch. Returns the provider's id."""
 
     async def find(self, name: str) -> str | None:
-        """The batch that was sent under this name, where the provider can tell."""
+        """Returns the id of the batch that was sent under this name, if the provider supports names."""
 
     async def state(self, remote: str) -> RemoteState: ...
 
@@ -64,9 +65,9 @@ class ProviderAPI(Protocol):
 
 
 class _Connection:
-    """Requests to one provider with its key."""
+    """Sends requests to one provider with its key."""
 
-    def __init__(self, session: Any, upstream: Upstream) -> None:  # Any: a session of aiohttp, which is imported late
+    def __init__(self, session: Any, upstream: Upstream) -> None:  # Any: an aiohttp session; aiohttp is imported late
         place = dialect(upstream.dialect).endpoint(upstream.base_url, Request(), key=upstream.key, **upstream.options)
         self._session = session
         self._upstream = upstream
@@ -79,7 +80,7 @@ class _Connection:
 
     @asynccontextmanager
     async def ask(self, method: str, url: str, headers: Mapping[str, str] | None = None, data: Any = None) -> AsyncIterator[Any]:
-        """One answer. An error status, or no answer, is an ``UpstreamError``."""
+        """Yields one answer. An error status or a missing answer raises an ``UpstreamError``."""
         import aiohttp
 
         options = {"headers": {**self._headers, **(headers or {})}, "data": data, "allow_redirects": False}
@@ -109,7 +110,7 @@ class _Connection:
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 found = None
         if not isinstance(found, dict):
-            raise UpstreamError(f"the batch API of {self._upstream.name!r} answered something that is no JSON object")
+            raise UpstreamError(f"the batch API of {self._upstream.name!r} did not answer with a JSON object; check its base_url")
         return found
 
     async def lines(self, url: str) -> AsyncIterator[dict[str, Any]]:
@@ -123,7 +124,7 @@ class _Connection:
 
 
 def _objects(lines: list[tuple[int, bytes | None]]) -> list[dict[str, Any]]:
-    """Lines that cannot be read are left out: their items are reported as not run."""
+    """Decodes lines. Unreadable lines are left out, and their items are reported as not run."""
     found = []
     for _, line in lines:
         try:
@@ -136,7 +137,7 @@ def _objects(lines: list[tuple[int, bytes | None]]) -> list[dict[str, Any]]:
 
 
 class FileBatchAPI:
-    """A file is uploaded, a batch is made of it, and its results are files."""
+    """Uploads a file and creates a batch from it. The results are files."""
 
     def __init__(self, connection: _Connection, endpoint: str) -> None:
         self._connection = connection
@@ -195,7 +196,7 @@ class FileBatchAPI:
 
 
 class MessageBatchAPI:
-    """The requests are in the body, and the results are one list."""
+    """Sends the requests in the body. The results are one list."""
 
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
@@ -235,7 +236,7 @@ class MessageBatchAPI:
 
 
 class _ArrayReader(io.RawIOBase):
-    """Lines as the elements of an array in an object, read as they are sent."""
+    """Reads lines as the elements of an array in an object, while they are sent."""
 
     def __init__(self, lines: BinaryIO) -> None:
         self._lines = lines
@@ -262,13 +263,13 @@ def _as_array(lines: BinaryIO) -> BinaryIO:
 
 
 def _number(line: dict[str, Any]) -> int:
-    """The item that a line is about; -1 for one that is not ours."""
+    """Returns the item number of a line; -1 for a line with a foreign id."""
     name = line.get("custom_id")
     return int(name) if isinstance(name, str) and name.isdecimal() and len(name) < 10 else -1
 
 
 def provider_api(session: Any, upstream: Upstream) -> ProviderAPI | None:
-    """The batch API of this upstream, where it has one and is to be sent its batches."""
+    """Returns the batch API of this upstream, if it has one and the configuration enables it."""
     if upstream.batches != "provider" or upstream.dialect not in BATCH_APIS:
         return None
     kind, endpoint = BATCH_APIS[upstream.dialect]

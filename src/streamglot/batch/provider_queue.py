@@ -1,4 +1,7 @@
-"""Jobs that a provider's own batches run: sent, waited for, and brought home. The same table and the same rules as the queue."""
+"""The queue of jobs that run in a provider's batches: sending, polling and fetching.
+
+It uses the same table and rules as the queue.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from .queue import BatchQueue, finish_job, open_or_closed, unfinished
 from .rows import batch_of
 
 REMOTE_ITEMS: Final = 50_000
-"""Items of one batch of a provider, as the smaller of their limits."""
+"""Items of one batch at a provider: the smallest limit of the supported providers."""
 SENDING_SECONDS: Final = 900.0
-"""How long preparing and uploading one batch may take before its sender counts as dead."""
+"""Seconds that preparing and uploading one batch may take before its sender counts as dead."""
 POLLING_SECONDS: Final = 900.0
-"""The same for bringing its results home."""
+"""Seconds that fetching the results of one batch may take before its reader counts as dead."""
 
 
 class RemoteJobs(Struct):
@@ -32,7 +35,7 @@ class RemoteJobs(Struct):
 
     @property
     def name(self) -> str:
-        """The same whenever the same ranges are sent, so that a batch whose id was lost can be found."""
+        """A name that is the same whenever the same ranges are sent, so that a batch whose id was lost can be found."""
         return f"{self.batch.id}-{self.ranges[0][0]}"
 
 
@@ -42,14 +45,14 @@ class ProviderQueue:
         self._database = queue.database
 
     async def any_waiting(self) -> bool:
-        """Is there a job to send, or one to look at?"""
+        """Returns whether there is a job to send or to poll."""
         jobs = batch_jobs.c
         to_send = and_(jobs.state == OPEN, jobs.upstream.startswith(PROVIDER))
         to_look_at = and_(jobs.state == REMOTE, or_(jobs.lease.is_(None), jobs.lease < time.time()))
         return bool(await self._database.fetch(select(jobs.first).where(or_(to_send, to_look_at)).limit(1)))
 
     async def claim(self) -> RemoteJobs | None:
-        """Jobs of one batch and one upstream that wait to be sent."""
+        """Claims jobs of one batch and one upstream that wait to be sent."""
         jobs = batch_jobs.c
 
         def work(connection: Connection) -> RemoteJobs | None:
@@ -74,12 +77,12 @@ class ProviderQueue:
         return await self._database.write(work)
 
     async def items(self, batch_id: str, first: int, last: int) -> list[Item]:
-        """Items of a range that have no result."""
+        """Returns the items of a range that have no result."""
         rows = await self._database.fetch(unfinished(batch_id, first, last))
         return [Item(row.number, row.custom_id, row.body, row.line) for row in rows]
 
     async def items_of(self, batch_id: str, numbers: Sequence[int]) -> list[Item]:
-        """Those of these items that have no result."""
+        """Returns those of these items that have no result."""
         if not numbers:
             return []
         rows = await self._database.fetch(unfinished(batch_id, 0, 2**31 - 1).where(batch_items.c.number.in_(numbers)))
@@ -90,7 +93,7 @@ class ProviderQueue:
         await self._database.execute(update(batch_jobs).where(_these(jobs.batch.id, jobs.ranges)).values(values))
 
     async def not_sent(self, jobs: RemoteJobs, upstream: str | None = None) -> None:
-        """Gives jobs back. ``upstream``: to be run as calls of this upstream from now on."""
+        """Returns jobs to the queue. ``upstream``: run them as calls of this upstream from now on."""
         values: dict[str, Any] = {"state": open_or_closed(), "lease": None}
         if upstream is not None:
             values["upstream"] = upstream
@@ -98,7 +101,7 @@ class ProviderQueue:
         await self._database.execute(update(batch_jobs).where(mine).values(values))
 
     async def due(self) -> RemoteJobs | None:
-        """A provider's batch that is to be looked at now. Nobody else looks at it meanwhile."""
+        """Claims a provider's batch whose state is due to be polled. No other process polls it meanwhile."""
         jobs, now = batch_jobs.c, time.time()
 
         def work(connection: Connection) -> RemoteJobs | None:
@@ -118,7 +121,7 @@ class ProviderQueue:
         await self._database.execute(update(batch_jobs).where(_these(jobs.batch.id, jobs.ranges)).values(lease=when))
 
     async def landed(self, jobs: RemoteJobs) -> None:
-        """All results are here. Jobs without a result for every item go back to the queue, or are closed."""
+        """Marks jobs whose results are all stored as done. Other jobs go back to the queue, or are closed."""
 
         def work(connection: Connection) -> None:
             for first, last in jobs.ranges:

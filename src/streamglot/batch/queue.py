@@ -1,8 +1,8 @@
-"""The queue: jobs (ranges of items) that workers claim, and results that are written once. The same functions on both databases.
+"""The queue: jobs (ranges of items) that workers claim, and results that are written once. Both databases use the same functions.
 
 On PostgreSQL a claim is ``FOR UPDATE SKIP LOCKED``; SQLite has one writer at a time. A job belongs to the process that claimed it
-until that process gives it back, is found dead on this machine, or lets its lease run out. A result that is there already stays,
-so a job that is run twice reports nothing twice.
+until that process gives it back, is found dead on this machine, or lets its lease expire. An existing result is never replaced,
+so a job that is run twice reports each item once.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from .model import CLOSED, DONE, OPEN, PROVIDER, RANGE_ITEMS, RUNNING, SENDING, 
 from .rows import batch_of
 
 LEASE_SECONDS: Final = 60.0
-"""A worker on another machine that renewed nothing for so long is dead. A restart of the database takes less."""
+"""Seconds after which a worker on another machine counts as dead if it did not renew its leases. A database restart takes
+less."""
 COUNTED_JOBS: Final = 64
-"""Open jobs that a claim counts. With more than these the end is far, and ranges are claimed whole."""
+"""Open jobs that a claim counts. With more jobs the end is far, and whole ranges are claimed."""
 SHARES: Final = 2
-"""Towards the end a claim takes one of this many shares for each worker, so that the last calls spread over all of them."""
+"""Near the end, a claim takes one of this many shares per worker, so that the last calls are spread over all workers."""
 
 COLUMNS: Final = (*SUMS, "cost")
 Key = tuple[str, int]
-"""A job by its batch and first item."""
+"""A job's key: its batch and first item."""
 
 
 class BatchQueue:
@@ -44,7 +45,8 @@ class BatchQueue:
     # --- claiming
 
     async def claim(self, except_upstreams: Collection[str] = (), most: int = RANGE_ITEMS) -> Job | None:
-        """The next job, with those of its items that have no result; None if there is none. ``except_upstreams`` take no calls now."""
+        """Claims the next job and returns it with those of its items that have no result; None if there is none.
+        ``except_upstreams`` accept no calls now."""
         now = time.time()
 
         def work(connection: Connection) -> Job | None:
@@ -68,7 +70,7 @@ class BatchQueue:
         return await self.database.write(work)
 
     def _share(self, connection: Connection) -> int:
-        """How many items one claim takes: smaller ranges towards the end, so that no worker holds the last ones alone."""
+        """Returns how many items one claim takes: fewer near the end, so that no worker holds the last ones alone."""
         few = select(batch_jobs.c.first, batch_jobs.c.last).where(batch_jobs.c.state == OPEN).limit(COUNTED_JOBS)
         left = connection.execute(few).all()
         if len(left) == COUNTED_JOBS:
@@ -79,19 +81,21 @@ class BatchQueue:
         return max(1, math.ceil(share))
 
     async def workers(self) -> int:
-        """How many processes run jobs now, with this one."""
+        """Returns the number of processes that run jobs now, including this one."""
         count = select(func.count(batch_jobs.c.process.distinct())).where(_runs_elsewhere(self.process))
         return 1 + int((await self.database.fetch(count))[0][0])
 
     async def has_open(self) -> bool:
-        """Is there a job to claim? A cheap question for a worker that waits."""
+        """Returns whether there is a job to claim. This is a cheap query for an idle worker."""
         return bool(await self.database.fetch(select(batch_jobs.c.first).where(_claimable()).limit(1)))
 
     # --- results
 
     async def commit(self, results: Sequence[Result], finished: Sequence[Job] = ()) -> list[Result]:
-        """Writes results, and ends jobs whose items all have one. It can be repeated. Returns the results of batches that have not
-        ended; those of others come too late and are dropped."""
+        """Writes results, and ends jobs whose items all have one. It can be repeated.
+
+        Returns the results of batches that have not ended. Results of other batches are too late and are dropped.
+        """
         rows = [result_row(result) for result in results]
         ids = {result.batch_id for result in results} | {job.batch.id for job in finished}
 
@@ -110,8 +114,10 @@ class BatchQueue:
         return [result for result in results if result.batch_id in running]
 
     async def renew(self, held: Collection[Key]) -> tuple[set[Key], set[str]]:
-        """Renews the leases of this process. Returns the jobs of ``held`` that are still ours, and batches that are closing. A job that
-        is ours and not held was claimed in a transaction whose end we never heard of: it is given back."""
+        """Renews the leases of this process. Returns the jobs of ``held`` that it still owns, and the batches that are closing.
+
+        A job that it owns but does not hold was claimed in a transaction whose outcome was lost. It is given back.
+        """
         now = time.time()
         ours = and_(batch_jobs.c.state == RUNNING, batch_jobs.c.process == self.process)
 
@@ -132,7 +138,7 @@ class BatchQueue:
         return await self.database.write(work)
 
     async def give_back(self, jobs: Collection[Key]) -> None:
-        """Jobs that this process will not finish: others may claim them. Those of a closing batch are closed."""
+        """Releases jobs that this process will not finish, so that others may claim them. Jobs of a closing batch are closed."""
         if jobs:
             await self.database.write(lambda connection: self._give_back(connection, jobs))
 
@@ -151,7 +157,7 @@ class BatchQueue:
         connection.execute(statement, keys)
 
     async def recover(self) -> int:
-        """Gives back the jobs of dead processes: at once for those of this machine, after their lease for others. How many."""
+        """Releases the jobs of dead processes: at once on this machine, after the lease on others. Returns their number."""
         now = time.time()
         dead = await self.dead_processes(now)
         lost = and_(
@@ -163,7 +169,7 @@ class BatchQueue:
         return await self.database.execute(update(batch_jobs).where(lost).values(state=open_or_closed(), lease=None))
 
     async def dead_processes(self, now: float) -> list[str]:
-        """Owners of jobs and of imports that are known to be dead: they ended, or are gone from this machine."""
+        """Returns the owners of jobs and imports that are known to be dead: they ended, or no longer run on this machine."""
         running = select(batch_jobs.c.process).where(batch_jobs.c.state.in_((RUNNING, SENDING)))
         importing = select(batches.c.process).where(batches.c.status == "validating", batches.c.process.is_not(None))
         owners = running.union(importing).subquery()
@@ -179,7 +185,7 @@ class BatchQueue:
     # --- progress
 
     async def totals(self, batch: Batch) -> Totals:
-        """The counts of a batch now. The sums of jobs that are done are stored; only those under way are counted."""
+        """Returns the counts of a batch. The sums of finished jobs are stored; only running jobs are counted."""
         if batch.totals is not None:
             return batch.totals
         done = and_(batch_jobs.c.batch_id == batch.id, batch_jobs.c.state == DONE)
@@ -195,13 +201,15 @@ class BatchQueue:
 
         both = select(*columns).where(done).union_all(select(*sum_columns()).where(under_way))
         totals = Totals()
-        for row in await self.database.fetch(both):  # one question, so that no job is counted twice or not at all
+        for row in await self.database.fetch(both):  # one query, so that each job is counted exactly once
             totals.add(_totals(row))
         return totals
 
     def _plan_for_values(self, connection: Connection) -> None:
-        """PostgreSQL would cache a plan that it made while the tables were empty, and scan them ever after. Said once to each
-        connection."""
+        """Makes PostgreSQL plan each query for its values, once per connection.
+
+        Otherwise it would cache a plan made for empty tables, and scan the tables from then on.
+        """
         if not self.database.is_sqlite and _CUSTOM_PLANS not in connection.info:
             connection.execute(_FORCE_CUSTOM_PLANS)
             connection.info[_CUSTOM_PLANS] = True
@@ -225,7 +233,7 @@ def finish_job(connection: Connection, batch_id: str, first: int, last: int) -> 
 
 
 def sum_columns() -> list[Any]:
-    """The totals of results, as columns of a question."""
+    """Returns the totals of results as columns of a query."""
     results = batch_results.c
     size = func.length(results.line) + 1
     succeeded = results.outcome == "succeeded"
@@ -248,7 +256,10 @@ def _totals(row: Any) -> Totals:
 
 
 def _next_job(except_upstreams: Collection[str]) -> Select[Any]:
-    """Jobs of the same place in their batches take turns: a small batch does not wait behind a large one."""
+    """Selects the next job.
+
+    Jobs of the same position in their batches alternate, so that a small batch does not wait behind a large one.
+    """
     question = select(batch_jobs).where(_claimable())
     if except_upstreams:
         question = question.where(batch_jobs.c.upstream.not_in(list(except_upstreams)))
@@ -264,12 +275,12 @@ def unfinished(batch_id: str, first: int, last: int) -> Select[Any]:
 
 
 def _claimable() -> Any:
-    """Jobs that wait for a worker. Those for a provider's own batches are sent by others."""
+    """Returns the condition for jobs that wait for a worker. Jobs for a provider's batches are not among them."""
     return and_(batch_jobs.c.state == OPEN, ~batch_jobs.c.upstream.startswith(PROVIDER))
 
 
 def open_or_closed() -> Any:
-    """The state of a job that is given back: nobody runs those of a batch that is closing."""
+    """Returns the state of a job that is released: closed if its batch is closing, otherwise open."""
     closing = select(batches.c.closing).where(batches.c.id == batch_jobs.c.batch_id).scalar_subquery()
     return case((closing == "", OPEN), else_=CLOSED)
 

@@ -1,4 +1,4 @@
-"""The body of a message batch as it comes: ``{"requests": [{…}, {…}]}`` gives each request as a line of JSON when it is whole."""
+"""Parses the body of a message batch as a stream: ``{"requests": [{…}, {…}]}`` yields each request as a line of JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..framing.json_depth import JsonDepth
 from ..framing.utf8 import Utf8
 
 OPENING_CHARS: Final = 1024
-"""The longest text before the first request: a name, two brackets, and white space."""
+"""Characters before the first request: a name, two brackets and white space."""
 _OPENING: Final = re.compile(r'\s*\{\s*"requests"\s*:\s*\[')
 _LINE_ENDS: Final = str.maketrans("\r\n", "  ")
-"""Outside of strings a line end is white space, and inside of one JSON does not allow it."""
+"""Replaces line ends by spaces. Outside of strings they are white space, and JSON does not allow them inside."""
 
 
 class RequestArray:
-    """``feed`` returns the requests that became whole. A request of more than ``most`` characters is refused."""
+    """``feed`` returns the requests that are complete. A request of more than ``most`` characters is refused."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -57,7 +57,7 @@ class RequestArray:
         return lines
 
     def _between(self, text: str, position: int) -> int:
-        """White space, commas and closing brackets around the requests."""
+        """Reads white space, commas and closing brackets around the requests."""
         character = text[position]
         if character.isspace():
             return position + 1

@@ -7,7 +7,7 @@
             print(response["request_id"], response["result"], response["error"])
 
 Requests are sent when the batch is full, when its time is over, or by ``flush``, which returns the responses of all requests
-since the flush before, in order. No lock is held while anything is sent: all of it happens on one event loop.
+since the previous flush, in order. No lock is held during sending, which happens on one event loop.
 """
 
 from __future__ import annotations
@@ -34,19 +34,21 @@ T = TypeVar("T")
 
 
 def chat_payload(message: object, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The payload for one text, one message of the chat API, or a list of them."""
+    """Returns the payload for a string, a message of the chat API, or a list of messages."""
     if isinstance(message, str):
         return {"prompt": message, **fields}
     messages = [message] if isinstance(message, dict) else message
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
-        raise RequestError(f"a chat request is a text, a message or a list of messages, not {excerpt(message)}")
+        raise RequestError(f"a chat request must be a string, a message or a list of messages, not {excerpt(message)}")
     return {"messages": messages, **fields}
 
 
 class AsyncRequestBatch:
-    """A batch of requests on one event loop. ``client`` is an open ``Client``; without one, the upstreams and tools of the
-    configuration are used, and ``tools`` are functions beside them. ``model`` is for requests that name none. ``send`` takes
-    whole batches in place of all that."""
+    """A batch of requests on one event loop.
+
+    ``client`` is an open ``Client``. Without one, the upstreams and tools of the configuration are used, and ``tools`` are
+    additional functions. ``model`` applies to requests that name none. ``send`` replaces all of these: it gets whole batches.
+    """
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class AsyncRequestBatch:
         return [{"id": item.id, "type": item.type, "payload": item.payload} for item in self._batcher.pending]
 
     def add(self, request: Mapping[str, Any]) -> asyncio.Future[ItemResponse]:
-        """Adds a request: an object with ``type``, ``payload``, and an ``id`` if it has one. Its future never raises."""
+        """Adds a request: an object with ``type``, ``payload`` and optionally ``id``. Its future never raises."""
         id = request.get("id", self._next_id)
         self._next_id += 1
         return self._batcher.add(BatchItem(id, request.get("type", ""), request.get("payload")))
@@ -94,7 +96,7 @@ class AsyncRequestBatch:
         return self.add({"type": TOOL_CALL, "payload": {"tool": tool, "params": dict(params or {})}})
 
     async def flush(self) -> list[ItemResponse]:
-        """Sends what is pending, and returns the responses of all requests since the last flush, in order."""
+        """Sends the pending requests and returns the responses of all requests since the last flush, in order."""
         return await self._batcher.flush()
 
     async def close(self) -> None:
@@ -110,7 +112,7 @@ class AsyncRequestBatch:
 
 
 def _never_raising(sender: Send[BatchItem, ItemResponse]) -> Send[BatchItem, ItemResponse]:
-    """A batch that cannot be sent gives every item of it an error, as an item that fails gets one."""
+    """Wraps a sender so that a batch that cannot be sent gives each of its items an error."""
 
     async def send(items: list[BatchItem]) -> Any:  # an AsyncGenerator, as Send says
         left = set(range(len(items)))
@@ -134,18 +136,23 @@ def _never_raising(sender: Send[BatchItem, ItemResponse]) -> Send[BatchItem, Ite
 
 @lru_cache(1)
 def _shared_worker() -> LoopThread:
-    """The thread that batches of plain programs are sent on. It is one for all: batches are often made and forgotten."""
+    """Returns the thread that sends the batches of plain programs.
+
+    All batches share it, because batches are often made and dropped.
+    """
     return LoopThread("streamglot batches")
 
 
 class _ThreadShell:
-    """An ``AsyncRequestBatch`` for threads. Every method may be called from any thread, but not from a callback of a future:
-    that runs on the thread that sends."""
+    """An ``AsyncRequestBatch`` for threads.
+
+    Every method may be called from any thread, but not from a callback of a future, because callbacks run on the sending thread.
+    """
 
     def __init__(self, max_size: int, flush_interval: float | None, **options: Any) -> None:  # those of AsyncRequestBatch
         client: BatchClient | None = options.get("client")
         if client is not None and client.loop is None:
-            raise ConfigError("this client was opened with `async with`: its requests are batched with AsyncRequestBatch")
+            raise ConfigError("this client was opened with `async with`: use AsyncRequestBatch with it")
         self._loop = _shared_worker().loop if client is None or client.loop is None else client.loop
         self._inner = AsyncRequestBatch(max_size, flush_interval, **options)
         weakref.finalize(self, _close_later, self._loop, self._inner).atexit = False
@@ -153,7 +160,7 @@ class _ThreadShell:
     def add(self, request: Mapping[str, Any]) -> Future[ItemResponse]:
         """Adds a request: an object with ``type`` and ``payload``. The future of its response never raises."""
         future: Future[ItemResponse] = Future()
-        future.set_running_or_notify_cancel()  # a request that was added cannot be taken back
+        future.set_running_or_notify_cancel()  # a request that was added cannot be removed
         given = dict(request)
 
         def add() -> None:
@@ -173,11 +180,11 @@ class _ThreadShell:
         return self._run(requests())
 
     def flush(self) -> list[ItemResponse]:
-        """Sends what is pending, and returns the responses of all requests since the last flush, in order."""
+        """Sends the pending requests and returns the responses of all requests since the last flush, in order."""
         return self._run(self._inner.flush())
 
     def close(self) -> None:
-        """Sends what is pending, waits for it, and gives back the connections."""
+        """Sends the pending requests, waits for them, and closes the connections."""
         self._run(self._inner.close())
 
     def __enter__(self) -> Self:
@@ -193,12 +200,12 @@ class _ThreadShell:
             running = None
         if running is self._loop:
             step.close()
-            raise ConfigError("a batch cannot be waited for on the thread that sends it: hand the work to another thread")
+            raise ConfigError("a batch cannot be waited for on the thread that sends it: call this from another thread")
         return asyncio.run_coroutine_threadsafe(step, self._loop).result()
 
 
 def _close_later(loop: asyncio.AbstractEventLoop, inner: AsyncRequestBatch) -> None:
-    """Gives back the connections of a batch that was forgotten, once what it sent is answered."""
+    """Closes the connections of a batch that was dropped without ``close``, once its requests are answered."""
     if not loop.is_closed():
         asyncio.run_coroutine_threadsafe(inner.close(), loop)
 
@@ -245,7 +252,7 @@ class RequestBatch(_ThreadShell):
         self._futures: OrderedDict[int, Future[ItemResponse]] = OrderedDict()
 
     def add_request(self, request_type: str, payload: Mapping[str, Any]) -> int:
-        """Adds a request and returns its id. Nothing is sent under the lock: that is left to the other thread."""
+        """Adds a request and returns its id. Nothing is sent under the lock; the other thread sends."""
         with self._lock:
             request_id = self._next_id
             self._next_id += 1
@@ -267,7 +274,7 @@ class RequestBatch(_ThreadShell):
         return self.batch
 
     def future(self, request_id: int) -> Future[ItemResponse]:
-        """The future of this request's response. The last 10,000 requests are known."""
+        """Returns the future of this request's response. The last 10,000 requests are known."""
         with self._lock:
             found = self._futures.get(request_id)
         if found is None:

@@ -29,16 +29,16 @@ CHAT_COMPLETION: Final = "chat_completion"
 TOOL_CALL: Final = "tool_call"
 TYPES: Final = (CHAT_COMPLETION, TOOL_CALL)
 CHAT_DIALECT: Final = Upstream().dialect
-"""The dialect of chat payloads and of their results: the one that an upstream speaks unless told otherwise."""
+"""The dialect of chat payloads and their results, which is also the default dialect of upstreams."""
 ID_CHARS: Final = 256
-"""The longest id of a batch or of an item: a UUID has 36 characters, a path or a URL fits as well."""
+"""Characters of the longest id of a batch or an item. A UUID has 36; paths and URLs fit as well."""
 
 ItemResponse = dict[str, Any]
-"""``request_id``, ``result`` and ``error``, as the client is given them."""
+"""``request_id``, ``result`` and ``error``, as the client gets them."""
 
 
 class BatchItem(Struct):
-    """One request of a batch. ``payload`` has not been looked at: what is wrong with it is the item's own error."""
+    """One request of a batch. ``payload`` is not checked yet: errors in it become the item's error."""
 
     id: int | str
     type: str
@@ -46,12 +46,17 @@ class BatchItem(Struct):
 
 
 def parse_items(requests: object, most: int) -> list[BatchItem]:
-    """The items of a batch. Without ids that tell them apart nobody could match the responses, so that is refused as a whole."""
+    """Returns the items of a batch.
+
+    A batch with missing or repeated ids is refused, because its responses could not be matched.
+    """
     if not isinstance(requests, list):
-        raise RequestError(f"requests is a list of objects with id, type and payload, not {excerpt(requests)}", detail=_param())
+        raise RequestError(
+            f"requests must be a list of objects with id, type and payload, not {excerpt(requests)}", detail=_param()
+        )
     if len(requests) > most:
         raise RequestError(
-            f"a batch may have {most} requests, not {len(requests)}; send several batches, or a file to /v1/batches",
+            f"a batch may have at most {most} requests, not {len(requests)}; send several batches, or a file to /v1/batches",
             code="batch_too_large",
             status=413,
             detail=_param(),
@@ -60,7 +65,7 @@ def parse_items(requests: object, most: int) -> list[BatchItem]:
     known: set[int | str] = set()
     for item in items:
         if item.id in known:
-            raise RequestError(f"two requests have the id {excerpt(item.id)}; give each an id of its own", detail=_param())
+            raise RequestError(f"two requests have the id {excerpt(item.id)}; give each a unique id", detail=_param())
         known.add(item.id)
     return items
 
@@ -71,22 +76,25 @@ def _param() -> dict[str, Any]:
 
 def _parse_item(value: object, number: int) -> BatchItem:
     if not isinstance(value, dict):
-        raise RequestError(f"requests[{number}] is an object with id, type and payload, not {excerpt(value)}", detail=_param())
+        raise RequestError(
+            f"requests[{number}] must be an object with id, type and payload, not {excerpt(value)}", detail=_param()
+        )
     id = value.get("id")
     if isinstance(id, bool) or not isinstance(id, (int, str)) or (isinstance(id, str) and not 0 < len(id) <= ID_CHARS):
         raise RequestError(
-            f"requests[{number}].id is a number or a text of at most {ID_CHARS} characters, not {excerpt(id)}", detail=_param()
+            f"requests[{number}].id must be a number or a string of at most {ID_CHARS} characters, not {excerpt(id)}",
+            detail=_param(),
         )
     kind = value.get("type")
     return BatchItem(id, kind if isinstance(kind, str) else "", value.get("payload"))
 
 
 def payload_of(item: BatchItem) -> dict[str, Any]:
-    """The payload of an item whose type is known."""
+    """Returns the payload of an item. Raises if the type is unknown or the payload is not an object."""
     if item.type not in TYPES:
-        raise RequestError(f"type is one of {', '.join(TYPES)}, not {excerpt(item.type)}", detail={"param": "type"})
+        raise RequestError(f"type must be one of {', '.join(TYPES)}, not {excerpt(item.type)}", detail={"param": "type"})
     if not isinstance(item.payload, dict):
-        raise RequestError(f"payload is an object, not {excerpt(item.payload)}", detail={"param": "payload"})
+        raise RequestError(f"payload must be an object, not {excerpt(item.payload)}", detail={"param": "payload"})
     return item.payload
 
 
@@ -94,8 +102,10 @@ def payload_of(item: BatchItem) -> dict[str, Any]:
 
 
 def chat_body(payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The chat request of a payload, and whether its result is a text alone. A payload is a whole chat request with
-    ``messages``, or has a ``prompt``, with or without ``system``, in their place."""
+    """Returns the chat request of a payload, and whether its result is only the text.
+
+    A payload is a whole chat request with ``messages``, or has a ``prompt`` and optionally ``system`` in their place.
+    """
     body = {name: value for name, value in payload.items() if name not in ("stream", "stream_options")}
     if "messages" in payload:
         return body, False
@@ -103,7 +113,7 @@ def chat_body(payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     if not isinstance(prompt, str) or not isinstance(system, str):
         wrong = "prompt" if not isinstance(prompt, str) else "system"
         raise RequestError(
-            f"the payload of a {CHAT_COMPLETION} has messages, or a prompt that is a text, not {excerpt(payload.get(wrong))}",
+            f"the payload of a {CHAT_COMPLETION} needs messages, or a prompt that is a string, not {excerpt(payload.get(wrong))}",
             detail={"param": wrong},
         )
     spoken = [{"role": "system", "content": system}] if system else []
@@ -112,7 +122,7 @@ def chat_body(payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def chat_result(response: Response, text_only: bool) -> Any:
-    """The result of a chat completion: its text, or the whole object."""
+    """Returns the result of a chat completion: its text, or the whole object."""
     if text_only:
         return response.choices[0].text if response.choices else ""
     return dialect(CHAT_DIALECT).build_response(response)
@@ -124,20 +134,22 @@ def chat_result(response: Response, text_only: bool) -> Any:
 async def run_tool_call(
     executor: ToolExecutor, payload: dict[str, Any], allow: Callable[[list[str]], Sequence[str]] = list
 ) -> Any:
-    """Runs one tool and returns its result: text, or the value where the tool gave a JSON object or list. ``allow`` returns
-    the patterns that a caller may use of those it asks for, or raises."""
+    """Runs one tool and returns its result: a string, or the value if the tool returned a JSON object or list.
+
+    ``allow`` returns the patterns that the caller may use, or raises.
+    """
     name, arguments = payload.get("tool"), payload.get("params")
     arguments = {} if arguments is None else arguments
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
-        raise RequestError(
-            f"the payload of a {TOOL_CALL} has a tool, which is a name, and params, which is an object, not {excerpt(payload)}"
-        )
+        raise RequestError(f"the payload of a {TOOL_CALL} must have tool, a name, and params, an object, not {excerpt(payload)}")
     if any(mark in name for mark in "*?["):
-        raise RequestError(f"the tool of a {TOOL_CALL} is one name, not the pattern {excerpt(name)}", detail={"param": "tool"})
+        raise RequestError(
+            f"the tool of a {TOOL_CALL} must be one name, not the pattern {excerpt(name)}", detail={"param": "tool"}
+        )
     found, faults = await executor.registry.select(allow([name]))
     tool = next(iter(by_model_name(found).values()), None)
     if tool is None:
-        why = f": {'; '.join(faults)}" if faults else "; `streamglot tools list` shows those that are enabled"
+        why = f": {'; '.join(faults)}" if faults else "; `streamglot tools list` lists the enabled tools"
         raise RequestError(f"there is no tool {excerpt(name)}{why}", code="tool_not_found", status=404)
     try:
         tool.check(arguments)
@@ -167,7 +179,7 @@ def _tool_failed(name: str, words: str) -> StreamglotError:
 
 
 def tool_result(output: ToolOutput) -> Any:
-    """What a tool returned, as a value of JSON."""
+    """Returns a tool's output as a JSON value."""
     text = output.whole if output.whole is not None else output.text
     value: Any = text
     if text[:1] in ("{", "["):
@@ -188,5 +200,5 @@ def succeeded(item: BatchItem, result: Any) -> ItemResponse:
 
 
 def failed(item: BatchItem, error: StreamError) -> ItemResponse:
-    """An item that failed, with the error object of the chat API."""
+    """Returns the response of an item that failed, with the error object of the chat API."""
     return {"request_id": item.id, "result": None, "error": dialect(CHAT_DIALECT).error_body(error)["error"]}

@@ -1,4 +1,4 @@
-"""Rows of the database as batches and files, and back."""
+"""Converts database rows to batches and files, and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _totals: Final = msgspec.json.Decoder(Totals)
 
 
 def new_id(prefix: str) -> str:
-    """An id that nobody can guess: whoever knows it may still not read what another key owns."""
+    """Returns an id that cannot be guessed. Even so, another key's objects cannot be read by their ids."""
     return f"{prefix}{uuid.uuid4().hex}"
 
 

@@ -1,6 +1,6 @@
-"""Runs many items at once: so many together, each retried on its own, results as they come or in order.
+"""Runs many items concurrently: each is retried separately, and results come as they are ready or in order.
 
-The source of items is read only as fast as items are run, so a source of millions needs the memory of a few.
+The source of items is read only as fast as items run, so a source of millions needs the memory of a few.
 """
 
 from __future__ import annotations
@@ -23,29 +23,37 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 CONCURRENT: Final = 8
-"""Items at once unless told otherwise: enough to hide the latency of a model, few enough for the limits of a small account."""
+"""Default number of concurrent items: enough to hide a model's latency, and few enough for the limits of a small account."""
 AHEAD: Final = 4
-"""Times ``concurrent``: results that may wait for an earlier one where results are wanted in order. One slow item must not
-stop the others at once, and must not fill the memory with their results either."""
+"""Times ``concurrent``: results that may wait for an earlier one if results are wanted in order. One slow item must not stop the
+others at once, nor fill the memory with their results."""
 
 
 class RetryPolicy(Struct, frozen=True):
-    """``retries``: how often an item that failed is run again, if its error says that this may help. Seconds: ``first`` is the
-    pause before the first retry; it doubles with each, up to ``longest``. An upstream that asks for a longer pause gets it,
-    up to ``longest`` as well."""
+    """``retries``: how often a failed item is run again, if its error is retryable.
+
+    ``first`` is the pause in seconds before the first retry. It doubles each time, up to ``longest``. A longer pause that an
+    upstream asks for is limited to ``longest`` as well.
+    """
 
     retries: int = 3
     first: float = 0.5
     longest: float = 30.0
 
     def pause(self, attempt: int, retry_after: float | None, chance: float) -> float:
-        """Seconds before the next attempt, after this many. ``chance`` from 0 to 1 keeps items from coming back together."""
+        """Returns the seconds before the next attempt, after this many.
+
+        ``chance`` from 0 to 1 is the jitter that spreads retries.
+        """
         own = min(self.longest, self.first * 2.0 ** (attempt - 1)) * (0.5 + chance / 2)
         return min(self.longest, max(own, retry_after or 0.0))
 
 
 class Outcome(Struct, Generic[Result]):
-    """What one attempt gave: a value, or an error. ``final``: another attempt must not be made, whatever the error says."""
+    """The result of one attempt: a value, or an error.
+
+    ``final``: no other attempt must be made, even if the error is retryable.
+    """
 
     value: Result | None = None
     error: StreamError | None = None
@@ -59,7 +67,7 @@ async def with_retries(
     policy: RetryPolicy,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> Outcome[Result]:
-    """The outcome of the last attempt, with the number of attempts."""
+    """Returns the outcome of the last attempt, with the number of attempts."""
     attempts = 0
     while True:
         outcome = await attempt()
@@ -81,8 +89,10 @@ class Completion(Struct):
 
 
 async def collected(pool: UpstreamPool, exchange: Exchange) -> Outcome[Completion]:
-    """Runs an exchange to its end within its upstream's time limits. The exchange must have been made to collect. A failure
-    is an outcome, and never raised."""
+    """Runs an exchange to its end within its upstream's time limits. Returns failures as outcomes and never raises.
+
+    The exchange must have been made with ``collects``.
+    """
     pool.watch(exchange)
     retry_after: float | None = None
     try:
@@ -114,10 +124,13 @@ def run_all(
     concurrent: int = CONCURRENT,
     ordered: bool = False,
 ) -> AsyncGenerator[Result, None]:
-    """Runs every item, ``concurrent`` of them at once. ``run`` turns failures into results; what it raises ends all. Items that
-    still run when the caller stops reading are cancelled."""
+    """Runs every item, ``concurrent`` at a time.
+
+    ``run`` must turn failures into results; an exception ends all items. Items that still run when the caller stops reading are
+    cancelled.
+    """
     if concurrent < 1:
-        raise ConfigError(f"at least one item must run at a time, not {concurrent}: give a larger `concurrent`")
+        raise ConfigError(f"concurrent must be at least 1, not {concurrent}")
     return _run_all(items, run, concurrent, ordered)
 
 
@@ -167,11 +180,11 @@ async def _run_all(
 
 
 _END: Final = -1
-"""The number of no item: a worker has ended."""
+"""Marks the end of a worker; it is not the number of an item."""
 
 
 async def numbered(items: Iterable[Item] | AsyncIterable[Item]) -> AsyncGenerator[tuple[int, Item], None]:
-    """Items with their numbers, from 0."""
+    """Yields items with their numbers, from 0."""
     number = 0
     if isinstance(items, AsyncIterable):
         async for item in items:

@@ -1,4 +1,4 @@
-"""Sends the items of a batch: to the upstreams and tools of this process, or to anything that takes a batch as a whole."""
+"""Sends the items of a batch to the upstreams and tools of this process, or to a function that accepts a whole batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .requests import (
 from .runner import CONCURRENT, Outcome, RetryPolicy, collected, run_all, with_retries
 
 BatchSend = Callable[[dict[str, Any]], Any]
-"""Takes ``{"batch_id", "requests"}`` and returns ``{"batch_id", "responses"}``, or an awaitable of it."""
+"""Gets ``{"batch_id", "requests"}`` and returns ``{"batch_id", "responses"}``, or an awaitable of it."""
 
 
 class BatchClient(Protocol):
@@ -42,7 +42,7 @@ class BatchClient(Protocol):
 
 
 class PoolClient:
-    """A client of nothing but a pool, for programs that give none: the upstreams and tools of the configuration."""
+    """A minimal client around a pool, for programs that pass no client. It uses the upstreams and tools of the configuration."""
 
     loop: asyncio.AbstractEventLoop | None = None
 
@@ -52,7 +52,7 @@ class PoolClient:
         self._opening: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Opens the pool with the first batch. All batches wait for the same opening."""
+        """Opens the pool with the first batch. Concurrent batches wait for the same opening."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
             self._opening = asyncio.ensure_future(self.pool.open())
         await asyncio.shield(self._opening)
@@ -76,7 +76,7 @@ class PoolClient:
 
 
 class LocalSender:
-    """Runs the items of a batch in this process, ``concurrent`` of them at once, each retried on its own."""
+    """Runs the items of a batch in this process, ``concurrent`` at a time. Each is retried separately."""
 
     def __init__(
         self, client: BatchClient, *, model: str = "", concurrent: int = CONCURRENT, retry: RetryPolicy | None = None
@@ -118,7 +118,7 @@ class LocalSender:
 
 
 class WholeSender:
-    """Hands a batch as a whole to a function, for example one that posts it to ``/v1/batch`` of a gateway."""
+    """Passes a batch as a whole to a function, for example one that posts it to a gateway's ``/v1/batch``."""
 
     def __init__(self, send: BatchSend, new_id: Callable[[], str]) -> None:
         self._send = send
@@ -133,12 +133,10 @@ class WholeSender:
             answer = await asyncio.to_thread(self._send, given)
             if inspect.isawaitable(answer):
                 answer = await answer
-        places: dict[Any, int] = {
-            item.id: place for place, item in enumerate(items)
-        }  # Any: what the answer names may be anything
+        places: dict[Any, int] = {item.id: place for place, item in enumerate(items)}  # Any: the answer's ids may be of any type
         responses = answer.get("responses") if isinstance(answer, dict) else None
         if not isinstance(responses, list):
-            raise UpstreamProtocolError(f"the answer to a batch is an object with responses, not {excerpt(answer)}")
+            raise UpstreamProtocolError(f"the answer to a batch must be an object with responses, not {excerpt(answer)}")
         for response in responses:
             place = places.get(response.get("request_id")) if isinstance(response, dict) else None
             if place is not None:

@@ -1,4 +1,4 @@
-"""The service of one process: files, batches, the import of input files, the worker, and the upkeep around them."""
+"""The batch service of one process: files, batches, the import of input files, the worker, and the periodic upkeep."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from .rows import new_id
 from .worker import Runner, Worker
 
 UPKEEP_SECONDS: Final = 1.0
-"""How often dead workers, new batches and expired ones are looked for."""
+"""Seconds between two checks for dead workers, new batches and expired ones."""
 SETTLE_SECONDS: Final = 0.05
-"""Jobs that end within this time are looked at together."""
+"""Seconds. Jobs that end within this time are processed together."""
 REMOVAL_SECONDS: Final = 60.0
-"""How often files and results are removed that are kept no longer."""
+"""Seconds between two removals of expired files and results."""
 DAY: Final = 86_400.0
 
 
 class ItemRunner(Runner, RemoteRunner, Protocol):
-    """Runs items as calls, and prepares and completes those that a provider's own batch runs."""
+    """Runs items as calls, and prepares and completes items that a provider's batch runs."""
 
 
 class BatchService:
-    """``route`` and ``describe`` are those of the importer. ``database``: the same one as the store's, over connections of its own."""
+    """``route`` and ``describe`` are passed to the importer. ``database`` is the store's database over separate connections."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class BatchService:
         live: Callable[[], bool] = lambda: False,
         log: Callable[[Mapping[str, Any]], None] = lambda line: None,
     ) -> None:
-        """Starts the upkeep, and a worker where there is a runner. ``live``: are live requests answered in this process?"""
+        """Starts the upkeep, and a worker if there is a runner. ``live`` returns whether this process serves live requests."""
         if runner is not None:
             self.worker = Worker(
                 self.queue,
@@ -105,12 +105,12 @@ class BatchService:
         self._tasks.start("batch imports", self._importing)
 
     async def stop(self, seconds: float) -> None:
-        """Ends the calls under way within this time, and gives back what has not ended."""
+        """Waits this long for the running calls, and gives the rest back."""
         if self.worker is not None:
             await self.worker.stop(seconds)
 
     async def close(self) -> None:
-        """Closes connections of its own. No task of it runs any more."""
+        """Closes the separate connections. All tasks must have ended."""
         if self._own_database is not None:
             await self._own_database.close()
 
@@ -122,7 +122,7 @@ class BatchService:
             await self.storage.remove(file.id)
 
     async def contents(self, file: File) -> AsyncIterator[bytes]:
-        """The contents of a file; of a batch's output or error file what is there so far."""
+        """Yields the contents of a file. For a batch's output or error file these are the results so far."""
         batch = await self.catalog.batch(file.batch_id, None) if file.batch_id is not None else None
         source = self.catalog.lines(batch, batch.output_file == file.id) if batch is not None else self.storage.chunks(file.id)
         async for chunk in source:
@@ -131,7 +131,7 @@ class BatchService:
     # --- batches
 
     async def create(self, batch: Batch, results_seconds: float | None = None) -> Batch:
-        """Adds a batch whose input file is stored. Its results can be read from now on, as far as there are any."""
+        """Adds a batch whose input file is stored. Its results can be read from now on, as far as they exist."""
         now = time.time()
         batch.created, batch.times = now, {"validating": now}
         batch.expires = batch.expires or now + self.config.window_seconds
@@ -156,7 +156,7 @@ class BatchService:
         return batch
 
     async def cancel(self, batch: Batch) -> None:
-        """Starts no more items of this batch."""
+        """Stops starting items of this batch."""
         if await self.catalog.close_batch(batch.id, "cancelled"):
             if self.worker is not None:
                 self.worker.drop_batch(batch.id)
@@ -169,7 +169,7 @@ class BatchService:
         self._look.set()
 
     async def _upkeep(self) -> None:
-        """Ends batches soon after their last job, and looks at all of them now and then."""
+        """Ends batches soon after their last job, and checks all batches periodically."""
         while True:
             if await within(self._look, UPKEEP_SECONDS):
                 self._look.clear()
@@ -183,7 +183,7 @@ class BatchService:
                 await asyncio.sleep(UPKEEP_SECONDS)
 
     async def _end_batches(self) -> None:
-        """Those of which a job has ended: it may have been the last one."""
+        """Ends the batches whose last job has ended."""
         soon, self._settle = self._settle, set()
         try:
             for id in soon:
@@ -193,7 +193,7 @@ class BatchService:
             raise
 
     async def _importing(self) -> None:
-        """Beside the upkeep: a large file takes a while."""
+        """Imports input files. It is separate from the upkeep because a large file takes long."""
         while True:
             await self._new.wait()
             self._new.clear()
@@ -206,7 +206,7 @@ class BatchService:
                 await asyncio.sleep(UPKEEP_SECONDS)
 
     async def _look_at_all(self) -> None:
-        """One question where nothing is to be done."""
+        """Checks all batches. It costs one query if there is nothing to do."""
         now = time.time()
         unended = await self.catalog.unended()
         if unended:
@@ -239,7 +239,7 @@ class BatchService:
 
 
 def _directory(store: Store, config: BatchesConfig) -> Path:
-    """Where uploaded files are: as configured, beside a database in a file, or in the user's data directory."""
+    """Returns the directory of uploaded files: as configured, beside a database file, or in the user's data directory."""
     if config.directory:
         return Path(config.directory).expanduser()
     file = store.database.file

@@ -1,4 +1,4 @@
-"""Many answers as one stream of chunks, each tagged with the request that it belongs to."""
+"""Streams many answers as one sequence of chunks, each tagged with the number of its request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 Out = TypeVar("Out")
 
 WAITING: Final = 64
-"""Chunks that wait for the reader. When it is slow, the upstreams are slowed down rather than the memory filled."""
+"""Chunks that wait for the reader. A slow reader slows the upstreams down instead of filling the memory."""
 
 Chunk = tuple[str, Any, int | None]
 """``("chunk", text, request)``, ``("error", message, request)``, and ``("stream_done", None, None)`` at the end. Requests are
@@ -24,7 +24,7 @@ numbered from 1."""
 
 
 class StreamingClient(Protocol):
-    """What is needed of a client, which is an open ``Client``."""
+    """What is needed of a client; an open ``Client`` has it."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None: ...
@@ -34,7 +34,7 @@ class StreamingClient(Protocol):
 async def stream_all(
     items: Iterable[Item], produce: Callable[[Item], AsyncGenerator[Out, None]], *, concurrent: int = CONCURRENT
 ) -> AsyncGenerator[Out, None]:
-    """What ``produce`` gives for every item, as it comes, for ``concurrent`` items at once."""
+    """Yields what ``produce`` yields for every item, as it comes, for ``concurrent`` items at a time."""
     waiting: asyncio.Queue[Out | _End] = asyncio.Queue(WAITING)
 
     async def pump(item: Item) -> None:
@@ -43,7 +43,7 @@ async def stream_all(
                 await waiting.put(out)
 
     async def run() -> None:
-        """A reader that left cancels this, and wants to hear no more."""
+        """Runs all items. A reader that leaves cancels this and gets no end marker."""
         end = _End()
         try:
             async for _ in run_all(items, pump, concurrent=concurrent):
@@ -70,7 +70,7 @@ class _End:
 
 
 class BatchStream:
-    """``async for`` with a client that was opened by ``async with``, ``for`` with any other."""
+    """Use ``async for`` with a client opened by ``async with``, and ``for`` with any other."""
 
     def __init__(self, client: StreamingClient, chunks: AsyncGenerator[Chunk, None]) -> None:
         self._client = client
@@ -82,7 +82,7 @@ class BatchStream:
     def __iter__(self) -> Iterator[Chunk]:
         loop = self._client.loop
         if loop is None:
-            raise ConfigError("this client was opened with `async with`: its streams are read with `async for`")
+            raise ConfigError("this client was opened with `async with`: read its streams with `async for`")
         try:
             while True:
                 chunk = asyncio.run_coroutine_threadsafe(_next(self._chunks), loop).result()
@@ -104,14 +104,16 @@ async def _close(chunks: AsyncGenerator[Chunk, None]) -> None:
 def stream_with_batching(
     api_client: StreamingClient, messages: Iterable[object], *, concurrent: int = 5, **fields: Any
 ) -> BatchStream:
-    """The chunks of the answers to all messages, as they come. A message is a text, a message of the chat API or a list of
-    them; ``fields`` (model …) are for all."""
+    """Yields the chunks of the answers to all messages, as they come.
+
+    A message is a string, a message of the chat API or a list of them. ``fields`` (model …) apply to all.
+    """
 
     async def produce(numbered: tuple[int, object]) -> AsyncGenerator[Chunk, None]:
         number, message = numbered
         try:
-            said = chat_payload(message, {})
-            async with api_client.stream(messages=said.get("prompt", said.get("messages")), **fields) as stream:
+            payload = chat_payload(message, {})
+            async with api_client.stream(messages=payload.get("prompt", payload.get("messages")), **fields) as stream:
                 async for event in stream:
                     chunk = _chunk(event, number)
                     if chunk is not None:

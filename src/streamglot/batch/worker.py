@@ -2,9 +2,9 @@
 
     claim (a range) -> ready items, by upstream -> calls, within the pace of each upstream -> results -> commit -> free slots
 
-A call holds its slot until its result is committed. Therefore at most ``concurrency`` calls are lost with the process, whatever
-happens to it, and a database that is away stops new calls and loses none. An item that failed in a way that may pass waits and runs
-again, without a slot. Nothing here knows how an item is run: that is the runner's.
+A call holds its slot until its result is committed. Therefore a process that dies loses at most ``concurrency`` calls, and an
+unavailable database stops new calls and loses none. An item that failed with a transient error waits without a slot and runs
+again. The runner decides how an item is run.
 """
 
 from __future__ import annotations
@@ -29,35 +29,36 @@ from .model import RANGE_ITEMS, Answer, Batch, Item, Job, Result
 from .queue import BatchQueue, Key
 
 POLL_SECONDS: Final = 10.0
-"""How often a worker that has nothing to do looks for jobs by itself. It is woken when there are batches that have not ended."""
+"""Seconds between two polls of an idle worker. It is also woken when there are batches that have not ended."""
 LARGEST_COUNT: Final = 2**31 - 1
-"""Tokens of one item, as a column of whole numbers holds them."""
+"""Tokens of one item: the largest value of an integer column."""
 RENEW_SECONDS: Final = 1.0
-"""How often leases are renewed. A cancelled batch is noticed by then."""
+"""Seconds between two renewals of leases. A cancelled batch is noticed within this time."""
 FIRST_PAUSE: Final = 0.5
-"""Seconds before an item runs again; twice as long each time."""
+"""Seconds before an item runs again. The pause doubles each time, up to ``LONGEST_PAUSE``."""
 LONGEST_PAUSE: Final = 60.0
+"""Seconds. Rate limits are mostly per minute, so a longer pause gains nothing."""
 LIVE_START_SECONDS: Final = 0.02
-"""Between the starts of two calls while live requests are answered in this process. A call takes about 0.4 ms of the event loop, so a
-batch takes a fiftieth of it. 50 calls a second keep 32 slots busy if an answer takes longer than 0.6 s, as those of models do."""
+"""Seconds between the starts of two calls while this process serves live requests. A call takes about 0.4 ms of the event loop,
+so a batch takes a fiftieth of it. 50 calls a second keep 32 slots busy if answers take longer than 0.6 s, as usual."""
 LIVE_COMMIT_SECONDS: Final = 0.1
-"""Results that come within this time are committed together while live requests are answered: each commit interrupts them."""
+"""Seconds. Results within this time are committed together while live requests are served: each commit interrupts them."""
 LIVE_RANGE_ITEMS: Final = 20
-"""Items of a claim meanwhile, for the same reason."""
+"""Items of a claim while live requests are served, for the same reason."""
 HELD_ITEMS: Final = 10 * RANGE_ITEMS
-"""Items that wait here for an upstream or for another attempt, beside those that run. More stay in the queue for other workers."""
+"""Items that wait in this worker for an upstream or another attempt. Further items stay in the queue for other workers."""
 DATABASE_PAUSE: Final = 0.5
 """Seconds between two attempts to write to a database that does not answer."""
 
 
 class Runner(Protocol):
-    """Runs one item. It raises nothing: what goes wrong is an answer."""
+    """Runs one item. It never raises: an error is an answer."""
 
     async def run(self, batch: Batch, item: Item, request_id: str) -> Answer: ...
 
 
 class _Held(Struct):
-    """A job of this worker. ``left``: items without a committed result. ``running``: calls under way or not committed."""
+    """A job of this worker. ``left``: items without a committed result. ``running``: calls in progress or not committed."""
 
     job: Job
     left: int
@@ -70,7 +71,7 @@ class _Held(Struct):
 
 
 class _Call(Struct):
-    """An item on its way. ``attempts`` counts calls of upstreams, ``failures`` those runs that count against the item."""
+    """An item in progress. ``attempts`` counts calls of upstreams, ``failures`` the runs that count against the item."""
 
     held: _Held
     item: Item
@@ -79,8 +80,8 @@ class _Call(Struct):
 
 
 class Worker:
-    """``concurrency``: calls at once. ``attempts``: how often an item is run before its failure is its result. ``live`` says
-    whether live requests are answered in this process: then the worker takes a small part of it only. ``settled`` is called with
+    """``concurrency``: concurrent calls. ``attempts``: how often an item is run before its failure becomes its result. ``live``
+    returns whether this process serves live requests; the worker then uses only a small share of it. ``settled`` is called with
     the batches of which a job has ended."""
 
     def __init__(
@@ -115,11 +116,11 @@ class Worker:
         self._commit = asyncio.Event()
         self._stopping = False
         self._idle = True
-        self._unsure = True  # a job may be ours in the database that we never heard of
+        self._unsure = True  # the database may list a job as ours whose claim was never confirmed
         self._next_start = 0.0
         self._owning = asyncio.Lock()
 
-    # --- life
+    # --- life cycle
 
     def start(self) -> None:
         self._tasks.start("batch calls", self._starting)
@@ -128,12 +129,12 @@ class Worker:
         self._tasks.start("batch leases", self._renewing)
 
     def wake(self) -> None:
-        """There may be new jobs."""
+        """Tells the worker that there may be new jobs."""
         self._claim.set()
         self._start.set()
 
     async def stop(self, seconds: float) -> None:
-        """Starts nothing more, waits this long for the calls under way, and gives the rest back."""
+        """Starts nothing more, waits this long for the running calls, and gives the rest back."""
         self._stopping = True
         until = time.monotonic() + seconds
         while self._busy and time.monotonic() < until:
@@ -143,12 +144,12 @@ class Worker:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         with suppress(StoreUnavailable):
-            async with self._owning:  # a claim under way ends first
+            async with self._owning:  # a claim in progress ends first
                 await self._queue.give_back(list(self._jobs))
 
     @property
     def busy(self) -> int:
-        """Calls that hold a slot."""
+        """The number of calls that hold a slot."""
         return self._busy
 
     # --- claiming
@@ -167,14 +168,14 @@ class Worker:
                 await within(self._claim, POLL_SECONDS)
 
     def _hungry(self) -> bool:
-        """Are fewer items here than can be started soon? Those of an upstream that takes no calls do not count, up to a limit."""
+        """Returns whether fewer items are here than can soon be started. Items of a paused upstream do not count, to a limit."""
         resting = set(self._traffic.paused())
         soon = sum(len(calls) for upstream, calls in self._ready.items() if upstream not in resting)
         held = sum(held.left for held in self._jobs.values())
         return not self._stopping and soon < max(1, self._concurrency // 2) and held < HELD_ITEMS + self._concurrency
 
     async def _claim_one(self) -> bool:
-        if self._idle and not await self._queue.has_open():  # a cheap question, for a worker that waits
+        if self._idle and not await self._queue.has_open():  # a cheap query for an idle worker
             return False
         async with self._owning:
             if self._stopping:
@@ -185,7 +186,7 @@ class Worker:
                 return False
             held = _Held(job, len(job.items))
             self._jobs[held.key] = held
-        if not job.items:  # all of its results are there: its owner died before it said so
+        if not job.items:  # all results are stored, but the owner died before it ended the job
             await self._commit_retried([], [job])
             self._forget(held)
             return True
@@ -194,7 +195,7 @@ class Worker:
         return True
 
     def _range_items(self) -> int:
-        """No more than this worker can start soon: the rest is there for others."""
+        """Returns how many items this worker can soon start. The rest stays for other workers."""
         return min(LIVE_RANGE_ITEMS if self._live() else RANGE_ITEMS, 4 * self._concurrency)
 
     # --- calling
@@ -243,7 +244,7 @@ class Worker:
         task.add_done_callback(self._calls.discard)
 
     async def _run(self, call: _Call) -> None:
-        """Runs one item. Its slot is free again when its result is committed, or when it waits for another attempt."""
+        """Runs one item. Its slot becomes free when its result is committed, or when it waits for another attempt."""
         held, batch = call.held, call.held.job.batch
         pace = self._traffic.pace(held.job.upstream)
         try:
@@ -251,11 +252,10 @@ class Worker:
         except asyncio.CancelledError:
             self._release(held)
             raise
-        except Exception as error:  # a fault of ours in one item must not stop the others
+        except Exception as error:  # an internal error in one item must not stop the others
             self._tasks.report("batch item", error)
-            fault = {
-                "error": {"message": "a fault of the gateway itself; its log has more", "type": "server_error", "code": None}
-            }
+            message = "internal error of the gateway; its log has the details"
+            fault = {"error": {"message": message, "type": "server_error", "code": None}}
             answer = Answer(500, msgspec.json.encode(fault))
         finally:
             pace.ended()
@@ -281,7 +281,7 @@ class Worker:
         self._commit.set()
 
     def _again(self, call: _Call, answer: Answer) -> bool:
-        """Puts an item back that may succeed later. A rate limit does not count against the item: only expiry ends that."""
+        """Puts an item back that may succeed later. A rate limit does not count as a failure: only expiry ends it."""
         if not answer.throttled:
             call.failures += 1
             if call.failures >= self._attempts:
@@ -318,7 +318,7 @@ class Worker:
             ended = [held for key, count in left.items() if (held := self._jobs.get(key)) is not None and held.left == count]
             try:
                 await self._commit_retried([result for _, result in some], [held.job for held in ended])
-            except Exception:  # a fault of ours: the results are kept, and tried again when the supervisor starts this anew
+            except Exception:  # an internal error: the results stay, and are committed when the supervisor restarts this task
                 self._results[:0] = some
                 self._commit.set()
                 raise
@@ -329,7 +329,7 @@ class Worker:
                 self._forget(held)
 
     async def _commit_retried(self, results: list[Result], jobs: list[Job]) -> None:
-        """Commits until the database takes it. Meanwhile the slots stay taken, so no call is made that could be lost."""
+        """Commits until the database accepts it. Meanwhile the slots stay taken, so that no result can be lost."""
         while True:
             try:
                 await self._queue.commit(results, jobs)
@@ -366,7 +366,7 @@ class Worker:
                     self._drop_waiting(job)
 
     def drop_batch(self, batch_id: str) -> None:
-        """A batch of this process was cancelled: none of its items starts any more."""
+        """Stops starting items of a batch of this process that was cancelled."""
         for held in [held for held in self._jobs.values() if held.job.batch.id == batch_id]:
             held.dropped = True
             self._drop_waiting(held)
@@ -379,7 +379,7 @@ class Worker:
         self._drop(held)
 
     def _drop(self, held: _Held) -> None:
-        """Gives a job back once nothing of it runs."""
+        """Gives a job back once none of its items runs."""
         if held.running == 0 and self._jobs.pop(held.key, None) is not None:
             self._tasks.spawn("batch job given back", self._give_back(held))
 

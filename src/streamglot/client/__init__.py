@@ -1,6 +1,6 @@
-"""Asking upstreams from a program, without a gateway: the same routes, readers, retries and errors.
+"""The client library: calls upstreams from a program without a gateway, with the same routes, readers, retries and errors.
 
-``Client`` is for ``async with`` and for plain ``with``; ``run_in_thread`` is for loops that must not wait.
+``Client`` works with ``async with`` and with plain ``with``. ``run_in_thread`` is for event loops that must not block.
 """
 
 from .batch import Batch, BatchResult

@@ -1,4 +1,4 @@
-"""Many requests of a program at once: ``async for result in client.batch(requests)``, or ``for`` with a plain client."""
+"""Runs many requests concurrently: ``async for result in client.batch(requests)``, or ``for`` with a plain client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..engine.recorder import TurnRecorder
 
 Given: TypeAlias = str | Request | dict[str, Any] | StreamglotError
-"""One request, or the error of one that could not be made: it has a result like any other."""
+"""One request, or the error of a request that could not be built. Either way it gets a result."""
 Requests: TypeAlias = Iterable[Given] | AsyncIterable[Given]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -37,8 +37,11 @@ class BatchOptions(Struct):
 
 
 class BatchResult(Struct):
-    """The answer to one request. ``index`` is its place among the requests, from 0, and ``id`` what it was named, or else its
-    index. With an ``error``, ``response`` has what came before it. ``seconds`` are those of the last of the ``attempts``."""
+    """The answer to one request.
+
+    ``index`` is its position among the requests, from 0. ``id`` is the request's id, or its index. With an ``error``,
+    ``response`` has what came before it. ``seconds`` is the duration of the last of the ``attempts``.
+    """
 
     index: int
     id: Any
@@ -55,7 +58,7 @@ class BatchResult(Struct):
 
     @property
     def cost(self) -> float | None:
-        """In US dollars; None where the price of the model is not known."""
+        """The price in US dollars; None if the model's price is not known."""
         return price(self.response.usage, self.model, self.upstream) if self.upstream else None
 
 
@@ -68,7 +71,7 @@ class Asking(Protocol):
 
 
 class Batch:
-    """The results of a batch, which begins with the first step. Leaving the loop cancels what still runs."""
+    """The results of a batch. It begins with the first iteration. Leaving the loop cancels what still runs."""
 
     def __init__(self, client: Asking, requests: Requests, options: BatchOptions, run: Run | None) -> None:
         self._client = client
@@ -81,7 +84,7 @@ class Batch:
 
     def __iter__(self) -> Iterator[BatchResult]:
         if self._run is None:
-            raise ConfigError("this client was opened with `async with`: its batches are read with `async for`")
+            raise ConfigError("this client was opened with `async with`: read its batches with `async for`")
         try:
             while (result := self._run(self._next())) is not None:
                 yield result
@@ -125,7 +128,9 @@ class Batch:
             body, _ = chat_body({name: value for name, value in given.items() if name != "id"})
             made = dialect(CHAT_DIALECT).parse_request({"model": options.model, **body})
         else:
-            raise RequestError(f"a request of a batch is a text, a Request or a dict of the chat API, not {excerpt(given)}")
+            raise RequestError(
+                f"a request of a batch must be a string, a Request or a dict of the chat API, not {excerpt(given)}"
+            )
         if options.system and not any(message.role in ("system", "developer") for message in made.messages):
             made.messages = [Message("system", [TextPart(options.system)]), *made.messages]
         return made

@@ -1,6 +1,6 @@
 """Records what an upstream sends: status, headers and each read of bytes with its time, before a reader interprets them.
 
-A recording is made to be kept and shared, so the secrets of the upstream are masked in it, as they are in stored streams.
+Recordings are stored and shared, so the upstream's secrets are masked in them, as in stored streams.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from ..upstream.providers import abilities_of
 from ..upstream.secrets import SecretMask, hide, shown_url
 
 MOST_BYTES = 256 * 2**20
-"""Bytes of one recording: it is held in memory until it is written."""
+"""Bytes of one recording, which is held in memory until it is written."""
 
 
 class Capture(Struct):
-    """``pieces``: seconds since the request was sent, and the bytes of one read. ``broken``: how the connection failed; empty for
-    a connection that ended by itself."""
+    """A recording.
+
+    ``pieces`` are the seconds since the request was sent and the bytes of each read. ``broken`` says how the connection failed;
+    it is empty if the connection ended normally.
+    """
 
     upstream: str
     dialect: str
@@ -46,7 +49,7 @@ class Capture(Struct):
         return b"".join(piece for _, piece in self.pieces)
 
     def save(self, path: Path) -> None:
-        """Writes the bytes, and a second file with one ``SECONDS BYTES`` pair a line."""
+        """Writes the bytes, and a second file with one ``SECONDS BYTES`` pair per line."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self.data)
@@ -57,16 +60,18 @@ class Capture(Struct):
 
 
 async def chosen(pool: UpstreamPool, model: str) -> tuple[Upstream, str]:
-    """The first upstream for a model, running, and its own name for it."""
+    """Returns the first upstream for a model, started if necessary, and the upstream's name for the model."""
     candidate = await pool.first_candidate(model)
     if candidate.upstream.name == REPLAY:
-        raise ConfigError("the replay upstream makes its answers itself: there is nothing to record")
+        raise ConfigError("the replay upstream makes its answers itself, so there is nothing to record: name another model")
     return candidate.upstream, candidate.model
 
 
 async def capture(upstream: Upstream, model: str, request: Request, extra: Mapping[str, object] | None = None) -> Capture:
-    """Asks once, on a connection of its own, without retries, and reads to the end or to the failure. ``extra`` fields are added
-    to the body."""
+    """Sends one request on a new connection, without retries, and reads to the end or to the failure.
+
+    ``extra`` fields are added to the body.
+    """
     asked = structs.replace(request, model=model, stream=True)
     wire = dialect(upstream.dialect)
     worded = in_words(upstream, asked)

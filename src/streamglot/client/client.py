@@ -33,11 +33,12 @@ T = TypeVar("T")
 
 
 class Client:
-    """Knows the upstreams of the configuration, those that are discovered (keys in the environment, servers on this machine),
-    the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` is True.
+    """Calls the upstreams of the configuration, the discovered ones (keys in the environment, servers on this machine), the local
+    model, and the ``upstreams`` given here. If some are given, nothing is discovered unless ``discover`` is True.
 
-    ``tools`` are functions, tools, or globs of tools that the configuration enables. Calls of them are run here and their
-    results go back to the model, unless ``run_tools`` is False. ``policies`` judge every request and answer."""
+    ``tools`` are functions, tools, or globs of tools that the configuration enables. The client runs calls of them and returns
+    their results to the model, unless ``run_tools`` is False. ``policies`` judge every request and answer.
+    """
 
     def __init__(
         self,
@@ -75,9 +76,11 @@ class Client:
         run_tools: bool | None = None,
         **fields: Any,
     ) -> Stream:
-        """The answer to a request: a whole ``Request``, or its fields. Messages may be one text, messages of ours, or those
-        of a ``dialect`` with its other fields. ``recorder`` writes the turn to a store. ``run_tools``: whether
-        calls of the client's tools are run here, or returned as calls."""
+        """Returns the answer to a request, given as a ``Request`` or by its fields.
+
+        ``messages`` may be a string, ``Message`` objects, or the messages of a ``dialect`` with its other fields. ``recorder``
+        writes the turn to a store. ``run_tools`` says whether the client runs calls of its tools or returns them.
+        """
         made = make_request(request, model, messages, system, dialect, fields)
         exchange = self.exchange(made, recorder=recorder, run_tools=run_tools)
         stream = Stream(self.pool, exchange, self._worker.run if self._worker else None)
@@ -87,7 +90,7 @@ class Client:
     def exchange(
         self, made: Request, *, recorder: TurnRecorder | None = None, run_tools: bool | None = None, collects: bool = False
     ) -> Exchange:
-        """The exchange of the engine for this request, with the client's tools and policies."""
+        """Returns the engine's exchange for this request, with the client's tools and policies."""
         if not self._opened:
             raise ConfigError("the client is not open: use it inside `async with Client() as client` or `with`")
         record, patterns = self.pool.record(made), self._tools
@@ -116,10 +119,12 @@ class Client:
         retry: RetryPolicy | None = None,
         recorder: Callable[[Request], TurnRecorder] | None = None,
     ) -> Batch:
-        """Asks many requests, ``concurrent`` of them at once, and gives a result for each, as they come or ``ordered``. A request is
-        a text, a ``Request``, or a dict of the chat API with ``messages`` or ``prompt``, and an ``id`` if it has one. They may come
-        from a generator, which is read no faster than requests are answered. ``model`` and ``system`` are for those that have
-        none of their own. A request that fails is retried alone as ``retry`` says; then its result has an error."""
+        """Runs many requests, ``concurrent`` at a time, and yields a result for each, as they come or ``ordered``.
+
+        A request is a string, a ``Request``, or a dict of the chat API with ``messages`` or ``prompt`` and optionally an ``id``.
+        A generator of requests is read only as fast as requests are answered. ``model`` and ``system`` apply to requests that
+        have none. A failed request is retried as ``retry`` says; after that its result has an error.
+        """
         options = BatchOptions(model, system, concurrent, ordered, retry or RetryPolicy(), recorder)
         batch = Batch(self, requests, options, self._worker.run if self._worker else None)
         self._batches.add(batch)
@@ -130,14 +135,16 @@ class Client:
     @overload
     def stream_json(self, kind: dict[str, Any], request: Request | None = None, /, **fields: Any) -> JsonStream[Any]: ...
     def stream_json(self, kind: Any, request: Request | None = None, /, **fields: Any) -> JsonStream[Any]:
-        """Partial objects of a type while the model writes them, then the whole one. ``kind`` is a msgspec struct, a dataclass, a
-        pydantic model, or a JSON Schema. The other arguments are those of ``stream``."""
+        """Yields partial objects of a type while the model writes them, then the whole one.
+
+        ``kind`` is a msgspec struct, a dataclass, a pydantic model or a JSON Schema. The other arguments are those of ``stream``.
+        """
         stream = self.stream(request, **fields)
         if stream.request.output is None:
             stream.request.output = output_format(kind)
         return JsonStream(kind, stream)
 
-    # --- life
+    # --- life cycle
 
     async def __aenter__(self) -> Self:
         await self.pool.open()
@@ -171,5 +178,5 @@ class Client:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop that a plain ``with`` runs in the background."""
+        """The event loop that a plain ``with`` runs in the background."""
         return self._worker.loop if self._worker else None

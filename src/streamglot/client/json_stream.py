@@ -17,14 +17,16 @@ from .stream import Stream
 
 T = TypeVar("T")
 GROWTH: Final = 1 / 32
-"""How much of itself a text must grow by until the next partial object is made. Each one is a new object with all that has come,
-so this keeps the work for a long answer in proportion to its length."""
+"""The share by which the text must grow before the next partial object is made.
+
+Each partial object is built from the whole text, so this keeps the total work proportional to the answer's length.
+"""
 ENDED: Final = ("end", "stop_sequence", "other")
-"""The reasons of an answer that is whole."""
+"""The end reasons of a complete answer."""
 
 
 def output_format(kind: Any, name: str = "") -> OutputFormat:
-    """The format that asks a model for this type."""
+    """Returns the output format that requests this type from a model."""
     schema = kind if isinstance(kind, dict) else schema_of(kind)
     title = name or str(schema.get("title") or getattr(kind, "__name__", "") or "answer")
     readable = "".join(character if character.isalnum() and character.isascii() else "_" for character in title)[:64]
@@ -32,11 +34,12 @@ def output_format(kind: Any, name: str = "") -> OutputFormat:
 
 
 class JsonStream(Generic[T]):
-    """Iterates over partial objects; the last one is whole and of the type that was asked for. It is also the ``result``.
+    """Iterates over partial objects. The last one is complete and of the requested type; it is also the ``result``.
 
-    In a partial object, fields that have not come are ``msgspec.UNSET``; a pydantic model has their defaults, or does not have them;
-    a JSON Schema gives plain dicts. An answer that breaks off, or is not of the type, raises a ``StreamglotError``. The first error of an upstream
-    is raised too: there is no event to carry it."""
+    In a partial object, missing fields are ``msgspec.UNSET``. A pydantic model has their defaults, or lacks them. A JSON Schema
+    gives plain dicts. An answer that breaks off or does not match the type raises a ``StreamglotError``. So does an upstream's
+    first error, because there is no event to carry it.
+    """
 
     def __init__(self, kind: Any, stream: Stream) -> None:
         self.events = stream
@@ -53,13 +56,13 @@ class JsonStream(Generic[T]):
 
     @property
     def result(self) -> T:
-        """The whole object, once it is there."""
+        """The complete object. Raises before the stream has ended."""
         if self._result is UNSET:
             raise StreamglotError("the answer is not complete yet: read the stream to its end", code="incomplete_output")
         found: T = self._result
         return found
 
-    # --- both ways
+    # --- iteration, plain and asynchronous
 
     def __iter__(self) -> Self:
         return self
@@ -96,15 +99,15 @@ class JsonStream(Generic[T]):
     # --- one read
 
     def _made(self, events: list[Event] | None) -> Any:
-        """The object after these events; UNSET where there is nothing new."""
+        """Returns the object after these events; UNSET if there is nothing new."""
         if events is None:
-            raise StreamglotError("the answer ended before its end was told", code="incomplete_output")
+            raise StreamglotError("the answer ended without an end event; send the request again", code="incomplete_output")
         for event in events:
             if isinstance(event, TextDelta):
                 self._json.feed(event.text)
                 self._size += len(event.text)
                 self._grown += len(event.text)
-            elif isinstance(event, StepEnd):  # what a model says before it calls tools is not the answer
+            elif isinstance(event, StepEnd):  # text before tool calls is not the answer
                 self._json, self._size, self._grown = PartialJson(), 0, 0
             elif isinstance(event, StreamError):
                 raise _error_of(event)
@@ -119,7 +122,7 @@ class JsonStream(Generic[T]):
         return made
 
     def _partial(self) -> Any:
-        """The object so far. A text that only the whole of it makes valid, such as a date, is left out until it is whole."""
+        """Returns the object so far. A value that is only valid as a whole, such as a date, is left out until it is complete."""
         for open_text in (True, False):
             value = self._json.value(open_text=open_text)
             if value is UNSET or value == self._last:
@@ -135,11 +138,11 @@ class JsonStream(Generic[T]):
     def _whole(self, end: StreamEnd) -> Any:
         if end.reason not in ENDED:
             raise StreamglotError(
-                f"the answer is not whole: it ended with {end.reason!r}", code="incomplete_output", detail={"reason": end.reason}
+                f"the answer is incomplete: it ended with {end.reason!r}", code="incomplete_output", detail={"reason": end.reason}
             )
         value = self._json.whole()
         if value is UNSET:
-            raise StreamglotError("the answer is not JSON; ask a model that can write JSON by a schema", code="invalid_output")
+            raise StreamglotError("the answer is not JSON; use a model that supports JSON Schema output", code="invalid_output")
         try:
             if isinstance(self._kind, dict):
                 check_value(value, self._kind)

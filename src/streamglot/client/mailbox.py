@@ -1,4 +1,4 @@
-"""Events on their way from a worker to a loop that must not wait: bounded, and safe from both sides."""
+"""A bounded, thread-safe queue of events from a worker to an event loop that must not block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..events import Event
 
 
 class Mailbox:
-    """``put`` waits for room, on the worker's side, which slows the upstream down. The last words always fit."""
+    """``put`` waits for room on the worker's side, which slows the upstream down. The final events always fit."""
 
     def __init__(self, size: int) -> None:
         self._size = max(1, size)
@@ -39,7 +39,7 @@ class Mailbox:
             await self._room.wait()
 
     def finish(self, events: list[Event]) -> None:
-        """The last words. Nothing is taken after them."""
+        """Adds the final events. Later events are ignored."""
         with self._changed:
             if not self._over:
                 self._over = True
@@ -49,7 +49,7 @@ class Mailbox:
     # --- the reader's side
 
     def take(self, seconds: float | None = 0.0) -> Event | None:
-        """The next event; None if none came within so many seconds, or if all have been taken."""
+        """Returns the next event; None if none came within this many seconds, or if all have been taken."""
         with self._changed:
             if not self._events and not self._over and seconds != 0.0:
                 self._changed.wait_for(lambda: bool(self._events) or self._over, seconds)
@@ -58,13 +58,13 @@ class Mailbox:
             event = self._events.popleft()
             room, loop = self._room, self._loop
         if room is not None and loop is not None:
-            with suppress(RuntimeError):  # the worker is done
+            with suppress(RuntimeError):  # the worker's loop is closed
                 loop.call_soon_threadsafe(room.set)
         return event
 
     @property
     def finished(self) -> bool:
-        """Was the last event taken?"""
+        """Whether the last event was taken."""
         with self._changed:
             return self._over and not self._events
 

@@ -1,7 +1,7 @@
-"""JSON that is still being written: what of it can be read already.
+"""Parses JSON that is still being written.
 
-``PartialJson`` takes text as it comes and closes it wherever it stands: ``{"city": "Par`` becomes ``{"city": "Par"}``. A number,
-or a word such as ``true``, is left out until the character behind it has come. A key without its value is left out.
+``PartialJson`` accepts text in pieces and closes it at any point: ``{"city": "Par`` becomes ``{"city": "Par"}``. A number, or a
+word such as ``true``, is left out until the character after it has come. A key without its value is left out.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 MAX_DEPTH: Final = 128
-"""Nested lists and objects: deeper values overflow the parsers behind us."""
+"""Levels of nested lists and objects. Deeper values would overflow the recursion of JSON parsers."""
 _BEGIN: Final = re.compile(r"\s*(?:```[A-Za-z]*\s*)?")
-"""Some models put JSON into a code block, although they are told not to."""
+"""Some models put JSON into a code block although the prompt forbids it."""
 _SPECIAL: Final = re.compile(r'["{}\[\],:]')
 _IN_STRING: Final = re.compile(r'["\\]')
 _UNFINISHED_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
@@ -22,7 +22,7 @@ _HALF_OF_A_PAIR: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")
 
 
 class PartialJson:
-    """Text is scanned once. ``value`` decodes all of it, so a caller should not ask for it at every character."""
+    """Scans the text once. ``value`` decodes all of it, so callers should not read it after every character."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -30,7 +30,7 @@ class PartialJson:
         self._in_string = self._escaped = False
         self._begun = False
         self._safe = 0
-        """Everything before this place is whole: it ends behind a value or an opening bracket."""
+        """The text before this position is complete: it ends after a value or an opening bracket."""
         self._string_at = 0
         self._string_is_key = False
         self._expects_key = False
@@ -47,7 +47,7 @@ class PartialJson:
             text = (self.text + text).lstrip()
             self._pieces = []
             begin = _BEGIN.match(text)
-            assert begin is not None  # everything in it may be missing
+            assert begin is not None  # every part of the pattern is optional
             rest = text[begin.end() :]
             self._begun = bool(rest) and not (rest[0] == "`" and len(rest) < 3)
             if not self._begun:
@@ -100,17 +100,19 @@ class PartialJson:
             self._expects_key = False
 
     def value(self, *, open_text: bool = True) -> Any:
-        """What has come so far; ``msgspec.UNSET`` where nothing can be read. ``open_text``: with the text that is still being
-        written."""
+        """Returns the value so far; ``msgspec.UNSET`` if nothing can be read.
+
+        ``open_text`` includes the string that is still being written.
+        """
         if not self._closers or len(self._closers) > MAX_DEPTH:
             return self.whole() if not self._closers else msgspec.UNSET
         text, closers = self.text, "".join(reversed(self._closers))
         candidates = [text[: self._safe] + closers]
         if open_text and self._in_string and not self._string_is_key:
-            said = text[self._safe :]
-            said = said[: -len(found[0])] if (found := _UNFINISHED_ESCAPE.search(said)) and self._escaped_at_end(said) else said
-            said = said[: -len(half[0])] if (half := _HALF_OF_A_PAIR.search(said)) else said
-            candidates.insert(0, f'{text[: self._safe]}{said}"{closers}')
+            rest = text[self._safe :]
+            rest = rest[: -len(found[0])] if (found := _UNFINISHED_ESCAPE.search(rest)) and self._escaped_at_end(rest) else rest
+            rest = rest[: -len(half[0])] if (half := _HALF_OF_A_PAIR.search(rest)) else rest
+            candidates.insert(0, f'{text[: self._safe]}{rest}"{closers}')
         for candidate in candidates:
             try:
                 return msgspec.json.decode(candidate)
@@ -118,13 +120,13 @@ class PartialJson:
                 continue
         return msgspec.UNSET
 
-    def _escaped_at_end(self, said: str) -> bool:
-        """Whether the backslash at the end begins an escape, and is not itself escaped."""
-        before = said[: said.rindex("\\")]
+    def _escaped_at_end(self, rest: str) -> bool:
+        """Returns whether the backslash at the end begins an escape and is not itself escaped."""
+        before = rest[: rest.rindex("\\")]
         return (len(before) - len(before.rstrip("\\"))) % 2 == 0
 
     def whole(self) -> Any:
-        """The value, where it has come whole; ``msgspec.UNSET`` otherwise."""
+        """Returns the value if it is complete; ``msgspec.UNSET`` otherwise."""
         text = self.text.rstrip().removesuffix("```")
         try:
             return msgspec.json.decode(text)

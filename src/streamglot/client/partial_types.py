@@ -1,4 +1,4 @@
-"""Types of which some fields have not come yet, made from msgspec structs, dataclasses and pydantic models."""
+"""Partial types, whose fields may be missing, made from msgspec structs, dataclasses and pydantic models."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 TYPES: Final = 256
-"""Types whose partial forms are remembered."""
+"""Types whose partial forms are cached."""
 
 
 def partial_object(kind: Any, value: Any) -> Any:
-    """``value``, which came as JSON, as an object of the type ``kind`` without the fields that are missing: they are
-    ``msgspec.UNSET``, and a pydantic model has their defaults or does not have them. Raises ``ValueError`` where the value is of another type."""
+    """Returns ``value``, decoded from JSON, as an object of the type ``kind`` that may lack fields.
+
+    Missing fields are ``msgspec.UNSET``; a pydantic model has their defaults, or lacks them. Raises ``ValueError`` if the value
+    is of another type.
+    """
     if is_pydantic(kind):
         return _constructed(kind, value)
     if isinstance(kind, dict):
@@ -40,7 +43,8 @@ def _partial_struct(kind: type[Any]) -> type[Struct]:
         fields = [(field.name, field.name) for field in dataclasses.fields(kind)]
     return msgspec.defstruct(
         f"Partial{kind.__name__}",
-        [(name, Union[_partial_type(hints[name]), UnsetType], UNSET) for name, _ in fields],  # noqa: UP007  # made while it runs
+        # a type made at run time
+        [(name, Union[_partial_type(hints[name]), UnsetType], UNSET) for name, _ in fields],  # noqa: UP007
         rename=dict(fields),
         kw_only=True,
         module=kind.__module__,
@@ -49,12 +53,12 @@ def _partial_struct(kind: type[Any]) -> type[Struct]:
 
 
 def _partial_type(kind: Any) -> Any:
-    """The type with all constraints left out: a text that is still being written may be too short."""
+    """Returns the type without constraints: a string that is still being written may be too short."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _partial_type(arguments[0])
     if origin in (Union, types.UnionType):
-        return Union[tuple(map(_partial_type, arguments))]  # noqa: UP007  # made while it runs
+        return Union[tuple(map(_partial_type, arguments))]  # noqa: UP007  # a type made at run time
     if origin in (list, dict, set, frozenset, tuple):
         return origin[tuple(map(_partial_type, arguments))]
     if isinstance(kind, type) and not is_pydantic(kind) and (issubclass(kind, Struct) or dataclasses.is_dataclass(kind)):
@@ -63,9 +67,9 @@ def _partial_type(kind: Any) -> Any:
 
 
 def _constructed(kind: Any, value: Any) -> Any:
-    """A pydantic model without validation, and the models in its fields."""
+    """Returns a pydantic model, and the models in its fields, without validation."""
     if not is_pydantic(kind) or not isinstance(value, dict):
-        raise ValueError(f"this is no {getattr(kind, '__name__', kind)}")
+        raise ValueError(f"the value is not of the type {getattr(kind, '__name__', kind)}")
     names = {field.alias or name: name for name, field in kind.model_fields.items()}
     fields = {names[key]: _inner(kind.model_fields[names[key]].annotation, inner) for key, inner in value.items() if key in names}
     return kind.model_construct(_fields_set=set(fields), **fields)

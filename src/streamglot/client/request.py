@@ -1,4 +1,4 @@
-"""A request from what a program has at hand: a text, messages of ours, or the fields of a dialect."""
+"""Builds a request from a string, ``Message`` objects, or the fields of a dialect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..messages import Message, OutputFormat, Reasoning, Request, TextPart, Tool
 from ..upstream import Upstream
 
 DIALECT = Upstream().dialect
-"""The dialect in which requests are written unless another is named: the one that an upstream speaks unless told."""
+"""The default dialect of requests, which is also the default dialect of upstreams."""
 FIELDS = frozenset(Request.__struct_fields__)
 OBJECTS: Final[dict[str, type[Struct]]] = {
     "tools": ToolSpec,
@@ -22,7 +22,7 @@ OBJECTS: Final[dict[str, type[Struct]]] = {
     "reasoning": Reasoning,
     "output": OutputFormat,
 }
-"""Fields that may hold objects of ours, or values in the form of a dialect."""
+"""Fields that may hold streamglot objects, or values in the form of a dialect."""
 
 _Parse = Callable[[dict[str, Any]], Request]
 _Messages = list[Message | dict[str, Any]]
@@ -36,8 +36,11 @@ def make_request(
     written_in: str,
     fields: dict[str, Any],
 ) -> Request:
-    """``messages`` may be one text. Where a dialect is named, or where a message is a dict, the fields are those of the dialect
-    ``written_in``; otherwise they are those of a Request. Messages, tools and other objects of ours may stand among them."""
+    """Builds a request. ``messages`` may be a string.
+
+    If a dialect is named or a message is a dict, the fields are those of the dialect ``written_in``; otherwise they are those of
+    a ``Request``. Streamglot objects such as messages and tools are accepted in both.
+    """
     if request is not None:
         return structs.replace(request, stream=True)
     listed: _Messages = [Message("user", [TextPart(messages)])] if isinstance(messages, str) else list(messages)
@@ -48,7 +51,9 @@ def make_request(
     else:
         unknown = set(fields) - FIELDS
         if unknown:
-            raise TypeError(f"a request has no {', '.join(sorted(unknown))}; for a field of a dialect, name it with `dialect`")
+            raise TypeError(
+                f"a request has no field {', '.join(sorted(unknown))}; for fields of a dialect, name the dialect with `dialect`"
+            )
         made = Request(model=model, messages=ours, **{name: _object(name, value, parse) for name, value in fields.items()})
     if system:
         made.messages = [Message("system", [TextPart(system)]), *made.messages]
@@ -75,7 +80,7 @@ def _has_ours(name: str, value: Any) -> bool:
 
 
 def _object(name: str, value: Any, parse: _Parse) -> Any:
-    """A field of a Request, of an object of ours or of a value in the form of the dialect."""
+    """Returns a field of a ``Request``, from a streamglot object or from a value in the form of the dialect."""
     kind = OBJECTS.get(name)
     if name == "tools":
         return [spec for tool in value or () for spec in ([tool] if isinstance(tool, ToolSpec) else parse({name: [tool]}).tools)]

@@ -38,8 +38,10 @@ _ENDINGS: Final[dict[type, BareEvent]] = {
 
 
 class Stream:
-    """The request is sent with the first step. An error before the first event is raised; after that it is the last event.
-    ``run`` runs a step for a plain loop. ``upstream``, its ``model`` and ``dropped`` are known once the answer has begun."""
+    """Sends the request with the first iteration. An error before the first event is raised; later it is the last event.
+
+    ``run`` runs a step for a plain loop. ``upstream``, ``model`` and ``dropped`` are known once the answer has begun.
+    """
 
     def __init__(self, pool: UpstreamPool, exchange: Exchange, run: Run | None) -> None:
         self.upstream = self.model = ""
@@ -59,10 +61,10 @@ class Stream:
 
     @property
     def record(self) -> ExchangeRecord:
-        """Which upstream was asked, how often, and when what came."""
+        """The figures of the exchange: the upstream, the attempts and the times."""
         return self._exchange.record
 
-    # --- both ways
+    # --- iteration, plain and asynchronous
 
     def __aiter__(self) -> Self:
         return self
@@ -94,7 +96,7 @@ class Stream:
     def _plain(self, step: Coroutine[Any, Any, Any]) -> Any:
         if self._run is None:
             step.close()
-            raise ConfigError("this client was opened with `async with`: its streams are read with `async for`")
+            raise ConfigError("this client was opened with `async with`: read its streams with `async for`")
         return self._run(step)
 
     async def __aenter__(self) -> Self:
@@ -110,7 +112,7 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Ends it, from the plain side: the upstream hears of it at once."""
+        """Ends the stream from a plain program. The upstream's connection is closed at once."""
 
         async def hang_up() -> None:
             self.hang_up()
@@ -120,7 +122,7 @@ class Stream:
     # --- steps
 
     async def read(self) -> list[Event] | None:
-        """The events of one network read; None when there are no more."""
+        """Returns the events of one network read; None when there are no more."""
         if self._over:
             return None
         exchange = self._exchange
@@ -131,11 +133,11 @@ class Stream:
                 await exchange.start()
                 if exchange.turn is not None:
                     self.upstream, self.model, self.dropped = exchange.turn.name, exchange.turn.model, exchange.turn.dropped
-            exchange.attach()  # a plain loop runs every step in a task of its own
+            exchange.attach()  # a plain loop runs every step in a separate task
             events = await exchange.read()
         except asyncio.CancelledError:
             self._over = True
-            exchange.release()  # how it ended is for the reader to say: by ``ending``, or by leaving it
+            exchange.release()  # the reader reports how it ended: by ``ending``, or by closing the stream
             raise
         except BaseException:
             self.hang_up()
@@ -148,12 +150,12 @@ class Stream:
         return events
 
     def hang_up(self) -> None:
-        """Releases the upstream. Only in the client's own loop."""
+        """Releases the upstream. Call it only in the client's event loop."""
         self._over = True
         self._pool.unwatch(self._exchange)
         self._exchange.close()
 
-    # --- an end that the upstream did not say
+    # --- an end that the upstream did not report
 
     def _seen(self, event: Event) -> Event:
         index, bare = (event.index, event.event) if isinstance(event, Choice) else (0, event)
@@ -165,7 +167,7 @@ class Stream:
         return event
 
     def ending(self, last: StreamEnd | StreamError) -> list[Event]:
-        """Ends the stream as its reader says. The events close the blocks that are open in what has been read so far."""
+        """Ends the stream with the reader's event. Returns the events that close the open blocks."""
         events: list[Event] = [] if self._started else [StreamStart(model=self.request.model)]
         for index, kind in sorted(self._open.items(), reverse=True):
             events.append(Choice(index, _ENDINGS[kind]) if index else _ENDINGS[kind])

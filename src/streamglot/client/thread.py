@@ -1,4 +1,4 @@
-"""A stream for a loop that must not wait, such as that of a window: it runs on a worker and is drained when convenient."""
+"""Runs a stream on a worker thread, for an event loop that must not block, such as that of a window."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from .mailbox import Mailbox
 from .stream import Stream
 
 QUEUE_EVENTS = 256
-"""Events that wait for the loop: a second or two of a quick answer."""
+"""Events that wait for the reader: one or two seconds of a fast answer."""
 
 
 def run_in_thread(
     request: Request | None = None, /, *, client: Client | None = None, size: int = QUEUE_EVENTS, **fields: Any
 ) -> Running:
-    """Runs a stream on a worker. The arguments are those of ``Client.stream``; ``client`` is one that a plain ``with`` has
-    opened, and if it is left out the worker opens one of its own. Nothing is raised here that could be told as an event."""
+    """Runs a stream on a worker thread.
+
+    The arguments are those of ``Client.stream``. ``client`` must be open by a plain ``with``; without it, the worker opens a new
+    one. Errors of the stream are events, not exceptions.
+    """
     mailbox, control = Mailbox(size), _Control()
     if client is None:
         work = _with_own_client(control, mailbox, request, fields)
@@ -34,14 +37,16 @@ def run_in_thread(
         thread.start()
     else:
         if client.loop is None:
-            raise ConfigError("the client of a thread must be open, by a plain `with Client() as client`")
+            raise ConfigError("the client of a thread must be open: use it inside a plain `with Client() as client`")
         asyncio.run_coroutine_threadsafe(_work(control, mailbox, client, request, fields), client.loop)
     return Running(mailbox, control)
 
 
 class Running:
-    """A stream that runs elsewhere. All of its methods may be called from any thread. When nobody holds it any more, the
-    stream is stopped."""
+    """A stream that runs on another thread.
+
+    All methods may be called from any thread. The stream stops when the last reference to this object is gone.
+    """
 
     def __init__(self, mailbox: Mailbox, control: _Control) -> None:
         self._mailbox = mailbox
@@ -49,7 +54,7 @@ class Running:
         weakref.finalize(self, control.stop)
 
     def drain(self) -> Iterator[Event]:
-        """The events that are there now. It never waits."""
+        """Yields the events that are there now, without waiting."""
         for _ in range(len(self._mailbox)):
             event = self._mailbox.take()
             if event is None:
@@ -57,7 +62,7 @@ class Running:
             yield event
 
     def get(self, seconds: float | None = None) -> Event | None:
-        """The next event; None if none came in time, or if all have been taken."""
+        """Returns the next event; None if none came in time, or if all have been taken."""
         return self._mailbox.take(seconds)
 
     def __iter__(self) -> Iterator[Event]:
@@ -66,20 +71,20 @@ class Running:
 
     @property
     def finished(self) -> bool:
-        """Was the last event taken? It is a ``StreamEnd`` or a ``StreamError``, always."""
+        """Whether the last event was taken. It is always a ``StreamEnd`` or a ``StreamError``."""
         return self._mailbox.finished
 
     def stop(self) -> None:
-        """Ends the stream. What came before stays; the last event says ``cancelled``."""
+        """Ends the stream. Earlier events stay; the last event has the reason ``cancelled``."""
         self._control.stop()
 
     def join(self, seconds: float | None = None) -> bool:
-        """Waits until the worker has let go of the upstream."""
+        """Waits until the worker has released the upstream."""
         return self._control.done.wait(seconds)
 
 
 class _Control:
-    """How others reach the worker: by the task that it runs in."""
+    """Lets other threads stop the worker through the task that it runs in."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -115,14 +120,14 @@ async def _with_own_client(control: _Control, mailbox: Mailbox, request: Request
     try:
         async with Client() as client:
             await _work(control, mailbox, client, request, fields)
-    except Exception as error:  # opening or closing the client: the stream itself tells its own
-        mailbox.finish([StreamStart(), _told(error)])
+    except Exception as error:  # only errors in opening or closing the client: the stream reports its own
+        mailbox.finish([StreamStart(), _error_event(error)])
     finally:
         control.end()
 
 
 async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Request | None, fields: dict[str, Any]) -> None:
-    """Whatever happens, the last thing in the mailbox says how it ended."""
+    """Runs the stream. In every case the last event in the mailbox says how it ended."""
     mailbox.belongs_to(asyncio.get_running_loop())
     stream: Stream | None = None
     last: StreamEnd | StreamError = StreamEnd("cancelled")
@@ -134,11 +139,11 @@ async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Re
                 mailbox.finish([event])
                 return
             await mailbox.put(event)
-        last = StreamError("upstream_truncated", "the stream ended without a word")
+        last = StreamError("upstream_truncated", "the stream ended without an end event; send the request again")
     except asyncio.CancelledError:
         pass
     except Exception as error:
-        last = _told(error)
+        last = _error_event(error)
     finally:
         if stream is not None:
             mailbox.finish(stream.ending(last))
@@ -148,7 +153,7 @@ async def _work(control: _Control, mailbox: Mailbox, client: Client, request: Re
         control.end()
 
 
-def _told(error: Exception) -> StreamError:
+def _error_event(error: Exception) -> StreamError:
     if isinstance(error, StreamglotError):
         return error.as_event()
     return StreamError("internal_error", f"{type(error).__name__}: {error}", "gateway", status=500)

@@ -1,7 +1,7 @@
-"""Records the turns of a program that is no server, such as the command line, in the user's store.
+"""Records the turns of a program that is not a server, such as the command line, in the user's store.
 
-The store is imported and opened on a thread of its own while the answer is on its way, and written to when the answer is there:
-a person who waits for words never waits for the store. What goes wrong is said at the end, and the answer is given anyway.
+A separate thread imports and opens the store while the request runs, and writes the turn when the answer is complete. The user
+therefore never waits for the store before seeing text. Errors are reported at the end and do not affect the answer.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ if TYPE_CHECKING:
     from .recorder import TurnRecorder
 
 IMPORT_DELAY: Final = 0.2
-"""Seconds. Importing the store takes half a second of CPU; by then the request is on its way, or its answer is there."""
+"""Seconds. Importing the store takes half a second of CPU. After this delay the request has been sent, or its answer is there."""
 WRITES: Final = 1000
-"""Writes that are remembered before those that are done are forgotten."""
+"""Pending writes that are held before finished ones are dropped from the list."""
 T = TypeVar("T")
 
 
 class Conversation:
-    """The session of a conversation, once the store is there, and what upstreams want back. ``answers`` carry a provider's own
-    state, ``state`` is what upstreams told about a conversation that they keep themselves, by upstream."""
+    """The session of a conversation, once the store is open, and the state that upstreams need back.
+
+    ``answers`` carry a provider's own state. ``state`` is, by upstream, the state of a conversation that the upstream stores
+    itself.
+    """
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -45,7 +48,11 @@ class Conversation:
 
 
 class BackgroundRecorder:
-    """``caller`` owns the turns; several users may share a database. ``warn`` is told at the end what was not stored."""
+    """Records turns.
+
+    ``caller`` owns them, because several users may share a database. ``warn`` gets a message at the end if something was not
+    stored.
+    """
 
     def __init__(
         self,
@@ -72,7 +79,7 @@ class BackgroundRecorder:
         self._hurry = threading.Event()
 
     def recorder(self, request: Request, model: str, request_id: str = "") -> TurnRecorder:
-        """The recorder for one request. Where nothing is stored, it still carries the conversation's state for upstreams."""
+        """Returns the recorder for one request. If nothing is stored, it still carries the conversation's state for upstreams."""
         conversation = self._conversation
         from .recorder import TurnRecorder
 
@@ -90,13 +97,13 @@ class BackgroundRecorder:
         self._conversation = Conversation()
 
     def resume(self, session: Session, upstream: str, answers: list[Message]) -> None:
-        """The next requests belong to this session, in which ``upstream`` gave the last answer."""
+        """Attaches the next requests to this session, in which ``upstream`` gave the last answer."""
         conversation = self._conversation
         conversation.session, conversation.answers = session, answers
         conversation.state = {upstream: session.provider_state(upstream)}
 
     def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
-        """Asks the store and waits for the answer."""
+        """Runs a query on the store and waits for the result."""
         if self._settings.url == NOTHING:
             raise ConfigError(f'nothing is stored, because store.url is "{NOTHING}"')
 
@@ -106,7 +113,7 @@ class BackgroundRecorder:
         self._hurry.set()
         return self._begin(within()).result()
 
-    # --- on the thread
+    # --- on the store's thread
 
     def _begin(self, step: Coroutine[Any, Any, T]) -> Future[T]:
         if self._thread is None:
@@ -150,7 +157,7 @@ class BackgroundRecorder:
         return store.start(session, started)
 
     def write(self, turn: _DeferredTurn, finished: Finished) -> None:
-        """Writes the whole turn, without waiting for it."""
+        """Writes the whole turn in the background."""
         if turn.starting is not None:
             self._hurry.set()
             self._wrote = True
@@ -167,7 +174,7 @@ class BackgroundRecorder:
 
         self._writes.append(self._begin(write()))
 
-    # --- life
+    # --- life cycle
 
     def __enter__(self) -> Self:
         return self
@@ -186,11 +193,13 @@ class BackgroundRecorder:
             self._warn(failure)
 
     def _abandon(self) -> None:
-        """Called when a person does not want to wait for the store. A program that would wait for the threads of a database
-        at its exit overrides this."""
+        """Called when the user does not want to wait for the store.
+
+        A subclass overrides this if its program would otherwise wait for the database's threads when it exits.
+        """
 
     async def _close(self) -> str:
-        """Writes everything; what was in the way, in words."""
+        """Writes everything that is pending and closes the store. Returns a description of what failed."""
         try:
             store = await self._store()
             try:
@@ -205,7 +214,7 @@ class BackgroundRecorder:
 
 
 class _DeferredTurn:
-    """A turn whose store is still being opened: everything is written together when the answer is there."""
+    """A turn whose store is still being opened. The whole turn is written when the answer is complete."""
 
     def __init__(
         self, owner: BackgroundRecorder, conversation: Conversation, request: Request, model: str, request_id: str
@@ -233,7 +242,7 @@ class _DeferredTurn:
     def finish(self, finished: Finished) -> None:
         state = self.conversation.state
         if finished.response is not None and any(choice.parts for choice in finished.response.choices):
-            # Another upstream did not see this turn and cannot go on from its own state.
+            # Another upstream did not see this turn and cannot continue from its own state.
             self.conversation.state = state = {finished.upstream: state.get(finished.upstream, {})}
         for provider, extra in self._learned:
             state.setdefault(provider, {}).update(extra.data)

@@ -1,7 +1,7 @@
-"""The response cache: answers to requests that are exactly the same, given again as a stream.
+"""The response cache: it answers a request that is identical to an earlier one, as a stream.
 
-The cache stands between the pool and the stages. It holds what an upstream said, so a cached answer passes the same stages as a
-live one, and each model turn of a tool loop is cached for itself.
+The cache is between the pool and the stages. It holds the upstream's answer, so a cached answer passes the same stages as a live
+one, and each model turn of a tool loop is cached separately.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Entry(Struct):
 
 
 class ResponseCache:
-    """At most ``max_bytes``; the least recently used answer goes first. Every worker process has its own."""
+    """Holds at most ``max_bytes`` and evicts the least recently used answer first. Every worker process has its own cache."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -74,13 +74,13 @@ class ResponseCache:
 
 
 def cache_key(request: Request, caller: str) -> bytes:
-    """The same for the same request of the same caller, streamed or not."""
+    """Returns a key that is the same for the same request of the same caller, streamed or not."""
     same = msgspec.structs.replace(request, stream=False, include_usage=True)
     return hashlib.sha256(caller.encode() + b"\0" + msgspec.json.encode(same, order="deterministic")).digest()
 
 
 class CachingPool:
-    """The pool as one caller sees it where routes cache: asks the cache first, then the upstreams."""
+    """The pool with the cache in front of it, for one caller: looks in the cache first, then asks the upstreams."""
 
     def __init__(self, pool: UpstreamPool, cache: ResponseCache, caller: str) -> None:
         self._pool = pool
@@ -110,7 +110,7 @@ class CachingPool:
 
 
 class CachedAnswer:
-    """An answer from the cache as a model turn."""
+    """Presents an answer from the cache as a model turn."""
 
     def __init__(self, response: Response, name: str) -> None:
         self.upstream: Upstream | None = None
@@ -131,14 +131,14 @@ class CachedAnswer:
         return events or []
 
     async def drain(self) -> None:
-        """Nothing is left to read."""
+        """Does nothing: the answer is complete."""
 
     def close(self) -> None:
-        """There is nothing to release."""
+        """Does nothing: there is no connection."""
 
 
 class _CacheFill:
-    """A model turn that is put into the cache when it ends properly."""
+    """Passes a model turn through, and puts it into the cache if it ends properly."""
 
     def __init__(self, turn: EventSource, cache: ResponseCache, key: bytes, until: float) -> None:
         self.upstream, self.name, self.model, self.dropped = turn.upstream, turn.name, turn.model, turn.dropped

@@ -1,4 +1,4 @@
-"""The content of requests and answers for the log: only where the configuration asks for it, and without secrets."""
+"""The content of requests and answers for the log. It is logged only if the configuration enables it, and without secrets."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from ..policies.patterns import PatternSet
 
 MOST_CHARS: Final = 100_000
-"""Characters of the request and of the answer each: people must be able to read a line of the log."""
+"""Characters of the request and of the answer in one log line, so that people can read it."""
 EDGE_CHARS: Final = 10_000
-"""Characters left out at the end of a text that was cut before it was searched: half a secret may be there."""
+"""Characters dropped at the end of a text that was cut before the search, because half a secret may be there."""
 
 
 class ContentLog:
-    """``patterns`` (``server.redact``) are hidden in the log, beside keys and the ``secrets`` of upstreams, which are always hidden.
-    The patterns are searched with the policies' engine, which is linear: a client cannot stop the gateway with a text on which
-    a pattern backtracks."""
+    """Makes log lines with content.
+
+    It hides keys, the ``secrets`` of upstreams and the ``patterns`` of ``server.redact``. The policies' pattern engine runs in
+    linear time, so a client cannot stop the gateway with a text on which a pattern backtracks.
+    """
 
     def __init__(self, patterns: list[str], secrets: Callable[[], Iterable[str]] = tuple) -> None:
         self._patterns = _compiled(patterns) if patterns else None
@@ -45,13 +47,13 @@ class ContentLog:
             text = hide(text, {secret, msgspec.json.encode(secret).decode()[1:-1]})
         text = hide(text)
         if self._patterns is not None:
-            # A match, and a candidate that is too long to be decided (after which nothing follows), is no plain text.
+            # A match is not plain text, nor is a candidate that is too long to be decided, which is always the last segment.
             text = "".join(segment if isinstance(segment, str) else HIDDEN for segment in self._patterns.segments(text))
         room = min(MOST_CHARS, len(text) - EDGE_CHARS) if len(whole) > 2 * MOST_CHARS else MOST_CHARS
         return text if len(text) <= room else f"{text[: max(0, room)]} … ({len(whole)} in all)"
 
 
 def _compiled(patterns: list[str]) -> PatternSet:
-    from ..policies.patterns import Pattern, PatternSet  # re2 is an extra: only a gateway with patterns needs it
+    from ..policies.patterns import Pattern, PatternSet  # re2 is an optional extra, which only a gateway with patterns needs
 
     return PatternSet([Pattern("redact", pattern) for pattern in patterns])

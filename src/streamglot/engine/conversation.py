@@ -1,4 +1,4 @@
-"""What an upstream has to be told of earlier answers of the same conversation, although the client dropped it."""
+"""The state of a conversation that an upstream needs back, although the client dropped it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from ..upstream import Upstream
 
 
 class SentRequest(Struct):
-    """One request as an upstream gets it, for the recording: without secrets. ``inband`` is the notation that is looked for in
-    the answer's text."""
+    """One request as an upstream gets it, for the recording, without secrets.
+
+    ``inband`` is the notation that is looked for in the answer's text.
+    """
 
     upstream: str
     dialect: str
@@ -27,7 +29,7 @@ class SentRequest(Struct):
 
 
 class ConversationState(Protocol):
-    """``sent`` gets the requests that upstreams are sent, ``received`` the bytes that they answer, where these are recorded."""
+    """``sent`` gets the requests to upstreams and ``received`` the bytes of their answers, if these are recorded."""
 
     @property
     def sent(self) -> Callable[[SentRequest], None] | None: ...
@@ -36,7 +38,7 @@ class ConversationState(Protocol):
     def received(self) -> Callable[[bytes], None] | None: ...
 
     def prepare(self, request: Request, upstream: Upstream) -> Request:
-        """The request for this upstream, with the provider's own state (signatures, encrypted reasoning) put back."""
+        """Returns the request for this upstream, with the provider's own state (signatures, encrypted reasoning) restored."""
 
     def state(self, upstream: Upstream) -> Mapping[str, Any]:
-        """What this upstream told about the conversation that it keeps itself."""
+        """Returns the state of the conversation that this upstream stores itself."""

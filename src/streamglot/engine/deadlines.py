@@ -1,6 +1,6 @@
-"""Deadlines that cost nothing until they pass: the gateway's clock looks at them a few times a second.
+"""Cheap deadlines: the gateway's clock checks them a few times a second.
 
-A timer of the event loop for each wait costs more than reading the request does. Here a wait is one entry in a table.
+A timer of the event loop for each wait would cost more than reading the request. Here a wait is one entry in a table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Deadlines:
 
 
 class Deadline:
-    """Ends what its task waits for by cancelling it, and makes a TimeoutError of that cancellation and of no other."""
+    """Cancels what its task waits for when the time is over, and turns that cancellation, and no other, into a TimeoutError."""
 
     __slots__ = ("_before", "_expired", "_owner", "_task", "due", "seconds")
 

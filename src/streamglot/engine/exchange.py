@@ -1,9 +1,9 @@
-"""One exchange: from a parsed request to a stream of events, without HTTP. This is the product's one path.
+"""One exchange: from a parsed request to a stream of events, without HTTP. Gateway, client and command line all use it.
 
     request hooks -> UpstreamPool.ask (routes, retries, fallbacks) -> reader, in-band parser -> stages -> events
 
-The caller reads lists of events, one for each read of the upstream; its ``await`` is the backpressure. Until the first event is
-read, a failure is raised as a ``StreamglotError``. After it, a failure is the last event. Whatever happens, ``finish`` tells the
+The caller reads lists of events, one for each read of the upstream; its ``await`` applies the backpressure. Until the first event
+is read, a failure is raised as a ``StreamglotError``. After it, a failure is the last event. In every case ``finish`` tells the
 observers once how the exchange ended.
 """
 
@@ -30,13 +30,13 @@ from .tokens import estimate, estimated_usage
 from .upstream_stream import ENDS, EventSource
 
 COLLECT_AT_ONCE: Final = 10
-"""Reads with more events than this are collected at once: there is little to gain from waiting."""
+"""Events. Reads with more than this are collected at once, because buffering them would save little."""
 COLLECT_LATER: Final = 100
-"""Small reads are buffered up to this many events, because collecting them together costs less than one by one."""
+"""Events. Small reads are buffered up to this many, because collecting them together costs less than one by one."""
 
 
 class Passthrough(Struct):
-    """What a client sends for its upstream: its own key, headers that an upstream of the client's dialect understands, and its
+    """What a client sends for the upstream: its key, headers that an upstream of the client's dialect understands, and its
     W3C trace context, which every upstream gets unless tracing gives it another."""
 
     key: str = ""
@@ -45,7 +45,7 @@ class Passthrough(Struct):
 
 
 class Upstreams(Protocol):
-    """What an exchange needs of the upstream pool."""
+    """The part of the upstream pool that an exchange needs."""
 
     def clock(self) -> float: ...
     def services(self, context: ExchangeContext) -> Any: ...  # Any: each question knows what it needs of the services
@@ -56,8 +56,8 @@ class Upstreams(Protocol):
 
 
 class Exchange:
-    """``record`` has the figures, ``turn`` is the model turn that is being read, ``reading`` says whether the caller waits. The same task starts and reads an exchange;
-    ``stop`` and ``interrupt`` may be called from any task of its loop."""
+    """``record`` has the figures, ``turn`` is the current model turn, ``reading`` says whether the caller waits. The same task
+    starts and reads an exchange; ``stop`` and ``interrupt`` may be called from any task of its loop."""
 
     def __init__(
         self,
@@ -97,10 +97,10 @@ class Exchange:
         self._reads_seen = -1
         self._silent_since = 0.0
 
-    # --- the path
+    # --- request to events
 
     async def start(self) -> None:
-        """Runs the request hooks and waits for the first upstream that answers. A failure is raised."""
+        """Runs the request hooks and waits for the first upstream that answers. Raises a failure."""
         self.attach()
         if any(type(observer).annotated is not Observer.annotated for observer in self._observers):
             self.context.on_fact = self._annotated
@@ -134,9 +134,9 @@ class Exchange:
         self._watchers = [observer.events for observer in self._observers if type(observer).events is not Observer.events]
 
     async def _open(self, request: Request) -> EventSource:
-        """Asks for one model turn."""
+        """Requests one model turn."""
         if self.turn is not None and self._runner is not None and not self._runner.turn_over and self.record.usage is None:
-            self._unreported += estimate(self._asked or request)  # a stage gave that turn up before its usage came
+            self._unreported += estimate(self._asked or request)  # a stage abandoned that turn before its usage was reported
         self._asked = request
         turn = self.turn = await self._pool.ask(request, self.record, self._conversation, self._passthrough)
         self.record.upstream, self.record.dropped = turn.name, turn.dropped
@@ -144,11 +144,11 @@ class Exchange:
         return turn
 
     async def _nothing(self) -> list[Event] | None:
-        """The read of an exchange that was stopped before it began."""
+        """Reads nothing, for an exchange that was stopped before it began."""
         return [StreamStart(), StreamEnd("cancelled")]
 
     async def read(self) -> list[Event] | None:
-        """The events of the next read; None when there are no more."""
+        """Returns the events of the next read; None when there are no more."""
         if self._over:
             return None
         self.reading = True
@@ -167,7 +167,7 @@ class Exchange:
         return events
 
     def seen(self, events: list[Event]) -> None:
-        """Counts these events, collects them and shows them to the observers."""
+        """Counts these events, collects them and passes them to the observers."""
         now = self._pool.clock()
         if not self.record.first_event:
             self.record.first_event = now
@@ -191,14 +191,14 @@ class Exchange:
             self._tell(observer, partial(observer.annotated, subject), fact)
 
     def _cancelled_by_us(self) -> bool:
-        """Whether ``stop`` or ``interrupt`` cancelled the read. The cancellation is then taken back."""
+        """Returns whether ``stop`` or ``interrupt`` cancelled the read. If so, takes the cancellation back."""
         if self._task is None or not (self._stopped or self._interruption is not None):
             return False
         self._task.uncancel()
         return True
 
     def _last_events(self) -> list[Event]:
-        """The events that close what is open, through the stages."""
+        """Returns the events that close what is open, after the stages."""
         error, turn = self._interruption, self.turn
         if turn is None:
             last: StreamEnd | StreamError = StreamEnd("cancelled") if error is None else error.as_event()
@@ -221,7 +221,7 @@ class Exchange:
             self.close()
 
     async def collect(self, *, extensions: bool = False) -> Response:
-        """The answer as a whole: the same path, collected."""
+        """Reads the exchange to its end and returns the whole answer."""
         if self._collect is None or extensions:
             self._collect = Collect(extensions=extensions)
         while await self.read() is not None:
@@ -229,7 +229,7 @@ class Exchange:
         return self.response()
 
     def response(self) -> Response:
-        """The answer so far, for an exchange that collects it."""
+        """Returns the answer so far, for an exchange that collects it."""
         if self._response is None:
             assert self._collect is not None
             self._collect_now()
@@ -237,19 +237,19 @@ class Exchange:
             self._collect = None
         return self._response
 
-    # --- from outside
+    # --- called from outside
 
     @property
     def waiting(self) -> bool:
-        """Whether a judge, a tool or a person is waited for rather than the upstream."""
+        """Whether the exchange waits for a judge, a tool or a person, and not for the upstream."""
         return self._runner is not None and self._runner.waiting
 
     def attach(self) -> None:
-        """The current task reads from now on. A caller that reads in another task than it started in says so."""
+        """Makes the current task the reader. Call it when another task than the one that started the exchange reads it."""
         self._task = asyncio.current_task()
 
     def stop(self) -> None:
-        """Ends the exchange properly, with the reason "cancelled"."""
+        """Ends the exchange with the reason "cancelled"."""
         if not self._stopped and not self._over:
             self._stopped = True
             self._wake()
@@ -267,12 +267,13 @@ class Exchange:
             self._next = self._ended
 
     async def _ended(self) -> list[Event]:
-        """The read after a stop or an interruption that came between two reads."""
+        """Returns the events after a stop or an interruption that came between two reads."""
         return self._last_events()
 
     def overdue(self, now: float) -> StreamglotError | None:
-        """The error of an exchange that passed one of its upstream's time limits. Its owner asks a few times a second. Silence
-        counts from the first time that the caller was seen waiting for this read: a slow caller is not the upstream's silence."""
+        """Returns the error of an exchange that passed a time limit of its upstream. The owner calls this a few times a second.
+        Silence counts from when the caller was first seen waiting for this read, so that a slow caller does not look like a
+        silent upstream."""
         upstream = self.turn.upstream if self.turn is not None else None
         if upstream is None or self._over or self._interruption is not None:
             return None
@@ -293,7 +294,7 @@ class Exchange:
         return events
 
     def end_with(self, last: StreamEnd | StreamError) -> None:
-        """Ends an exchange as its caller says, who read only a part of it."""
+        """Ends the exchange with this event, for a caller that read only a part of it."""
         if not self.finished:
             self.record.seen([last], self._pool.clock())
             if isinstance(last, StreamError):
@@ -302,7 +303,7 @@ class Exchange:
             self.finish()
 
     async def resolve(self, question: Question) -> Any:
-        """Finds the reply to a question of a stage."""
+        """Resolves a question of a stage."""
         resolve: Callable[[Any], Any] | None = getattr(question, "resolve", None)
         assert resolve is not None, f"{type(question).__name__} has no resolve(engine)"
         since = self._pool.clock()
@@ -315,12 +316,12 @@ class Exchange:
     # --- the end
 
     def fail(self, error: StreamError) -> None:
-        """The client was given this error in place of an answer, or in the middle of one."""
+        """Records the error that the client was given in place of an answer or within one."""
         self.record.failed(error)
         self._error = error
 
     def finish(self, ending: str = "") -> None:
-        """Tells the observers how the exchange ended, once. ``ending`` is given where the stream itself does not say it."""
+        """Tells the observers once how the exchange ended. ``ending`` is given if the stream itself does not show it."""
         if self.finished:
             return
         self.finished = self._over = True
@@ -343,22 +344,22 @@ class Exchange:
             await self.turn.drain()
 
     def release(self) -> None:
-        """Lets go of the upstream, and cancels what the stages wait for."""
+        """Releases the upstream and cancels what the stages wait for."""
         if self._runner is not None:
             self._runner.close()
         if self.turn is not None:
             self.turn.close()
-        # Bound methods of ours would keep the exchange until the garbage collector finds it.
+        # References to our bound methods would keep the exchange alive until the garbage collector runs.
         self._next = _nothing_left
         self.context.on_fact = None
 
     def close(self) -> None:
-        """Releases the upstream. An exchange that was not read to its end is finished as abandoned by its client."""
+        """Releases the upstream. An exchange that was not read to its end finishes as abandoned by its client."""
         self.finish("" if self._over else "client_gone")
         self.release()
 
     def _estimate_usage(self, response: Response | None) -> None:
-        """Estimates what the upstream did not report: a client that hangs up early has used it all the same."""
+        """Estimates the usage that the upstream did not report: a client that disconnects early has used it nevertheless."""
         record = self.record
         usage = record.usage
         complete = self._complete and usage is not None
@@ -392,5 +393,5 @@ class Exchange:
 
 
 async def _nothing_left() -> list[Event] | None:
-    """The read of an exchange that was released."""
+    """Reads nothing, for an exchange that was released."""
     return None

@@ -1,4 +1,4 @@
-"""How many at once: a turn for each request, a bounded wait when all are taken."""
+"""Limits concurrency: each request takes a slot, and waits for a bounded time if all are taken."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections import deque
 from ..errors import LimitExceeded
 
 RETRY_SECONDS = 1.0
+"""Seconds in Retry-After: streams end often enough for a slot to become free by then."""
 RESERVED_SHARE = 10
-"""Background calls leave one slot in this many free, so that a live request finds one without waiting."""
+"""One slot in this many stays free of background calls, so that a live request finds one without waiting."""
 
 
 class ConcurrencyLimit:
-    """So many turns. Who comes too many waits in line, for ``wait`` seconds at most; ``most`` of 0 is no limit."""
+    """``most`` slots. Further requests wait in line for at most ``wait`` seconds. ``most`` of 0 means no limit."""
 
     def __init__(self, most: int, wait: float, what: str) -> None:
         self.taken = 0
@@ -39,7 +40,7 @@ class ConcurrencyLimit:
             await asyncio.wait_for(turn, self._wait)
         except (TimeoutError, asyncio.CancelledError) as error:
             if turn.done() and not turn.cancelled():
-                self.give_back()  # the turn came in the very moment in which nobody waited for it any more
+                self.give_back()  # the slot was granted in the moment in which the wait ended
             elif turn in self._line:
                 self._line.remove(turn)
             if isinstance(error, TimeoutError):
@@ -47,7 +48,10 @@ class ConcurrencyLimit:
             raise
 
     async def take_spare(self) -> None:
-        """Takes a slot that live requests leave, and waits for one without a time limit. Requests that wait in line come first."""
+        """Takes a slot that live requests do not need, and waits for it without a time limit.
+
+        Waiting live requests come first.
+        """
         if not self._most or (self.taken < self._spare and not self._line and not self._background):
             self.taken += 1
             return
@@ -64,7 +68,7 @@ class ConcurrencyLimit:
 
     @property
     def _spare(self) -> int:
-        """How many slots may be taken when a background call takes another one."""
+        """Returns how many slots may be in use when a background call takes another one."""
         return max(1, self._most - -(-self._most // RESERVED_SHARE))
 
     def give_back(self) -> None:
@@ -86,7 +90,7 @@ class ConcurrencyLimit:
 
     def _full(self) -> LimitExceeded:
         return LimitExceeded(
-            f"{self._what} has all its {self._most} places taken; try again in {RETRY_SECONDS:.0f} s",
+            f"{self._what} has all its {self._most} slots in use; try again in {RETRY_SECONDS:.0f} s",
             code="too_many_streams",
             status=429,
             retryable=True,

@@ -14,9 +14,12 @@ from .record import ExchangeRecord
 
 
 class ExchangeResult(Struct):
-    """How an exchange ended. ``request`` is the client's, after the request hooks of the stages. ``response`` is the collected
-    answer, whole or partial; it is None unless an observer asked for it by ``wants_response``. ``error`` is the error that the
-    client was given, in the stream or as an HTTP status. ``stored`` is called once the usage is in the store."""
+    """How an exchange ended.
+
+    ``request`` is the client's request after the request hooks of the stages. ``response`` is the collected answer, whole or
+    partial; it is None unless an observer sets ``wants_response``. ``error`` is the error that the client was given, in the
+    stream or as an HTTP status. ``stored`` is called once the usage is in the store.
+    """
 
     context: ExchangeContext
     record: ExchangeRecord
@@ -29,8 +32,11 @@ class ExchangeResult(Struct):
 
 
 class Observer:
-    """The base of all observers: override what you need. Every method returns at once. An exception is logged, and the
-    observer hears no more of this exchange."""
+    """The base of all observers: override what you need.
+
+    Every method must return at once. If a method raises, the exception is logged and the observer gets no further calls for this
+    exchange.
+    """
 
     wants_response = False
     """Whether the engine collects the answer for ``finished``."""
@@ -39,13 +45,13 @@ class Observer:
     """Whether the engine estimates the usage that an upstream did not report."""
 
     def started(self, context: ExchangeContext) -> None:
-        """An upstream has begun to answer."""
+        """Called when an upstream has begun to answer."""
 
     def events(self, events: list[Event]) -> None:
-        """The events of one read, as they leave the last stage."""
+        """Called with the events of one read, as they leave the last stage."""
 
     def annotated(self, subject: str, fact: dict[str, Any]) -> None:
-        """A stage reported a fact, such as a tool that ran. Facts may come before ``started``."""
+        """Called when a stage reports a fact, such as a tool run. This may happen before ``started``."""
 
     def finished(self, result: ExchangeResult) -> None:
-        """The exchange is over: in the step in which the client got its last byte."""
+        """Called when the exchange is over, in the step in which the client gets its last byte."""

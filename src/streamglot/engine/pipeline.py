@@ -1,4 +1,4 @@
-"""From an upstream's bytes to events: the reader, and behind it what the request needs of an in-band parser and of custom tools."""
+"""From an upstream's bytes to events: the reader, followed by the in-band parser and the custom tools that the request needs."""
 
 from __future__ import annotations
 
@@ -19,23 +19,26 @@ from ..upstream import Upstream
 from ..upstream.providers import abilities_of
 
 MODELS = 1024
-"""Models whose format is remembered: finding it means to compare the name with every pattern."""
+"""Models whose format is cached, because finding it compares the name with every pattern."""
 
 TAGS_ALONE = "think_generic"
-"""The notation for a model that no profile knows, whose client switches thinking on: reasoning between tags, and no calls."""
+"""The notation for an unknown model whose client enables thinking: reasoning between tags, and no calls."""
 
 
 @lru_cache(MODELS)
 def format_of(name: str, model: str) -> Format | None:
-    """The notation to look for in a model's text; None where there is none."""
+    """Returns the notation to look for in a model's text; None if there is none."""
     found = find_format(name, model)
     return None if found is find_format("none") else found
 
 
 def thinking_of(request: Request, dialect: str) -> bool | None:
-    """What the request says of the template's thinking switch: the switch itself where it reaches the upstream, or that
-    no thinking is wanted. That thinking is wanted says nothing: a model without it is asked the same way, and its whole
-    answer would be taken for thinking."""
+    """Returns the value of the template's thinking switch, if the request sets it and it reaches the upstream, or False if the
+    request wants no thinking.
+
+    A request for thinking alone returns None: a model that cannot think gets the same request, and its whole answer would be read
+    as thinking.
+    """
     template = request.extra.get("chat_template_kwargs") if request.dialect == dialect else None
     for word in ("enable_thinking", "thinking"):
         if isinstance(template, dict) and isinstance(template.get(word), bool):
@@ -48,7 +51,7 @@ def thinking_of(request: Request, dialect: str) -> bool | None:
 
 
 def _thinking_is_switched_on(request: Request, dialect: str) -> bool:
-    """Does the client say ``thinking: true``, and does the upstream get it as it is?"""
+    """Whether the client sends ``thinking: true`` and the upstream gets it unchanged."""
     own = request.reasoning.native if request.reasoning is not None else None
     return own is not None and own.provider == dialect and own.data.get("thinking") is True
 
@@ -56,8 +59,9 @@ def _thinking_is_switched_on(request: Request, dialect: str) -> bool:
 class Pipeline:
     """The reader, the in-band parser, and unique call ids. ``call_prefix`` is unique to this exchange.
 
-    ``inband = "auto"`` trusts a server that says it parsed already: it starts no reasoning without its opening tag and
-    looks for calls only where tools were declared. A format that is named is taken at its word."""
+    With ``inband = "auto"`` a server that reports that it has parsed its text is trusted: reasoning then starts only at its
+    opening tag, and calls are looked for only if tools were declared. A format that the configuration names is always applied.
+    """
 
     def __init__(self, upstream: Upstream, model: str, request: Request, call_prefix: str = "call") -> None:
         self._reader = dialect(upstream.dialect).reader(provider=upstream.name, call_prefix=call_prefix)
@@ -69,7 +73,7 @@ class Pipeline:
         calls = bool(request.tools) or not guessed
         ids = UniqueCallIds(call_prefix)
         ids.request(request)
-        # Any: a stage may put questions among its events; this one asks none.
+        # Any: a stage may put questions among its events, but this one asks none.
         self._stages: list[Callable[[list[Event]], list[Any]]] = [ids.feed] if calls or ids.taken else []
         if found is not None:
             tools = [as_function(tool) if tool.name in emulated else tool for tool in request.tools]
@@ -118,7 +122,7 @@ def _through(events: list[Event], box: PerChoice) -> list[Event]:
 
 
 def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
-    """The custom tools that this upstream knows as functions. One that takes tools as words knows nothing else."""
+    """Returns the custom tools that this upstream gets as functions. An upstream that gets tools as text has no others."""
     if not any(tool.kind == "custom" for tool in request.tools):
         return frozenset()
     abilities = abilities_of(upstream)
@@ -128,13 +132,13 @@ def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
 
 
 def in_words(upstream: Upstream, request: Request) -> Request:
-    """The request for an upstream whose model has no tools of its own: they become a text, if there is a notation for it."""
+    """Returns the request for an upstream whose model has no native tools: they become text, if a notation is known."""
     if upstream.tools == "native" or not (request.tools or any(message.role == "tool" for message in request.messages)):
         return request
     found = format_of(upstream.inband, request.model)
     if found is None:
         raise Unsupported(
-            f"upstream {upstream.name!r} takes tools as words, and no notation is known for the model {request.model!r}: "
+            f"upstream {upstream.name!r} gets tools as text, and no notation is known for the model {request.model!r}: "
             "name one as `inband` of this upstream (`streamglot formats` lists them)"
         )
     return as_prompt(with_functions_only(request), found)

@@ -1,6 +1,6 @@
-"""The upstream pool: every upstream that can be asked, with its connections, circuit breaker and concurrency limit.
+"""The upstream pool: all upstreams, with their connections, circuit breakers and concurrency limits.
 
-It is built in one place from the configuration, and used by the gateway, the client, the command line and batches.
+It is built from the configuration in one place, and used by the gateway, the client, the command line and batches.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ..policies import Approvals, Policy
 
 REPLAY: Final = "replay"
-"""The upstream that is always there and repeats what it is told."""
+"""The built-in upstream that repeats its input."""
 TICK_SECONDS: Final = 0.25
-"""How often time limits are checked: fine enough for limits of seconds."""
+"""Seconds between two checks of time limits: fine enough for limits of a few seconds."""
 
 
 def _no_log(_line: Mapping[str, Any]) -> None:
@@ -50,15 +50,15 @@ def _no_log(_line: Mapping[str, Any]) -> None:
 
 
 class UpstreamPool:
-    """Knows the upstreams of the configuration, those that are discovered (keys in the environment, servers on this machine),
-    the local model, and ``upstreams`` given here. Where some are given, nothing is discovered unless ``discover`` says so.
-    ``policies`` judge every exchange, before those of the configuration.
+    """Holds the upstreams of the configuration, the discovered ones (keys in the environment, servers on this machine), the local
+    model, and the ``upstreams`` given here. If some are given, nothing is discovered unless ``discover`` is set. ``policies``
+    judge every exchange, before those of the configuration.
 
-    ``whole_post`` sends a request for a whole answer to an upstream whose ``merge`` names its kind; a server sets it, which has
-    several requests at once.
+    ``whole_post`` sends non-streamed requests to upstreams whose ``merge`` setting names their kind. Only a server sets it,
+    because only a server has several requests at once.
 
-    ``serving``: the owner is a server. It is given a local model that runs already, calls ``tick`` itself, and answers requests
-    that name no model from the ``replay`` upstream where there is no other.
+    ``serving``: the owner is a server. It passes a local model that already runs, calls ``tick`` itself, and answers requests
+    that name no model from the ``replay`` upstream if there is no other.
     """
 
     clock = staticmethod(time.monotonic)
@@ -102,7 +102,7 @@ class UpstreamPool:
         self._breakers: dict[str, Breaker] = {}
         self._limits: dict[str, ConcurrencyLimit] = {}
 
-    # --- life
+    # --- life cycle
 
     async def open(self) -> None:
         await self.connections.__aenter__()
@@ -129,7 +129,7 @@ class UpstreamPool:
         await self.close()
 
     def configure(self, loaded: LoadedConfig) -> None:
-        """Takes a configuration, whole or not at all: a bad one raises and leaves the pool as it was."""
+        """Applies a configuration completely or not at all: an invalid one raises and leaves the pool unchanged."""
         config = loaded.config
         upstreams = [*config.upstreams.values(), *self._given]
         known = {upstream.name for upstream in upstreams}
@@ -150,7 +150,7 @@ class UpstreamPool:
             self.breaker(upstream).settings = upstream.breaker
 
     def _tools_of(self, config: Config) -> ToolExecutor:
-        """The tools of a configuration. Servers of unchanged settings go on running."""
+        """Returns the tools of a configuration. Tool servers with unchanged settings keep running."""
         if self._configured_tools == config.tools:
             return self.tools
         self._configured_tools = config.tools
@@ -158,7 +158,7 @@ class UpstreamPool:
         return ToolExecutor(ToolRegistry(config.tools, self._given_tools), approve=self.tools.approve)
 
     def _default_model(self, upstreams: list[Upstream]) -> str:
-        """The model for a request that names none: the local one where there is no other, or the only one that is named."""
+        """Returns the model for a request that names none: the local model if there is no other, or the only named one."""
         names = {upstream.name for upstream in upstreams}
         if names <= {REPLAY, NAME}:
             return NAME if NAME in names else REPLAY if self._serving else ""
@@ -166,7 +166,10 @@ class UpstreamPool:
         return named[0] if len(named) == 1 and not self._serving else ""
 
     def _fallback_model(self, config: Config, upstreams: list[Upstream]) -> str:
-        """The model for names that no upstream serves. Only a server has one by itself: a person who mistypes a name is told."""
+        """Returns the model for names that no upstream serves.
+
+        Only a server has a default: a person who mistypes a name gets an error.
+        """
         chosen = config.server.fallback_model
         if chosen == NOTHING:
             return ""
@@ -183,7 +186,7 @@ class UpstreamPool:
         return (await self.candidates(model))[0]
 
     async def candidates(self, model: str) -> list[Candidate]:
-        """The upstreams for a model, best first. The local model is started when it is first asked for."""
+        """Returns the upstreams for a model, best first. The local model is started on first use."""
         if not self._serving:
             self._check_name(self.routes.named(model))
         found = self.routes.find(model, random.random)
@@ -211,22 +214,22 @@ class UpstreamPool:
             )
         return (
             f"there is no upstream to ask: {missing(self._environment)}, set a provider's key (streamglot doctor lists them), "
-            f"or name the model {REPLAY!r}, which repeats what it is told"
+            f"or name the model {REPLAY!r}, which repeats its input"
         )
 
     def new_id(self) -> str:
-        """A random id, as unique as a UUID and cheaper."""
+        """Returns a random id with as many bits as a UUID, at a lower cost."""
         return f"{self._random.getrandbits(128):032x}"
 
     def record(self, request: Request, request_id: str = "") -> ExchangeRecord:
-        """The record of a new exchange."""
+        """Returns the record of a new exchange."""
         model = self.routes.named(request.model)
         return ExchangeRecord(request_id or self.new_id(), request.dialect, self.clock(), model, request.stream)
 
     async def ask(
         self, request: Request, record: ExchangeRecord, conversation: ConversationState | None, passthrough: Passthrough
     ) -> EventSource:
-        """Asks the upstreams for this model until one answers."""
+        """Sends the request to the upstreams for its model until one answers."""
         candidates = await self.candidates(request.model)
         return await UpstreamRequest(self, request, record, conversation, passthrough).open(candidates)
 
@@ -258,7 +261,7 @@ class UpstreamPool:
             self._ticker = asyncio.ensure_future(self._ticking())
 
     async def _ticking(self) -> None:
-        """Runs only while there is something to watch."""
+        """Calls ``tick`` while there is something to watch."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.tick(self.clock())
@@ -279,10 +282,10 @@ class UpstreamPool:
         return breaker
 
     def circuit_open(self, upstream: Upstream) -> StreamglotError:
-        """The error of an upstream whose circuit breaker is open."""
+        """Returns the error for an upstream whose circuit breaker is open."""
         wait = self.breaker(upstream).wait(self.clock())
         return UpstreamError(
-            f"upstream {upstream.name!r} failed {upstream.breaker.failures} times in a row and is not asked for {wait:.0f} s more; "
+            f"upstream {upstream.name!r} failed {upstream.breaker.failures} times in a row and gets no calls for {wait:.0f} s; "
             "try again then, or add another upstream as a fallback",
             code="upstream_resting",
             status=503,
@@ -290,17 +293,17 @@ class UpstreamPool:
         )
 
     def states(self) -> dict[str, str]:
-        """The state of every upstream's circuit breaker."""
+        """Returns the state of every upstream's circuit breaker."""
         now = self.clock()
         return {name: self.breaker(upstream).state(now) for name, upstream in self.routes.upstreams.items()}
 
     def services(self, context: ExchangeContext) -> Services:
-        """What the questions of this exchange's stages may use."""
+        """Returns the services for the questions of this exchange's stages."""
         return Services(self, context)
 
     @property
     def approvals(self) -> Approvals:
-        """The registry of questions to people, for all exchanges of this pool."""
+        """The registry of approval requests, for all exchanges of this pool."""
         if self._approvals is None:
             from ..policies import Approvals
 
@@ -308,9 +311,9 @@ class UpstreamPool:
         return self._approvals
 
     def is_suspended(self, id: str) -> bool:
-        """Whether a call with this approval id waits for its client's user. Without policies there is none."""
+        """Returns whether a call with this approval id waits for its client's user. Without policies there is none."""
         return self._approvals is not None and self._approvals.is_suspended(id)
 
     def secrets(self) -> list[str]:
-        """The secrets of all upstreams, to be kept out of logs."""
+        """Returns the secrets of all upstreams, which must not appear in logs."""
         return [secret for upstream in self.routes.upstreams.values() for secret in upstream.secrets()]

@@ -1,4 +1,4 @@
-"""What is noted of an exchange: one line in the log, and the numbers for the metrics. No content."""
+"""The figures of an exchange, for one log line and the metrics. They include no content."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from ..messages import TokenCounts
 MESSAGE_CHARS: Final = 500
 """Characters of an error's message in a log line or a timeline."""
 ID_CHARS: Final = 128
-"""The longest request id that a client may choose, in characters: it stands in headers and log lines."""
+"""Characters of the longest request id that a client may choose: it appears in headers and log lines."""
 _NOT_IN_AN_ID: Final = re.compile(r"[^!-~]")
 MAX_MARKS: Final = 2_000
-"""Marks of each kind (blocks, waits, failed attempts) in the timeline of one exchange: more than the longest tool loop has."""
+"""Marks of each kind (blocks, waits, failed attempts) in one timeline: more than the longest tool loop has."""
 _BLOCKS: Final = frozenset(
     (TextStart, TextEnd, ReasoningStart, ReasoningEnd, ToolCallStart, ToolCallEnd, ToolResult, StepEnd, StreamEnd, StreamError)
 )
@@ -46,15 +46,18 @@ _COUNTED: Final = frozenset((Usage, *_BLOCKS))
 
 
 def clean_id(given: str) -> str:
-    """A client's own id of its request, as it can stand in a header."""
+    """Returns the client's request id, reduced to what a header may contain."""
     return _NOT_IN_AN_ID.sub("", given[: 2 * ID_CHARS])[:ID_CHARS]
 
 
 class ExchangeRecord(Struct):
-    """Times are of the gateway's clock. ``error`` is the code as the client sees it, which an upstream may have made up;
-    ``error_kind`` is one of a limited number of words. ``ending`` is the true one: end, length, …, truncated, client_gone, error. ``usage`` is
-    what the upstream said; where it did not say all of it, ``estimated`` is what counts against a key. ``blocks``, ``waits`` and
-    ``failures`` are the exchange's timeline, in seconds since ``began``."""
+    """Times are from the gateway's clock.
+
+    ``error`` is the code that the client sees, which an upstream may have invented; ``error_kind`` is one of a limited set.
+    ``ending`` is the actual one: end, length, …, truncated, client_gone, error. ``usage`` is what the upstream reported; if that
+    is incomplete, ``estimated`` counts against a key. ``blocks``, ``waits`` and ``failures`` are the exchange's timeline, in
+    seconds since ``began``.
+    """
 
     request_id: str
     dialect: str
@@ -86,7 +89,7 @@ class ExchangeRecord(Struct):
     _earlier: Usage | None = None
 
     def seen(self, events: list[Event], now: float) -> None:
-        """The events of one read went by."""
+        """Counts the events of one read."""
         if self.last_event:
             gap = now - self.last_event
             if gap > self.longest_gap:
@@ -104,7 +107,10 @@ class ExchangeRecord(Struct):
                 self.failed(last)
 
     def _count(self, events: list[Event], now: float) -> None:
-        """Usage is a running total within a model turn, and is summed over the turns. Starts and ends of blocks are marked."""
+        """Counts usage, which is a running total within a model turn and is summed over turns.
+
+        Marks starts and ends of blocks.
+        """
         for event in events:
             kind = type(event)
             if kind is Usage:
@@ -117,13 +123,13 @@ class ExchangeRecord(Struct):
                 self.blocks.append((round(now - self.began, 6), kind.__name__))
 
     def waited(self, subject: str, label: str, since: float, now: float) -> None:
-        """A judge, a tool or a person was waited for."""
+        """Records a wait for a judge, a tool or a person."""
         if len(self.waits) < MAX_MARKS:
             at, seconds = round(since - self.began, 6), round(now - since, 6)
             self.waits.append({"kind": subject, "label": label, "at": at, "seconds": seconds})
 
     def attempt_failed(self, error: StreamglotError, model: str, since: float, now: float) -> None:
-        """An attempt at an upstream failed before it gave anything. Another one may follow."""
+        """Records an attempt at an upstream that failed before it yielded anything. Another attempt may follow."""
         if len(self.failures) < MAX_MARKS:
             self.failures.append(
                 {
@@ -138,13 +144,13 @@ class ExchangeRecord(Struct):
             )
 
     def timeline(self) -> dict[str, Any]:
-        """When blocks began and ended, what was waited for, and which attempts failed; times are seconds since ``began``."""
+        """Returns the begin and end of blocks, the waits and the failed attempts, in seconds since ``began``."""
         facts = {"blocks": self.blocks, "waits": self.waits, "failures": self.failures}
         return {name: found for name, found in facts.items() if found}
 
     @property
     def mean_gap(self) -> float:
-        """The mean time between two reads."""
+        """Returns the mean time between two reads, in seconds."""
         return (self.last_event - self.first_event) / (self.reads - 1) if self.reads > 1 else 0.0
 
     def failed(self, error: StreamError) -> None:
@@ -154,7 +160,7 @@ class ExchangeRecord(Struct):
         self.error_kind = error_kind(error)
 
     def line(self, now: float, time: float) -> dict[str, Any]:
-        """The line of the log."""
+        """Returns the log line."""
         usage = self.usage
         line = {
             "time": round(time, 3),
@@ -191,12 +197,15 @@ _OWN_CODES: Final = frozenset(
         *faults.KIND_OF.values(),
     )
 )
-"""Codes that we give to what upstreams do."""
+"""The gateway's own codes for failures of upstreams."""
 
 
 def error_kind(error: StreamError) -> str:
-    """The error as one of a limited number of words: our own code, a code that providers are known to use, or what the status
-    stands for. An upstream can make up codes without end, and each would be a time series of its own for ever."""
+    """Returns the error as one of a limited set of words: the gateway's own code, a code that providers are known to use, or the
+    meaning of the status.
+
+    Upstreams can invent any number of codes, and each would become another time series in the metrics.
+    """
     if error.origin != "upstream" or error.code in _OWN_CODES:
         return error.code
     known = error.code.lower()

@@ -1,6 +1,6 @@
-"""The turn recorder: one exchange as the store sees it, for gateway, client and command line.
+"""The turn recorder: writes one exchange to the store, for gateway, client and command line.
 
-It is an observer that writes the turn, and the conversation's state for the upstreams. Nothing here waits.
+It is an observer that writes the turn and carries the conversation's state for the upstreams. It never waits.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ GIVEN: Final = "request"
 ASKED: Final = "ask"
 EVENTS: Final = "events"
 WRITTEN: Final = "down"
-"""Directions of raw frames beside "up", an upstream's bytes: the client's request body, the request as an upstream got it, our
-events (one JSON object a line), and the bytes that the client was sent."""
+"""Directions of raw frames beside "up" (an upstream's bytes): the client's request body, the request as an upstream got it, the
+events (one JSON object per line), and the bytes that the client was sent."""
 
 
 class StoredTurn(Protocol):
-    """A turn that is being written: the store's own, or one whose store is still being opened."""
+    """A turn that is being written: in the store, or in memory while the store is being opened."""
 
     def frame(self, direction: str, at: float, data: bytes) -> None: ...
     def learn(self, provider: str, extra: Extra) -> None: ...
@@ -43,15 +43,19 @@ class StoredTurn(Protocol):
 
 
 def _cost(usage: TokenCounts, model: str, record: ExchangeRecord, calls: list[dict[str, Any]]) -> float | None:
-    """The price of the answer and of the model calls of its stages; None where the answer's own price is not known."""
+    """Returns the price of the answer and of its stages' model calls; None if the answer's price is not known."""
     own = 0.0 if record.cached else price(usage, model, record.upstream)
     return None if own is None else own + sum(call["cost"] or 0.0 for call in calls)
 
 
 class TurnRecorder(Observer):
-    """``wrote`` takes the bytes that the client is sent, where they are recorded. ``answers`` are earlier answers of the conversation that carry a provider's own state, ``state`` is what each upstream
-    told about a conversation that it keeps itself. ``content`` and ``raw`` say whether the answer and the bytes are stored. ``waited`` is how
-    long ago the request came, in seconds: times of bytes count from there."""
+    """Records one turn.
+
+    ``wrote`` gets the bytes that the client is sent, if they are recorded. ``answers`` are earlier answers of the conversation
+    that carry a provider's own state. ``state`` is, by upstream, the state of a conversation that the upstream stores itself.
+    ``content`` and ``raw`` say whether the answer and the bytes are stored. ``waited`` is the age of the request in seconds:
+    times of bytes count from its arrival.
+    """
 
     wants_usage = True
 
@@ -96,7 +100,7 @@ class TurnRecorder(Observer):
         return self._state(upstream.name)
 
     def _store_bytes(self, chunk: bytes) -> None:
-        """The bytes of each attempt are stored apart: only the last attempt's are the answer."""
+        """Stores the bytes of each attempt separately, because only the last attempt's bytes are the answer."""
         direction = "up" if self._attempts < 2 else f"up{self._attempts}"
         self._turn.frame(direction, time.time() - self._began, chunk)
 
@@ -118,16 +122,17 @@ class TurnRecorder(Observer):
                     self._turn.learn(self._upstream.name, event)
 
     def annotated(self, subject: str, fact: dict[str, Any]) -> None:
-        """Steps of a tool loop are written while it runs, so that they are there if the process dies."""
+        """Writes each step of a tool loop at once, so that it is stored even if the process dies."""
         if subject == STEP:
             upstream = {"upstream": self._upstream.name} if fact["kind"] == "model" and self._upstream is not None else {}
             self._turn.step(fact["number"], {**fact, **upstream})
 
     def _timeline(self, result: ExchangeResult) -> dict[str, Any]:
-        """``offset``: seconds to add to times of the exchange, to get times of the raw bytes, which count from the start of the turn."""
+        """Returns the timeline. ``offset`` is the number of seconds from a time of the exchange to the same time of the raw
+        bytes, which count from the start of the turn."""
         offset = time.time() - self._began - result.seconds
         timeline = {**result.record.timeline(), "offset": round(offset, 6)}
-        if not self.wants_response and "failures" in timeline:  # an upstream may repeat what it was told
+        if not self.wants_response and "failures" in timeline:  # an upstream's error may repeat content of the request
             timeline["failures"] = [{**failure, "code": "", "message": ""} for failure in timeline["failures"]]
         return timeline
 

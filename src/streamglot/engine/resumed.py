@@ -1,4 +1,4 @@
-"""An exchange whose first model turn is known already: a call that was suspended, and that its user has decided about."""
+"""An exchange whose first model turn is already known: a suspended call about which the user has decided."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .upstream_stream import EventSource
 
 NAME = "approvals"
-"""What the record calls the upstream of such a turn: no upstream was asked."""
+"""The upstream's name in the record of such a turn, because no upstream was called."""
 
 
 class ResumedPool:
-    """The pool as such an exchange sees it. Model turns behind the first one, as the tool loop wants them, ask upstreams."""
+    """The pool for such an exchange. The first model turn is the known one; later turns of the tool loop go to upstreams."""
 
     def __init__(self, pool: Upstreams, response: Response) -> None:
         self._pool = pool

@@ -1,4 +1,4 @@
-"""What a stage's question may use while it is resolved: a model, the clock, the store, people."""
+"""The services that a stage's question may use: a model, the clock, the store, people."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Services:
 
     @property
     def approvals(self) -> Approvals:
-        """The open questions to people."""
+        """The open approval requests."""
         return self._pool.approvals
 
     async def complete(self, request: Request) -> Response:
-        """Asks a model, without stages. The call and its cost are stored with the turn that it serves."""
+        """Calls a model, without stages. The call and its cost are stored with the turn."""
         record = self._pool.record(request, self._context.request_id)
         exchange = Exchange(request, self._pool, record=record)
         try:

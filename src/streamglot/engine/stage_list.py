@@ -1,12 +1,12 @@
-"""The stages of every exchange, in their one fixed order.
+"""The stages of every exchange, in their fixed order.
 
-1. The in-band parser, where the model writes calls and reasoning into its text. It belongs to the upstream that answers, so
+1. The in-band parser, if the model writes calls and reasoning into its text. It belongs to the upstream that answers, so
    ``pipeline.py`` builds it beside the reader.
 2. Policies on requests and answers (``[[policies]]``, or given to the client).
-3. The buffer that gives reasoning by the sentence (``server.reasoning``).
+3. The buffer that releases reasoning sentence by sentence (``server.reasoning``).
 4. Stages of the configuration (``engine.stages``).
-5. The tool loop, where the exchange may use tools of ours. It is the last one: calls reach it only through the stages before it,
-   and results pass their request hooks on the way to the model.
+5. The tool loop, if the exchange may use the gateway's tools. It is the last stage: calls reach it only through the stages before
+   it, and results pass their request hooks on the way to the model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def build_stages(config: Config, policies: Sequence[Policy] = (), tools: ToolExecutor | None = None) -> list[StageFactory]:
-    """The factories of all stages behind the in-band parser, in order. ``tools`` runs the tools of the loop."""
+    """Returns the factories of all stages after the in-band parser, in order. ``tools`` runs the tools of the loop."""
     stages: list[StageFactory] = []
     if policies or config.policies:
         from ..policies import load_policies, policy_stage
@@ -44,7 +44,7 @@ def build_stages(config: Config, policies: Sequence[Policy] = (), tools: ToolExe
 
 
 def tool_loop(tools: ToolExecutor) -> StageFactory:
-    """The factory of the tool loop: None for an exchange that uses no tools of ours."""
+    """Returns the factory of the tool loop. The factory returns None for an exchange without tools of the gateway."""
 
     def build(context: ExchangeContext) -> Stage | None:
         return ToolLoop(tools, context.tools, context, _price_of(context)) if context.tools else None
@@ -53,7 +53,7 @@ def tool_loop(tools: ToolExecutor) -> StageFactory:
 
 
 def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
-    """What a model turn cost, by the price of the upstream that answered it; 0 where no price is known."""
+    """Returns a function for the cost of a model turn at the price of the upstream that answered it; 0 if no price is known."""
 
     def cost(usage: Usage) -> float:
         counts = TokenCounts(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
@@ -63,7 +63,7 @@ def _price_of(context: ExchangeContext) -> Callable[[Usage], float]:
 
 
 def build_observers(config: Config) -> list[Observer]:
-    """The observers that the configuration names; one instance watches all exchanges."""
+    """Returns the observers that the configuration names. One instance watches all exchanges."""
     return [load_object(reference, "engine.observers")() for reference in config.engine.observers]
 
 

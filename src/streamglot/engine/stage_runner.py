@@ -1,12 +1,12 @@
 """Runs the stages of one exchange over one or more model turns.
 
-Theory of operation. Events enter at stage 0 and leave behind the last stage. A stage's output is a list of events and questions.
-Events go on to the next stage at once. A question becomes a task; its reply is given to ``answer`` of the stage that asked, and
-what that returns goes on to the next stage. While tasks run, the runner goes on reading the upstream, so that text flows while a
-call is held. ``read`` returns as soon as anything leaves the last stage.
+Theory of operation. Events enter at stage 0 and leave after the last stage. A stage's output is a list of events and questions.
+Events pass to the next stage at once. A question becomes a task. Its reply is passed to ``answer`` of the stage that asked, and
+the output of ``answer`` passes to the next stage. While tasks run, the runner continues to read the upstream, so that text flows
+while a call is held. ``read`` returns as soon as anything leaves the last stage.
 
-``NextRequest`` ends the model turn: the runner opens another turn with the stages before the asking one built anew, and feeds
-its events to the asking stage.
+``NextRequest`` ends the model turn. The runner opens another turn, builds new instances of the stages before the asking stage,
+and feeds their events to the asking stage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .upstream_stream import EventSource
 
 ENDS = (StreamEnd, StreamError)
 MAX_TURNS = 128
-"""Model turns of one exchange. The tool loop has its own, lower limit; this one ends a stage that never stops asking."""
+"""Model turns of one exchange. The tool loop has its own, lower limit; this limit ends a stage that never stops asking."""
 
 
 class Resolver(Protocol):
@@ -33,7 +33,7 @@ class Resolver(Protocol):
 
 
 class StageRunner:
-    """``open_turn`` asks an upstream and returns the model turn; ``resolver`` answers questions."""
+    """``open_turn`` calls an upstream and returns the model turn. ``resolver`` answers questions."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class StageRunner:
             hook.close()
 
     async def _resolve(self, question: Question) -> Any:
-        """The reply, or the exception in its place."""
+        """Returns the reply, or the exception in its place."""
         try:
             async with asyncio.timeout(question.seconds):
                 return await self._resolver.resolve(question)
@@ -108,7 +108,7 @@ class StageRunner:
         self._turn_over = False
 
     async def read(self) -> list[Event] | None:
-        """The events that left the last stage since the last call; None when there are no more."""
+        """Returns the events that left the last stage since the last call; None when there are no more."""
         while not self._ready:
             if self._over:
                 return None
@@ -142,7 +142,7 @@ class StageRunner:
         if self._reading in done and self._reading is not None:
             reading, self._reading = self._reading, None
             self._feed(reading.result())
-        for task in [task for task in self._asked if task in done]:  # in the order in which they were asked
+        for task in [task for task in self._asked if task in done]:  # in the order of the questions
             stage, question = self._asked.pop(task)
             self._pass_on(stage, self._stages[stage].answer(question, task.result()))
 
@@ -156,7 +156,7 @@ class StageRunner:
             self._pass_on(-1, events)
 
     def _pass_on(self, stage: int, output: Sequence[Output]) -> None:
-        """Takes the output of a stage to the stages behind it."""
+        """Passes the output of a stage to the stages after it."""
         events: list[Event] = []
         for item in output:
             if isinstance(item, NextRequest):
@@ -175,7 +175,7 @@ class StageRunner:
                 self._over = True
 
     def _close(self) -> None:
-        """The last turn is over and nothing is open: the stages give what they still hold."""
+        """Closes the stages after the last turn, when no question is open. They emit what they still hold."""
         for index, stage in enumerate(self._stages):
             if not self._closed[index]:
                 self._closed[index] = True
@@ -188,7 +188,7 @@ class StageRunner:
         assert self._next is not None
         (index, request), self._next = self._next, None
         if self._turns >= MAX_TURNS:
-            self._pass_on(index, [StreamglotError(f"a stage asked for more than {MAX_TURNS} model turns").as_event()])
+            self._pass_on(index, [StreamglotError(f"a stage requested more than {MAX_TURNS} model turns; correct it").as_event()])
             return
         self.close()
         for place in range(index):
@@ -208,7 +208,7 @@ class StageRunner:
     # --- other ends
 
     def finish(self, events: list[Event], reply: Exception) -> list[Event]:
-        """Ends the exchange with ``events``, whose last one is its end. Open questions get ``reply`` in place of an answer."""
+        """Ends the exchange with ``events``, the last of which is its end. Open questions get ``reply`` in place of an answer."""
         self._stop_reading()
         self._turn_over = True
         self._pass_on(-1, events)
@@ -223,7 +223,7 @@ class StageRunner:
         return ready
 
     def _answer_all(self, reply: Exception) -> None:
-        """Gives every open question the same reply. A stage that goes on asking is not asked again."""
+        """Gives every open question the same reply. New questions of a stage are dropped."""
         asked, self._asked = self._asked, {}
         for task in asked:
             task.cancel()
@@ -239,7 +239,7 @@ class StageRunner:
             self._reading = None
 
     def close(self) -> None:
-        """Releases the upstream of the current turn, and cancels what is still asked."""
+        """Releases the upstream of the current turn and cancels the open questions."""
         self._stop_reading()
         for task in self._asked:
             task.cancel()

@@ -1,4 +1,4 @@
-"""How many tokens a request and its answer may have, where nobody can be asked: a rule of thumb, and said to be one."""
+"""Estimates the tokens of a request and its answer, if no upstream reports them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from ..events import Usage
 from ..messages import MediaPart, ReasoningPart, RefusalPart, Request, Response, TextPart, TokenCounts, ToolCallPart
 
 BYTES_PER_TOKEN: Final = 3.6
-"""English prose has about 4.2 bytes a token, code and JSON about 3: an estimate that errs to the safe side."""
+"""English prose has about 4.2 bytes per token, code and JSON about 3. This value estimates prose too high rather than too low."""
 TOKENS_PER_MESSAGE: Final = 4
+"""Tokens that the chat template adds to each message, for its role and its delimiters."""
 TOKENS_PER_IMAGE: Final = 1200
+"""Tokens of an image of about one megapixel: a middle value of what vendors count."""
 
 
 def estimate(request: Request) -> int:
@@ -31,21 +33,26 @@ def estimate(request: Request) -> int:
 
 
 def estimated_usage(
-    request: Request, response: Response | None, events: int, told: Usage | TokenCounts | None, *, whole: bool
+    request: Request, response: Response | None, events: int, reported: Usage | TokenCounts | None, *, whole: bool
 ) -> TokenCounts | None:
-    """The usage of an answer whose upstream did not say it, or not to the end (``whole``): what was ``told``, and an estimate
-    for the rest. None where nothing is missing. An answer that was not collected has about a token in each of its events."""
-    counts = TokenCounts() if told is None else TokenCounts(*(getattr(told, name) for name in TokenCounts.__struct_fields__))
+    """Returns the usage of an answer whose upstream did not report it, or not completely; None if nothing is missing.
+
+    ``reported`` is the upstream's count; the rest is estimated. ``whole`` says that the answer came to its end. An answer that
+    was not collected counts as one token per event.
+    """
+    counts = (
+        TokenCounts() if reported is None else TokenCounts(*(getattr(reported, name) for name in TokenCounts.__struct_fields__))
+    )
     known = (counts.input_tokens, counts.output_tokens)
     if counts.input_tokens is None or not (whole or counts.input_tokens):
         counts.input_tokens = estimate(request)
     if counts.output_tokens is None or not whole:
-        came = events if response is None else _said(response)
+        came = events if response is None else _answer_tokens(response)
         counts.output_tokens = max(counts.output_tokens or 0, came)
     return None if known == (counts.input_tokens, counts.output_tokens) else counts
 
 
-def _said(response: Response) -> int:
+def _answer_tokens(response: Response) -> int:
     size = 0
     for choice in response.choices:
         for part in choice.parts:

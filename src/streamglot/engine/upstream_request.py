@@ -1,4 +1,4 @@
-"""Asking upstreams until one answers: attempts with pauses, then the next candidate; all before the first event has left."""
+"""Calls upstreams until one answers: retries with pauses, then the next candidate, all before the first event has left."""
 
 from __future__ import annotations
 
@@ -36,38 +36,41 @@ if TYPE_CHECKING:
     from .pool import UpstreamPool
 
 FALL_BACK_ON: Final = frozenset((401, 402, 403, 404, 408, 409, 429))
-"""Refusals that another upstream may not share; so may any server error."""
+"""Statuses after which another upstream is tried, in addition to all server errors."""
 LONGEST_PAUSE: Final = 8.0
-"""A client that waits for longer than this between two attempts is better told to try again later."""
+"""Seconds. If the pause between two attempts would be longer, the client gets the error and can retry later."""
 CALL_PREFIX_CHARS: Final = 24
-"""Characters of a random id that begin the ids of calls: 96 bits never repeat, and some providers take ids of 40 characters."""
+"""Characters of a random id that begin call ids. 96 bits do not repeat, and some providers accept at most 40 characters."""
 LONGEST_RETRY: Final = 86_400.0
-"""Seconds: a day. Clients sleep for as long as they are told, and no upstream means longer."""
+"""Seconds: one day. Clients sleep for as long as Retry-After says, and no upstream needs more."""
 ERROR_BYTES: Final = 2**18
-"""The most of an error's body that is read."""
+"""Bytes of an error's body that are read."""
 SHOWN_HEADERS: Final = ("accept", "content-type", "x-request-id", "-version", "-beta")
-"""Ends of the names of headers whose values hold no secret and are recorded. Of the others only the names are."""
+"""Suffixes of header names whose values contain no secret and are recorded. Of other headers only the names are recorded."""
 LOCATION_CHARS: Final = 200
-"""Of the address that a redirect points to."""
+"""Characters of a redirect's target that an error shows."""
 _NUMBER: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{0,9})?")
-"""What can be a time in a header: no sign, no exponent, no infinity."""
+"""A time in a header: no sign, no exponent, no infinity."""
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-"""What a header can hold, as RFC 9110 has it."""
+"""The value of a header, as defined by RFC 9110."""
 
 
 class Traffic(Protocol):
-    """Decides when background calls go out, and hears how upstreams answer them."""
+    """Decides when background calls are sent, and gets the statuses of their answers."""
 
     async def take(self, upstream: Upstream, limit: ConcurrencyLimit) -> None:
         """Waits for a slot of this limit, and takes it."""
 
     def answered(self, upstream: Upstream, status: int, headers: Mapping[str, str]) -> None:
-        """An upstream answered with this status."""
+        """Called when an upstream has answered with this status."""
 
 
 class UpstreamRequest:
-    """One request on its way to an upstream. ``passthrough`` is what the client sends for its upstream. ``traffic`` is given for
-    background calls, which wait behind live requests."""
+    """One request to an upstream.
+
+    ``passthrough`` is what the client sends for the upstream. ``traffic`` is given for background calls, which wait behind live
+    requests.
+    """
 
     def __init__(
         self,
@@ -86,7 +89,10 @@ class UpstreamRequest:
         self._passthrough = passthrough
 
     async def open(self, candidates: list[Candidate]) -> UpstreamStream:
-        """The first candidate that answers. A failed one is asked again after a pause, then the next is asked."""
+        """Returns the stream of the first candidate that answers.
+
+        Retries a failed candidate after a pause, then tries the next.
+        """
         failure: StreamglotError | None = None
         for candidate in candidates:
             try:
@@ -138,7 +144,7 @@ class UpstreamRequest:
         raise failure
 
     async def _ask(self, candidate: Candidate) -> UpstreamStream:
-        """Asks once, and waits for the first event that says something."""
+        """Makes one attempt and waits for the first meaningful event."""
         upstream = candidate.upstream
         key = self._passthrough.key if upstream.pass_key else upstream.key
         errors = ErrorContext(candidate, self._record.request_id, key)
@@ -148,8 +154,8 @@ class UpstreamRequest:
         try:
             with self._pool.within(upstream.timeouts.first_byte):
                 answer, pipeline, dropped = await self._post(candidate, key, trace)
-                heard = self._conversation.received if self._conversation is not None else None
-                source = UpstreamStream(candidate, answer, pipeline, errors, dropped, limit.give_back, heard, trace)
+                received = self._conversation.received if self._conversation is not None else None
+                source = UpstreamStream(candidate, answer, pipeline, errors, dropped, limit.give_back, received, trace)
                 try:
                     if not 200 <= answer.status < 300:
                         raise await refused(answer)
@@ -186,20 +192,20 @@ class UpstreamRequest:
         self, candidate: Candidate, key: str, trace: AttemptTrace | None
     ) -> tuple[UpstreamResponse, Pipeline, list[str]]:
         upstream, request = candidate.upstream, self._request
-        asked = self._for(candidate)
+        outgoing = self._for(candidate)
         options = upstream.options
         if self._conversation is not None:
-            asked = self._conversation.prepare(asked, upstream)
+            outgoing = self._conversation.prepare(outgoing, upstream)
         prefix = f"call_{self._pool.new_id()[:CALL_PREFIX_CHARS]}"
-        pipeline = Pipeline(upstream, candidate.model, asked, prefix)
+        pipeline = Pipeline(upstream, candidate.model, outgoing, prefix)
         if upstream.base_url.startswith(SCHEME) or not upstream.base_url:
-            said = asked.messages[-1].text if asked.messages else ""
+            last_text = outgoing.messages[-1].text if outgoing.messages else ""
             if self._conversation is not None and self._conversation.sent is not None:
                 place_of_file = upstream.base_url or f"{SCHEME}scripted"
                 self._conversation.sent(sent_request(candidate, place_of_file, {}, b"null", [], ()))
-            return open_replay(upstream, candidate.model, said), pipeline, []
+            return open_replay(upstream, candidate.model, last_text), pipeline, []
         wire = dialect(upstream.dialect)
-        worded = in_words(upstream, asked)
+        worded = in_words(upstream, outgoing)
         if wire.continued is not None:
             state = self._conversation.state(upstream) if self._conversation is not None else {}
             options = {**options, **wire.continued(state, uuid.uuid4().hex, int(time.time()))}
@@ -221,7 +227,7 @@ class UpstreamRequest:
             secrets = ErrorContext(candidate, self._record.request_id, key).secrets()
             self._conversation.sent(sent_request(candidate, place.url, headers, body, built.dropped, secrets))
         whole_post = self._pool.whole_post
-        if whole_post is not None and not asked.stream and whole_post.merges(upstream):
+        if whole_post is not None and not outgoing.stream and whole_post.merges(upstream):
             answer = await whole_post(upstream, place.url, headers, built.body, self._record.key or self._passthrough.key)
         else:
             answer = await self._pool.connections.post(upstream, place.url, headers, body)
@@ -231,7 +237,7 @@ class UpstreamRequest:
 
 
 class WholePost(Protocol):
-    """Sends requests for whole answers, perhaps several as one. ``owner`` names the key whose requests may be sent together."""
+    """Sends non-streamed requests, and may merge several into one. ``owner`` names the key whose requests may be merged."""
 
     def merges(self, upstream: Upstream) -> bool: ...
     async def __call__(
@@ -242,7 +248,7 @@ class WholePost(Protocol):
 def sent_request(
     candidate: Candidate, url: str, headers: Mapping[str, str], body: bytes, dropped: list[str], secrets: Iterable[str]
 ) -> SentRequest:
-    """The request as it may be recorded: without the values of headers that may hold a secret, and without known secrets."""
+    """Returns the request as it may be recorded: without header values that may be secret, and without known secrets."""
     upstream, mask = candidate.upstream, SecretMask(secrets)
     shown = {name: value if name.lower().endswith(SHOWN_HEADERS) else HIDDEN for name, value in headers.items()}
     found = format_of(upstream.inband, candidate.model)
@@ -259,27 +265,27 @@ def sent_request(
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Refuses what a client wants to be passed on if no header may hold it: a line end there would begin another header."""
+    """Refuses client headers that no header may contain: a line end there would begin another header."""
     for name, value in headers.items():
         if not _HEADER_VALUE.fullmatch(value):
             raise RequestError(
-                f"the header {name} has a control character or a character beyond Latin-1 in it, and cannot be passed on; correct it",
+                f"the header {name} has a control character or a character beyond Latin-1, and cannot be forwarded; correct it",
                 code="invalid_header",
             )
 
 
 class _CircuitOpen(Exception):
-    """The upstream was not asked. The failure of another candidate explains the outcome better."""
+    """The upstream was not called. Another candidate's failure explains the outcome better."""
 
     def __init__(self, error: StreamglotError) -> None:
         self.error = error
 
 
 async def refused(answer: UpstreamResponse) -> UpstreamError:
-    """The upstream's error answer as ours: its status, its words, its Retry-After."""
+    """Returns the upstream's error answer as an exception, with its status, message and Retry-After."""
     if answer.status < 400:
         place = shown_url(answer.headers.get("location", "nowhere"))[:LOCATION_CHARS]
-        return UpstreamProtocolError(f"it answers {answer.status} and points to {place}; correct its base_url")
+        return UpstreamProtocolError(f"it answers {answer.status} and redirects to {place}; correct its base_url")
     pieces, size = [], 0
     while size < ERROR_BYTES and (piece := await answer.read()):
         pieces.append(piece)
@@ -290,14 +296,14 @@ async def refused(answer: UpstreamResponse) -> UpstreamError:
         explanation: Any = clean(value) if lone_surrogates else value
     except UpstreamProtocolError:
         explanation = body.decode("utf-8", "replace").strip()[:300]
-    status = answer.status if answer.status < 600 else 502  # clients know no other statuses, and servers send no other ones
+    status = answer.status if answer.status < 600 else 502  # clients and servers do not handle larger statuses
     error = faults.refusal(explanation or f"status {answer.status} and no explanation", status)
     error.retry_after = retry_seconds(answer.headers)
     return error
 
 
 def retry_seconds(headers: Mapping[str, str]) -> float | None:
-    """A Retry-After, which is a number of milliseconds, of seconds, or a date; None for anything else."""
+    """Returns a Retry-After (milliseconds, seconds or a date) in seconds; None for anything else."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()
         if _NUMBER.fullmatch(text):
@@ -312,19 +318,19 @@ def retry_seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def retry_after_of(error: StreamglotError) -> float | None:
-    """How long to wait, where the error says it."""
-    asked = getattr(error, "retry_after", None)
-    if asked is None and error.detail is not None:
-        asked = error.detail.get("retry_after")
-    return _sensible(asked) if isinstance(asked, (int, float)) and not isinstance(asked, bool) else None
+    """Returns the time to wait, if the error gives one."""
+    seconds = getattr(error, "retry_after", None)
+    if seconds is None and error.detail is not None:
+        seconds = error.detail.get("retry_after")
+    return _sensible(seconds) if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) else None
 
 
 def _sensible(seconds: float) -> float | None:
-    """A time that a client can wait for; None for what is none."""
+    """Returns the time if a client can wait for it; None otherwise."""
     return float(min(seconds, LONGEST_RETRY)) if seconds >= 0 else None
 
 
 def _pause(attempt: int, first: float, failure: StreamglotError) -> float:
-    """Twice as long each time, with a part of chance; longer if the upstream asked for that."""
+    """Returns the pause before the next attempt: doubled each time, with jitter, and longer if the upstream asked for that."""
     own = min(LONGEST_PAUSE, first * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
     return max(own, retry_after_of(failure) or 0.0)

@@ -16,7 +16,7 @@ from .pipeline import Pipeline
 from .trace import AttemptTrace
 
 PRELUDE: Final = (StreamStart, KeepAlive, Usage, Extra)
-"""Events that say nothing yet: while only these have come, another upstream can still be asked."""
+"""Events without content. While only these have come, another upstream can still be tried."""
 ENDS: Final = (StreamEnd, StreamError)
 NEXT_STEP: Final = {
     400: "change the request",
@@ -41,13 +41,13 @@ class EventSource(Protocol):
     dropped: list[str]
 
     async def read(self) -> list[Event] | None:
-        """The events of the next network read, None when there are no more."""
+        """Returns the events of the next network read; None when there are no more."""
 
     def broken(self, error: StreamglotError) -> list[Event]:
-        """Ends the turn with this error: the events that close what is open."""
+        """Ends the turn with this error. Returns the events that close what is open."""
 
     def stop(self) -> list[Event]:
-        """Ends the turn properly, as cancelled: the events that close what is open."""
+        """Ends the turn as cancelled. Returns the events that close what is open."""
 
     async def drain(self) -> None:
         """Lets the upstream finish its response, so that the connection can be used again."""
@@ -57,7 +57,7 @@ class EventSource(Protocol):
 
 
 class UpstreamStream:
-    """The answer of one candidate. Who holds it gives its place back by ``close``."""
+    """The answer of one candidate. The owner must call ``close`` to release its slot."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class UpstreamStream:
         return events
 
     def _record_bytes(self, chunk: bytes = b"") -> None:
-        """Passes the bytes to the recorder, without secrets; without a chunk those that were held back."""
+        """Passes the bytes to the recorder, without secrets. Without a chunk, passes the bytes that were held back."""
         assert self._mask is not None
         assert self._received is not None
         data = self._mask.feed(chunk) if chunk else self._mask.close()
@@ -127,8 +127,10 @@ class UpstreamStream:
         return [*(self._primed or ()), *self._traced(self._pipeline.stop())]
 
     def broken(self, error: StreamglotError) -> list[Event]:
-        """The reader decides what an end at this place means; where it is an error, ``error`` says what happened. The upstream is
-        named where the fault is its own."""
+        """Ends the turn. The reader decides what an end at this place means; if it is an error, ``error`` replaces the reader's.
+
+        The message names the upstream if the error is the upstream's.
+        """
         self._over = True
         if self._received is not None:
             self._record_bytes()
@@ -144,7 +146,7 @@ class UpstreamStream:
         return events
 
     async def prime(self) -> None:
-        """Reads up to the first meaningful event. An error before it is raised: nothing has left yet."""
+        """Reads up to the first meaningful event. Raises an error that comes before it, because nothing has left yet."""
         primed: list[Event] = []
         while (events := await self.read()) is not None:
             primed += events
@@ -169,13 +171,14 @@ class UpstreamStream:
 
 
 class ErrorContext:
-    """Adds to a failure of one candidate: the upstream, the model, the status, the next step, the request id. Never a secret.
+    """Adds context to a failure of one candidate: the upstream, the model, the status, the next step, the request id.
 
-    It removes secrets from everything that the upstream said, always. Nothing that the upstream or the client writes can change that.
+    It always removes secrets from everything that the upstream sent. Nothing in the upstream's or the client's text can change
+    that.
     """
 
     def __init__(self, candidate: Candidate, request_id: str, key: str = "") -> None:
-        """``key`` is the client's own, where it was sent."""
+        """``key`` is the client's own key, if it was sent to the upstream."""
         self._candidate = candidate
         self._request_id = request_id
         self._key = key
@@ -183,11 +186,11 @@ class ErrorContext:
     def message(self, message: str, status: int) -> str:
         upstream, model = self._candidate.upstream, self._candidate.model
         step = NEXT_STEP.get(status, SERVER_STEP if status >= 500 else "change the request")
-        said = hide(message, self.secrets())
-        return f"upstream {upstream.name!r}, model {model!r}, status {status}: {said} ({step}; request id {self._request_id})"
+        cleaned = hide(message, self.secrets())
+        return f"upstream {upstream.name!r}, model {model!r}, status {status}: {cleaned} ({step}; request id {self._request_id})"
 
     def event(self, event: StreamError) -> StreamError:
-        """The same error with its context, and without secrets."""
+        """Returns the error with its context and without secrets."""
         return structs.replace(
             event,
             code=hide(event.code, self.secrets()),
@@ -196,12 +199,12 @@ class ErrorContext:
         )
 
     def error(self, error: StreamglotError) -> StreamglotError:
-        """The same, once: an error that came out of the stream has its context already."""
+        """Adds the context to an exception. An error that came out of the stream already has it."""
         if not error.has_context:
             error.code = hide(error.code, self.secrets())
             if error.origin == "upstream":
                 error.message = self.message(error.message, error.status)
-            else:  # the upstream was not asked: the error is not its answer
+            else:  # the upstream was not called, so the error is not its answer
                 upstream, model = self._candidate.upstream, self._candidate.model
                 message = hide(error.message, self.secrets())
                 error.message = f"{message} (chosen upstream {upstream.name!r}, model {model!r}; request id {self._request_id})"
@@ -210,12 +213,12 @@ class ErrorContext:
         return error
 
     def secrets(self) -> tuple[str, ...]:
-        """What must not be seen of what this upstream says."""
+        """Returns the secrets that must be removed from what this upstream sends."""
         return (self._key, *self._candidate.upstream.secrets())
 
 
 def _raised(event: StreamError) -> UpstreamError:
-    """The event as the error that it was, its words told already."""
+    """Returns the event as the exception that it was. Its message already has the context."""
     kind = UpstreamTruncated if event.code.startswith(("upstream_truncated", "upstream_empty")) else UpstreamRefused
     error = kind(event.message, code=event.code, status=event.status, retryable=event.retryable, detail=event.detail)
     error.origin = event.origin

@@ -1,1 +1,1 @@
-"""The gateway: any client on one side, any upstream on the other, one path between them."""
+"""The gateway: an HTTP server that accepts any client dialect and forwards each request to any upstream."""

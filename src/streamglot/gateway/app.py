@@ -1,4 +1,4 @@
-"""The ASGI application: faces as raw ASGI, pages through Starlette, and the state that all exchanges share."""
+"""The ASGI application: it routes calls to the endpoints and the pages, and holds the state that all exchanges share."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     from .recording import TurnRecorders
 
 RESPONSES = "/v1/responses"
-"""The address that is served over WebSockets too."""
+"""The path that is also served over WebSockets."""
 TICK_SECONDS = 0.25
-"""How often silent and overdue streams are looked for: fine enough for timeouts of seconds."""
+"""Seconds between two checks for silent and overdue streams: fine enough for timeouts of a few seconds."""
 LIVE_SECONDS = 0.5
-"""After a live request another one is expected for so long."""
+"""Seconds after a live request during which the gateway still counts as serving live traffic."""
 BATCH_STOP_SECONDS = 1.0
-"""How long calls of batches may go on when the gateway stops. Those that have not ended by then run again later."""
+"""Seconds that calls of batches may continue when the gateway stops. Calls that have not ended by then run again later."""
 
 
 class Gateway:
@@ -94,12 +94,12 @@ class Gateway:
         self._starlette: Application | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._memory = Memory()
-        self._take(loaded)
+        self._apply(loaded)
 
     # --- configuration
 
-    def _take(self, loaded: LoadedConfig, starting: bool = True) -> None:
-        """A new configuration, whole or not at all: all that may fail is made before anything is changed."""
+    def _apply(self, loaded: LoadedConfig, starting: bool = True) -> None:
+        """Applies a new configuration completely or not at all: everything that can fail is built before any state changes."""
         server = loaded.config.server
         self._stored.known |= loaded.config.store.url == NOTHING
         authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None), starting)
@@ -121,9 +121,9 @@ class Gateway:
             self._observers.append(AccessLog(self.say))
 
     def reload(self) -> None:
-        """Reads the configuration again. Whatever is wrong with it is reported, and the old one stays."""
+        """Reads the configuration again. If it is invalid, logs the reason and keeps the old configuration."""
         try:
-            self._take(load(self.loaded.path, self._environment, self.loaded.overrides), starting=False)
+            self._apply(load(self.loaded.path, self._environment, self.loaded.overrides), starting=False)
         except ConfigError as error:
             self.say({"event": "reload_failed", "message": error.message})
         except Exception as error:
@@ -140,7 +140,7 @@ class Gateway:
         async with self.pool:
             await self._open_store()
             if self.store is not None:
-                await self._meet(self.store)
+                await self._load_stored_keys(self.store)
                 watch = partial(self._stored.watch, self.store, self.store_state, self.say)
                 self.tasks.start("stored keys", watch)
             self._ticker = self.tasks.start("clock", self._tick)
@@ -161,17 +161,17 @@ class Gateway:
                     self.tracing.close()
 
     async def check(self) -> None:
-        """Could it run? A database that cannot be opened, or a door without keys, is a ConfigError."""
+        """Raises a ConfigError if the gateway could not start: the database cannot be opened, or required keys are missing."""
         try:
             await self._open_store()
             if self.store is not None:
-                await self._meet(self.store)
+                await self._load_stored_keys(self.store)
                 await self.store.close()
         finally:
-            self._log.close()  # the loop ends before its lines are due
+            self._log.close()  # the event loop ends before the log would be flushed
 
     async def _open_store(self) -> None:
-        """It is loaded here: who keeps nothing need not wait for it."""
+        """Opens the store, if one is configured. Only then is the store imported, because the import is slow."""
         if self.loaded.config.store.url != NOTHING:
             from .recording import TurnRecorders, open_store
 
@@ -184,11 +184,11 @@ class Gateway:
 
             self.batches = await open_batches(self, self.store)
 
-    async def _meet(self, store: Store) -> None:
-        """The keys in the store. Only now it is known whether there are any at all."""
+    async def _load_stored_keys(self, store: Store) -> None:
+        """Loads the keys of the store and checks authentication again: only now is it known whether any keys exist."""
         try:
             await self._stored.refresh(store)
-            self._take(self.loaded)
+            self._apply(self.loaded)
         except BaseException:
             await store.close()
             raise
@@ -197,7 +197,7 @@ class Gateway:
             self.say({"event": "no_valid_key", "message": f"{state.says}; {state.step}"})
 
     async def _tick(self) -> None:
-        """The gateway's clock."""
+        """Runs the periodic steps until the gateway stops."""
         while True:
             self._run_periodic_steps()  # at once, so that the memory of the idle process is measured before any request
             await asyncio.sleep(TICK_SECONDS)
@@ -205,7 +205,7 @@ class Gateway:
     def _run_periodic_steps(self) -> None:
         """Runs every periodic step. A step that fails does not keep the others from running.
 
-        This is a function of its own because the frame of ``_tick`` lives as long as the gateway: its loop variable would
+        This is a separate function because the frame of ``_tick`` lives as long as the gateway: its loop variable would
         hold the last request, with its whole answer, until the next one.
         """
         attempt = self.tasks.attempt
@@ -219,7 +219,7 @@ class Gateway:
             self.live.changed()
 
     def stop(self, seconds: float) -> None:
-        """No new work; what still runs after so many seconds is ended with a proper error."""
+        """Accepts no new work. Requests that still run after this many seconds end with an error."""
         self.stopping = True
         self.live.changed()
         asyncio.get_running_loop().call_later(seconds, self._interrupt)
@@ -243,7 +243,7 @@ class Gateway:
             await refuse_websocket(scope, send)
             return
         if scope["type"] != "http":
-            raise ConfigError(f"the gateway speaks HTTP, not {scope['type']}")
+            raise ConfigError(f"the gateway serves the ASGI scopes http and lifespan, not {scope['type']!r}")
         call = ASGICall(scope, receive, send)
         refusal = self._screen(call)
         found = None if refusal is not None else self._endpoint(call)
@@ -255,7 +255,7 @@ class Gateway:
             await self._pages()(scope, receive, call.forward)
 
     def _pages(self) -> Application:
-        """Everything but the endpoints of dialects. It is imported when it is first asked for."""
+        """Returns the application for all paths but the endpoints of dialects. It is imported on first use."""
         if self._starlette is None:
             from .api.routes import pages
 
@@ -279,7 +279,7 @@ class Gateway:
         return run_asgi(self._pages(), call)
 
     def converse(self, call: HTTPCall) -> Coroutine[Any, Any, None] | None:
-        """Serves a WebSocket where there is one."""
+        """Serves a WebSocket if this path has one; returns None otherwise."""
         if call.path != RESPONSES:
             return None
         refusal = self._screen(call)
@@ -289,10 +289,10 @@ class Gateway:
 
         return serve(self, call)
 
-    # --- before anything else of a call is looked at
+    # --- checks before routing
 
     def _screen(self, call: Call) -> Reply | None:
-        """What is answered without asking an endpoint: an origin or a host that is not allowed, a browser's preflight."""
+        """Answers a forbidden origin or host and a CORS preflight. Returns None for a call that goes on to its endpoint."""
         headers = call.headers
         host, origin = headers.get("host", ""), headers.get("origin", "")
         if origin and not self._cors.allows(origin, host):
@@ -308,7 +308,7 @@ class Gateway:
         return endpoint_for(call.path, call.query("alt")) if call.method == "POST" else None
 
     def is_public(self, path: str) -> bool:
-        """May this page be read without a key?"""
+        """Returns whether this page can be read without a key."""
         listed = self.server.public_paths
         return path in listed if listed is not None else self.server.host in LOOPBACK
 
@@ -316,7 +316,7 @@ class Gateway:
         return self.serve(RequestHandler(self, endpoint, call, model_in_path))
 
     async def serve(self, handler: RequestHandler) -> None:
-        """Runs a handler, which hears of the clock and of a shutdown meanwhile."""
+        """Runs a handler. While it runs, it receives the clock's ticks and the signal to shut down."""
         self._live.add(handler)
         self.pool.connections.writes.crowded = len(self._live) > 1
         try:
@@ -325,7 +325,7 @@ class Gateway:
             self._live.discard(handler)
             self._last_live = self.clock()
 
-    # --- what exchanges use
+    # --- services for exchanges
 
     def metrics_page(self, accept: str = "") -> tuple[bytes, str]:
         """The page of metrics in the format that the reader accepts, and its media type."""
@@ -333,11 +333,11 @@ class Gateway:
         return self.metrics.page(accept)
 
     def answers_live(self) -> bool:
-        """Are clients being answered, or were they a moment ago? Batches then take a small part of this process only."""
+        """Returns whether live requests run, or ran within ``LIVE_SECONDS``. Batches then use a small share of this process."""
         return bool(self._live) or self.clock() - self._last_live < LIVE_SECONDS
 
     def slot(self, caller: Caller | None) -> Slot:
-        """A place among the requests that are answered at the same time."""
+        """Returns a slot that counts this request towards the limit of concurrent requests."""
         if self.stopping:
             raise _shutting_down()
         return Slot(self._limit, caller)
@@ -345,7 +345,7 @@ class Gateway:
     def observers_for(
         self, recorder: Observer | None, reservation: Reservation | None, span: Observer | None, turn_id: str = ""
     ) -> list[Observer]:
-        """The observers of one exchange. The usage is settled before the turn is recorded. ``turn_id`` is the turn in the store."""
+        """Returns the observers of one exchange. Usage is settled before the turn is recorded. ``turn_id`` is the stored turn."""
         own: list[Observer] = [] if reservation is None else [UsageMeter(reservation)]
         own += [observer for observer in (recorder, span) if observer is not None]
         return [*own, self.live.observer(turn_id), *self._observers]
@@ -356,17 +356,17 @@ class Gateway:
         return [handler for handler in self._live if key in (None, handler.record.key)]
 
     def tell_observers(self, result: ExchangeResult, span: Observer | None) -> None:
-        """Tells the observers of a request that was no exchange."""
+        """Notifies the observers about a request that was not an exchange."""
         for observer in (*([span] if span is not None else ()), self.live.observer(""), *self._observers):
             observer.finished(result)
 
     def say_fault(self, request_id: str, error: BaseException) -> None:
-        """A fault of our own, with the place in the code."""
+        """Logs an internal error with its place in the code."""
         trace = "".join(traceback.format_exception(error))
         self.say({"event": "fault", "request_id": request_id, "trace": hide(trace, self.pool.secrets())})
 
     def store_state(self) -> str:
-        """ok, failing or off. A failing store is told of, and stops nothing."""
+        """Returns ``ok``, ``failing`` or ``off``. A failing store is reported and does not stop requests."""
         if self.store is None:
             return "off"
         report = self.store.report()
@@ -385,12 +385,12 @@ async def _send(call: HTTPCall, reply: Reply) -> None:
 
 
 def check_start(loaded: LoadedConfig, environment: Mapping[str, str]) -> None:
-    """Raises a ConfigError if a gateway could not start with this configuration, as far as that is known without its store."""
+    """Raises a ConfigError if a gateway could not start with this configuration. Does not open the store."""
     Authenticator(loaded.config.server, environment, StoredCallers())
     UpstreamPool(loaded, environment=environment, serving=True).configure(loaded)
     ContentLog(loaded.config.server.redact)
 
 
 def create(loaded: LoadedConfig | None = None) -> Gateway:
-    """The application for an ASGI server of your own."""
+    """Creates the application for another ASGI server, such as uvicorn."""
     return Gateway(loaded or load())

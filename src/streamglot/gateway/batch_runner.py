@@ -1,4 +1,7 @@
-"""Runs one item of a batch: the same exchange as a live request, with policies, tools, budgets and recording, behind live traffic."""
+"""Runs one item of a batch, behind live traffic.
+
+It uses the same exchange as a live request, with policies, tools, budgets and recording.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,11 @@ if TYPE_CHECKING:
     from .app import Gateway
 
 FORWARDED: Final = {"/v1/embeddings": "embeddings"}
-"""Endpoints whose requests are passed on as they are, and the path of the upstream."""
+"""Endpoints whose requests are forwarded unchanged, with the path at the upstream."""
 PATHS: Final = ("/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/messages", *FORWARDED)
 """The endpoints that a batch may name."""
 _STREAMING: Final = ("stream", "stream_options", "background", "keep", "extensions", "session_id")
-"""Fields that say how an answer is delivered. The answer of an item is always whole."""
+"""Fields that say how an answer is delivered. They are removed: the answer of an item is always one whole body."""
 _TOO_MANY: Final = 429
 
 
@@ -63,7 +66,7 @@ class BatchRunner:
         error_dialect = endpoint.dialect if endpoint is not None else dialect_of(batch.endpoint, {})
         record = ExchangeRecord(request_id, error_dialect, gateway.clock())
         try:
-            caller, body = self._asked(batch, item, record)
+            caller, body = self._caller_and_body(batch, item, record)
             if endpoint is None:
                 return await self._forward(batch, caller, body, request_id)
             return await self._exchange(batch, endpoint, caller, body, record, self._pool)
@@ -71,12 +74,16 @@ class BatchRunner:
             return self._failed(error_dialect, record, error.as_event(), retry_after_of(error), error.has_context)
 
     def _caller(self, owner: str) -> Caller | None:
-        """The caller that the batch belongs to; None for one without a key."""
+        """Returns the caller who owns the batch; None if the batch was made without a key."""
         if not owner or owner.startswith(ANONYMOUS):
             return None
         caller = self._gateway.authenticator.named(owner)
         if caller is None:
-            raise RequestError("the key of this batch is no longer valid", code="invalid_api_key", status=401)
+            raise RequestError(
+                "the key of this batch is no longer valid; create the batch again with a valid key",
+                code="invalid_api_key",
+                status=401,
+            )
         return caller
 
     # --- items of a provider's own batch
@@ -85,12 +92,12 @@ class BatchRunner:
         return self._gateway.pool.routes.upstreams.get(name)
 
     async def prepare(self, batch: Batch, item: Item, upstream: str) -> dict[str, Any] | Answer:
-        """The body for a provider, after the request hooks of the stages: what policies take out does not leave."""
+        """Returns the body for a provider, after the request hooks of the stages: the provider never sees what they remove."""
         endpoint = ENDPOINTS[batch.endpoint]
         record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
         pool = CapturingPool(self._gateway.pool, upstream)
         try:
-            caller, body = self._asked(batch, item, record)
+            caller, body = self._caller_and_body(batch, item, record)
             options, asked = take_tool_options(body, {})
             request = endpoint.parse(asked, "")
             request.stream = False
@@ -107,22 +114,25 @@ class BatchRunner:
             if pool.body is not None:
                 return pool.body
             return self._failed(endpoint.dialect, record, error.as_event(), None, error.has_context)
-        raise AssertionError("a capturing pool answers nothing")
+        raise AssertionError("a CapturingPool always ends the exchange with an error")
 
     async def complete(self, batch: Batch, item: Item, upstream: str, status: int, body: bytes) -> Answer:
-        """The provider's answer through the same exchange as that of a call. Nothing is refused that is paid for."""
+        """Passes the provider's answer through an exchange, as for a call.
+
+        No budget refuses it, because it is already paid for.
+        """
         endpoint = ENDPOINTS[batch.endpoint]
         record = ExchangeRecord(request_name(batch, item.number), endpoint.dialect, self._gateway.clock())
         pool = ProvidedPool(self._pool, self._gateway.pool, upstream, status, body)
         try:
-            caller, asked = self._asked(batch, item, record)
+            caller, asked = self._caller_and_body(batch, item, record)
             answer = await self._exchange(batch, endpoint, caller, asked, record, pool, paid=True)
         except StreamglotError as error:
             answer = self._failed(endpoint.dialect, record, error.as_event(), None, error.has_context)
         answer.cost *= PROVIDER_PRICE_SHARE
         return answer
 
-    def _asked(self, batch: Batch, item: Item, record: ExchangeRecord) -> tuple[Caller | None, dict[str, Any]]:
+    def _caller_and_body(self, batch: Batch, item: Item, record: ExchangeRecord) -> tuple[Caller | None, dict[str, Any]]:
         caller = self._caller(batch.owner)
         record.key = caller.name if caller is not None else ""
         return caller, {name: value for name, value in json_object(item.body).items() if name not in _STREAMING}
@@ -197,8 +207,10 @@ class BatchRunner:
     async def _recorder(
         self, batch: Batch, endpoint: Endpoint, request: Request, body: dict[str, Any], record: ExchangeRecord, response_id: str
     ) -> TurnRecorder | None:
-        """Begins to record the turn. The turns of a batch are one session, which has its name; only an item that goes on from another
-        turn belongs elsewhere."""
+        """Begins to record the turn.
+
+        The turns of a batch form one session named after the batch, except items that continue another turn.
+        """
         gateway, store = self._gateway, self._gateway.store
         if store is None or gateway.recorders is None:
             return None
@@ -254,13 +266,13 @@ class BatchRunner:
         try:
             answer = msgspec.json.decode(metered.answer)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            raise StreamglotError("the upstream's answer is no JSON", code="not_json", status=502, retryable=True) from None
+            raise StreamglotError("the upstream's answer is not JSON", code="not_json", status=502, retryable=True) from None
         usage = answer.get("usage") if isinstance(answer, dict) else None
         tokens = usage.get("prompt_tokens", 0) if isinstance(usage, dict) else 0
         counts = TokenCounts(tokens if isinstance(tokens, int) and tokens >= 0 else 0, 0)
         record = metered.record
         cost = price(counts, str(body.get("model", "")), record.upstream) or 0.0
-        data = msgspec.json.encode(answer)  # on one line, whatever the upstream wrote
+        data = msgspec.json.encode(answer)  # re-encoded, because each result must be on one line
         return Answer(200, data, request_id, counts.input_tokens or 0, cost=cost, attempts=max(1, record.attempts))
 
     def _failed(

@@ -1,4 +1,4 @@
-"""Durable batches of one gateway: the service over its store, and a worker where the configuration asks for one."""
+"""Opens the durable batches of a gateway: the service over its store and, if configured, a worker."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 
 async def open_batches(gateway: Gateway, store: Store) -> BatchService:
-    """Starts the service of this gateway. On PostgreSQL it has connections of its own, so that results do not wait behind turns; SQLite
-    has one writer anyway."""
+    """Starts the batch service of this gateway.
+
+    On PostgreSQL the service has its own connections, so that results do not wait behind turns. SQLite has only one writer, so
+    separate connections would not help.
+    """
     config = gateway.loaded.config.batches
 
     def route(batch: Batch) -> Route:
@@ -54,6 +57,6 @@ async def open_batches(gateway: Gateway, store: Store) -> BatchService:
 
 
 def described(fault: LineError) -> bytes:
-    """A fault of a line as a message batch reports it."""
+    """Returns the error of a line in the form that a message batch reports."""
     error = RequestError(f"request {fault.line}: {fault.message}", code=fault.code)
     return msgspec.json.encode(dialect(COUNTED_BY).error_body(error.as_event()))

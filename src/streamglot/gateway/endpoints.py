@@ -1,4 +1,4 @@
-"""The endpoints: the paths that clients know, each with its dialect."""
+"""The endpoints: the paths that clients call, each with its dialect."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ def _no_options(_request: Request, _body: Body) -> Options:
 
 
 class Endpoint(Struct, frozen=True):
-    """``parse`` makes a request of a body and of the model in the path. ``writer`` and ``response`` are options for the writer and
-    for the response builder that depend on the request. ``id_prefix`` begins the ids that we mint. ``passed`` are headers of a
-    client that are forwarded to an upstream of the same dialect. ``numbered``: its clients accept event ids in their frames; other
-    clients fail on them, or have ids of their own. ``chat`` is the field that names the conversation of a page."""
+    """One endpoint of a dialect.
+
+    ``parse`` builds a request from a body and the model in the path. ``writer`` and ``response`` return the options for the
+    stream writer and for the response builder that depend on the request. ``id_prefix`` begins the response ids that the gateway
+    makes. ``passed`` are the client headers that are forwarded to an upstream of the same dialect. ``numbered`` says that clients
+    accept event ids in frames; other clients fail on them or use ids for another purpose. ``chat`` is the field that names the
+    conversation of a web page.
+    """
 
     dialect: str
     parse: Callable[[Body, str], Request]
@@ -35,7 +39,7 @@ class Endpoint(Struct, frozen=True):
     numbered: bool = False
     chat: str = ""
     build: Callable[[Response, Body], Body] | None = None
-    """Builds the whole answer where it is not that of the dialect."""
+    """Builds the whole answer, if its form differs from that of the dialect."""
     unknown_model_status: int = 404
     """The HTTP status for a model that no upstream serves."""
 
@@ -56,13 +60,14 @@ def _always_streams(name: str) -> Callable[[Body, str], Request]:
     def parse(body: Body, _model: str) -> Request:
         request = dialect(name).parse_request(body)
         request.stream = True
-        request.extra, request.essential = {}, []  # names of threads and runs, and answers to approvals, are ours to keep
+        # thread and run names and approval answers are for the gateway, not the upstream
+        request.extra, request.essential = {}, []
         return request
 
     return parse
 
 
-def _streams_unless_told(name: str, **options: Any) -> Callable[[Body, str], Request]:
+def _streams_by_default(name: str, **options: Any) -> Callable[[Body, str], Request]:
     def parse(body: Body, _model: str) -> Request:
         request: Request = dialect(name).parse_request({"stream": True, **body}, **options)
         return request
@@ -97,7 +102,7 @@ def _chat_response(_request: Request, body: Body) -> Options:
 
 
 def _mirror(request: Request, body: Body) -> Options:
-    """A response repeats what was asked, but for the input, and names calls by the tools that were declared."""
+    """Returns the writer's options: a response repeats the fields of its request, except the input, and the declared tools."""
     mirror = {name: value for name, value in body.items() if name in REPEATED and value is not None}
     return {"mirror": mirror, "tools": request.tools}
 
@@ -108,7 +113,7 @@ def _agui_writer(_request: Request, body: Body) -> Options:
 
 
 def _ui_writer(_request: Request, body: Body) -> Options:
-    """The answer to a decision goes on in the message that asked for it."""
+    """Returns the writer's options: the answer to an approval continues the message that asked for it."""
     find = dialect("vercel_ui").approval_answers
     answered = find is not None and find(body, lambda _id: True)[0]
     id = body["messages"][-1].get("id") if answered else None
@@ -139,10 +144,10 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     ),
     "/v1/responses/compact": Endpoint("openai_responses", _compacting, "resp_", build=_compacted, passed=_BETA),
     "/v1/messages": Endpoint("anthropic", _plain("anthropic"), "msg_", passed=("anthropic-beta",)),
-    "/api/chat": Endpoint("ollama", _streams_unless_told("ollama")),
+    "/api/chat": Endpoint("ollama", _streams_by_default("ollama")),
     "/api/generate": Endpoint(
         "ollama",
-        _streams_unless_told("ollama"),
+        _streams_by_default("ollama"),
         writer=lambda request, body: {"generate": True},
         response=lambda request, body: {"generate": True},
     ),
@@ -158,17 +163,17 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
 }
 
 PLAIN: Final = ("openai_chat", "openai_responses", "openai_completions")
-"""Dialects whose upstreams have embeddings beside their chat, under the same base address."""
+"""Dialects whose upstreams serve embeddings under the same base URL as chat."""
 COMPLETES: Final = "openai_completions"
-"""The dialect whose upstreams take several prompts in one request."""
+"""The dialect whose upstreams accept several prompts in one request."""
 RETRIEVABLE: Final = "openai_responses"
-"""The dialect whose answers can be asked for, continued and made in the background, by their id."""
+"""The dialect whose responses can be fetched, continued and run in the background by id."""
 COUNTED_BY: Final = "anthropic"
-"""The dialect whose upstreams count tokens when they are asked to."""
+"""The dialect whose upstreams have an endpoint that counts tokens."""
 
 _GEMINI: Final = re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>.+):(?P<verb>generateContent|streamGenerateContent)")
 _GEMINI_UNKNOWN: Final = 400
-"""gemini-cli repeats its side requests without a pause when their model is answered with 404; it gives up on 400."""
+"""gemini-cli repeats its side requests without a pause when their model is answered with 404. It stops after a 400."""
 _GEMINI_STREAM: Final = Endpoint("gemini", _gemini(True), unknown_model_status=_GEMINI_UNKNOWN)
 _GEMINI_WHOLE: Final = Endpoint("gemini", _gemini(False), unknown_model_status=_GEMINI_UNKNOWN)
 _GEMINI_ARRAY: Final = Endpoint(
@@ -181,7 +186,7 @@ _GEMINI_ARRAY: Final = Endpoint(
 
 
 def dialect_of(path: str, headers: Mapping[str, str]) -> str:
-    """Whose error shape a client reads at an address that is no face."""
+    """Returns the dialect whose error shape the client expects at a path that is not an endpoint."""
     if path.startswith("/api/"):
         return "ollama"
     if "anthropic-version" in headers or path.startswith("/v1/messages"):
@@ -192,10 +197,10 @@ def dialect_of(path: str, headers: Mapping[str, str]) -> str:
 
 
 def endpoint_for(path: str, alt: str = "") -> tuple[Endpoint, str] | None:
-    """The face at this address, and the model where the address names it."""
-    face = ENDPOINTS.get(path)
-    if face is not None:
-        return face, ""
+    """Returns the endpoint at this path, and the model if the path names one."""
+    endpoint = ENDPOINTS.get(path)
+    if endpoint is not None:
+        return endpoint, ""
     found = _GEMINI.fullmatch(path)
     if found is None:
         return None
@@ -205,7 +210,10 @@ def endpoint_for(path: str, alt: str = "") -> tuple[Endpoint, str] | None:
 
 
 def path_of(name: str, model: str) -> str:
-    """The address of a dialect, for a request with this model. A dialect that no client speaks has that of the first endpoint."""
+    """Returns the path of a dialect for a request with this model.
+
+    A dialect without an endpoint gets the path of the first endpoint.
+    """
     if name == "gemini":
         return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
     return next((path for path, endpoint in ENDPOINTS.items() if endpoint.dialect == name), next(iter(ENDPOINTS)))

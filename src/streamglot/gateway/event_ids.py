@@ -1,7 +1,7 @@
-"""The events of a stream by number, as whoever reads it would count them, so that it can be gone on with after any of them.
+"""Numbers the events of a stream the way a client counts them, so that a client can resume after any event.
 
-A frame of server-sent events, a line of JSON and an element of a streamed array are each one event; so is the bracket that
-closes the array. Comments are none: no client sees them.
+One event is a frame of server-sent events, a line of JSON, an element of a streamed array, or the bracket that closes the array.
+Comments do not count, because clients do not see them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final, Protocol
 
 class EventIds(Protocol):
     def count(self, data: bytes) -> int:
-        """How many events these bytes hold; they begin and end between two events."""
+        """Returns the number of events in these bytes, which begin and end between two events."""
         ...
 
     def rest(self, data: bytes, skipped: int) -> bytes:
-        """What follows so many of their events."""
+        """Returns the bytes after the first ``skipped`` events."""
         ...
 
 
 class Frames:
-    """Each of ours has one line of data. Comments have none."""
+    """Server-sent events. Each frame that the gateway writes has exactly one data line; comments have none."""
 
     def count(self, data: bytes) -> int:
         return data.count(b"\ndata:") + data.startswith(b"data:")
@@ -34,7 +34,7 @@ class Frames:
         return data[at:]
 
     def numbered(self, data: bytes, before: int) -> tuple[bytes, int]:
-        """The same frames with their numbers in them, and the last of these; ``before`` is the one before them."""
+        """Adds an id to each frame, counting on from ``before``. Returns the frames and the last id."""
         out = []
         for frame in data.split(b"\n\n")[:-1]:
             if frame.startswith(b":"):
@@ -55,7 +55,7 @@ class Lines:
 
 class Elements:
     _begin: Final = re.compile(rb"\A\[\{|,\r\n\{|\]\Z")
-    """An element begins with its comma, the first one with the bracket of the array."""
+    """An element begins with its comma. The first element begins with the bracket of the array."""
 
     def count(self, data: bytes) -> int:
         return len(self._begin.findall(data))
@@ -71,4 +71,4 @@ EVENT_IDS: Final[dict[str, EventIds]] = {
     "application/x-ndjson": Lines(),
     "application/json": Elements(),
 }
-"""By the type of the body."""
+"""The event counter for each media type of a body."""

@@ -2,8 +2,7 @@
 
     endpoint.parse -> Exchange (engine) -> writer.feed -> call.write
 
-Until the first event, an error is an HTTP status in the client's own error shape. After it, an error is the last thing in the
-stream.
+Until the first event, an error is an HTTP status in the error shape of the client's dialect. After it, it is the last event.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ TRACE_HEADERS: Final = ("traceparent", "tracestate")
 
 
 class RequestHandler:
-    """``stop`` and ``interrupt`` end the exchange from outside; ``tick`` is called by the gateway's clock."""
+    """Handles one request. ``stop`` and ``interrupt`` end the exchange from outside. The gateway's clock calls ``tick``."""
 
     def __init__(self, gateway: Gateway, endpoint: Endpoint, call: Call, model_in_path: str) -> None:
         given = call.headers.get("x-request-id")
@@ -72,20 +71,20 @@ class RequestHandler:
         tracing = gateway.tracing
         self._span = None if tracing is None else tracing.request(call.method, self._route(call.path), call.headers)
 
-    # --- from outside
+    # --- called from outside
 
     @property
     def error(self) -> StreamError | None:
-        """The error that the client was given in place of an answer."""
+        """The error that the client received in place of an answer."""
         return self._error
 
     @property
     def turn_id(self) -> str:
-        """The turn in the store; empty where turns are not recorded."""
+        """The id of the turn in the store; empty if turns are not recorded."""
         return self._response.recorder.turn_id if self._response.recorder is not None else ""
 
     def interrupt(self, error: StreamglotError) -> None:
-        """Ends the exchange with this error: the gateway stops, or a budget is used up."""
+        """Ends the exchange with this error, for example because the gateway stops or a budget is used up."""
         if self._interruption is not None or self._response.call.ended:
             return
         self._interruption = error
@@ -95,7 +94,7 @@ class RequestHandler:
             self._task.cancel()
 
     def stop(self) -> None:
-        """Ends the stream properly, as cancelled: somebody asked for it."""
+        """Ends the stream as cancelled, with a complete final event."""
         if self._task is not None and not self._stopped and not self._response.call.ended:
             self._stopped = True
             self._task.cancel()
@@ -113,11 +112,11 @@ class RequestHandler:
             self._span.attach()
         try:
             await self._answer()
-        except Exception as error:  # a fault of ours, even in reporting another one: the client is answered all the same
+        except Exception as error:  # an internal error, possibly while reporting another: the client still gets an answer
             self._gateway.say_fault(self.record.request_id, error)
             await self._report_fault()
         finally:
-            attempt = self._gateway.tasks.attempt  # none of these steps may prevent the next one
+            attempt = self._gateway.tasks.attempt  # a step that fails does not prevent the next one
             self._response.call.unwatch()
             attempt("finish", self._finish)
             if self._exchange is not None:
@@ -131,7 +130,7 @@ class RequestHandler:
         return path.replace(self._model_in_path, "{model}") if self._model_in_path else path
 
     async def _answer(self) -> None:
-        """The path; a refusal is reported to the client."""
+        """Runs the request and reports a refusal to the client."""
         try:
             await self._guarded()
         except ClientGone:
@@ -141,15 +140,15 @@ class RequestHandler:
             await self._fail(error.as_event(), retry_after_of(error), error.has_context)
 
     async def _report_fault(self) -> None:
-        """Answers after a fault of ours. If even that fails, the connection is cut."""
+        """Answers after an internal error. If that fails too, cuts the connection."""
         try:
-            await self._fail(StreamglotError("a fault of the gateway itself; its log has more").as_event(), None)
+            await self._fail(StreamglotError("internal error of the gateway; its log has the details").as_event(), None)
         except Exception as error:
             self._gateway.say_fault(self.record.request_id, error)
             self._response.call.cut()
 
     async def _guarded(self) -> None:
-        """The path; a cancellation of ours becomes what it meant."""
+        """Runs the request. Translates a cancellation by the gateway into the error that caused it."""
         try:
             await self._path()
         except asyncio.CancelledError:
@@ -162,11 +161,11 @@ class RequestHandler:
                 return
             if self._interruption is not None:
                 if self._response.call.ended:
-                    return  # it came too late: the client has the whole answer
+                    return  # the cancellation came too late: the client has the whole answer
                 raise self._interruption from None
             raise
 
-    # --- the path
+    # --- request to answer
 
     async def _path(self) -> None:
         gateway, response, call = self._gateway, self._response, self._response.call
@@ -199,7 +198,7 @@ class RequestHandler:
             response_id = f"{self._endpoint.id_prefix}{gateway.new_id()}"
             await self._record_turn(request, body, response_id)
             if self._reservation is not None:
-                self._reservation.expect(estimate(request))  # with the history that was put in front
+                self._reservation.expect(estimate(request))  # includes the history that the recorder put in front
             if request.stream:
                 response.begin(request, body, response_id)
             if self._options.background and not body.get("stream"):
@@ -220,7 +219,7 @@ class RequestHandler:
             raise
 
     async def _record_turn(self, request: Request, body: dict[str, Any], response_id: str) -> None:
-        """Begins to record the turn, where turns are recorded."""
+        """Begins to record the turn, if turns are recorded."""
         gateway = self._gateway
         if gateway.recorders is not None:
             request.stream = request.stream or self._options.background
@@ -229,7 +228,7 @@ class RequestHandler:
             )
 
     def _approval_answers(self, body: dict[str, Any]) -> tuple[list[ApprovalAnswer], dict[str, Any]]:
-        """The decisions that the client brings about calls of an earlier answer, and the body without them."""
+        """Returns the client's decisions about calls of an earlier answer, and the body without them."""
         find = dialect(self._endpoint.dialect).approval_answers
         return ([], body) if find is None else find(body, self._gateway.pool.is_suspended)
 
@@ -258,7 +257,7 @@ class RequestHandler:
         )
 
     def _stages(self, request: Request) -> list[StageFactory]:
-        """The stages of the configuration, behind the budget of the key where it has one."""
+        """Returns the configured stages, preceded by the budget stage if the key has a budget."""
         stages, reservation, caller = self._gateway.pool.stages, self._reservation, self._caller
         if reservation is None or caller is None or not reservation.counts:
             return stages
@@ -266,7 +265,7 @@ class RequestHandler:
 
     @property
     def _gives_id(self) -> bool:
-        """The client can ask for the response by its id, so the id must be one of ours."""
+        """Returns whether the client can fetch the response by its id. The id must then be one that the gateway made."""
         response = self._response
         return self._endpoint.retrievable and (response.recorder is not None or response.call.remembers)
 
@@ -286,7 +285,7 @@ class RequestHandler:
         await response.write(writer.close(), last=True)
 
     async def _whole(self, exchange: Exchange, response_id: str) -> None:
-        """The same path, collected."""
+        """Answers with one body instead of a stream."""
         collected = await exchange.collect(extensions=bool(self._body.get("extensions")) or self._activity == EXTENSIONS)
         if collected.error is not None:
             await self._fail(collected.error, None, has_context=True)
@@ -309,8 +308,10 @@ class RequestHandler:
     # --- ends
 
     def _finish(self) -> None:
-        """Tells the observers in the step in which the client gets its last byte: the client may ask for its answer again as
-        soon as it has it, and an upstream may take its time to hang up."""
+        """Notifies the observers in the same step in which the client gets its last byte.
+
+        The client may fetch its answer as soon as it has it, and the upstream may be slow to close its connection.
+        """
         if self._exchange is None:
             self._exchange = self._make_exchange(Request())
         if self._error is not None:
@@ -318,13 +319,16 @@ class RequestHandler:
         self._exchange.finish()
 
     async def _end_stopped(self) -> None:
-        """Somebody asked for the stream to stop."""
+        """Ends the answer after ``stop``."""
         nothing: list[Event] = [StreamStart(), StreamEnd("cancelled")]
         events = nothing if self._exchange is None else self._exchange.end_now()
         await self._response.end(self._response.writer.feed(events))
 
     async def _fail(self, error: StreamError, retry_after: float | None, has_context: bool = False) -> None:
-        """``has_context``: the message names the upstream and the request id already, and has no secrets."""
+        """Reports an error.
+
+        ``has_context``: the message already names the upstream and the request id and contains no secrets.
+        """
         if not has_context:
             message = hide(error.message, self._gateway.pool.secrets())
             error = msgspec.structs.replace(error, message=f"{message} (request id {self.record.request_id})")
@@ -333,7 +337,7 @@ class RequestHandler:
         await self._response.fail(error, retry_after)
 
     def _overdrawn(self) -> bool:
-        """Ends an exchange whose budget was used up by other requests of its key."""
+        """Ends the exchange if other requests of its key have used up the budget. Returns whether it did."""
         caller, reservation, exchange = self._caller, self._reservation, self._exchange
         if caller is None or reservation is None or exchange is None or exchange.turn is None or not reservation.used_up():
             return False
@@ -364,7 +368,9 @@ class RequestHandler:
 def context_of(
     record: ExchangeRecord, headers: Mapping[str, str], tools: Sequence[str] = (), activity: str = ""
 ) -> ExchangeContext:
-    """What stages and observers know about a request. ``tools`` are globs of the tools of ours that it may use, ``activity`` how
-    it wants to see their runs."""
+    """Returns what stages and observers know about a request.
+
+    ``tools`` are globs of the gateway's tools that the request may use. ``activity`` says how the client wants to see tool runs.
+    """
     trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
     return ExchangeContext(record.request_id, record.dialect, record.key, record.model, trace, tools, activity=activity)

@@ -1,4 +1,4 @@
-"""Text completions of clients that ask together, sent to an upstream as one request, where its settings say so."""
+"""Merges text completions of concurrent clients into one upstream request, for upstreams whose settings enable it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..upstream import Upstream, UpstreamResponse
 from .endpoints import COMPLETES
 
 ANSWER_BYTES: Final = 64 * 2**20
-"""The answer to some tens of prompts, each as long as a model can write."""
+"""Bytes. Enough for the answer to some tens of prompts, each as long as a model can write."""
 KIND: Final = "completions"
 
 Post = Callable[[Upstream, str, Mapping[str, str], bytes], Awaitable[UpstreamResponse]]
 
 
 class WholeAnswer:
-    """An answer that is there already. Satisfies ``UpstreamResponse``."""
+    """An answer that has already been received. Satisfies ``UpstreamResponse``."""
 
     def __init__(self, data: bytes) -> None:
         self.status = 200
@@ -33,14 +33,14 @@ class WholeAnswer:
         return data
 
     async def drain(self) -> None:
-        """It was read whole."""
+        """Does nothing: the answer was read completely."""
 
     def close(self) -> None:
-        """The connection has been given back."""
+        """Does nothing: the connection is already back in its pool."""
 
 
 class MergingPost:
-    """Satisfies ``WholePost``."""
+    """Posts requests and merges those that can be merged. Satisfies ``WholePost``."""
 
     def __init__(self, post: Post, merger: RequestMerger) -> None:
         self._post = post
@@ -77,5 +77,7 @@ async def _whole(answer: UpstreamResponse) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > ANSWER_BYTES:
-            raise UpstreamProtocolError(f"the answer is larger than {ANSWER_BYTES} bytes")
+            raise UpstreamProtocolError(
+                f"the merged answer is larger than {ANSWER_BYTES} bytes; remove completions from the upstream's merge setting"
+            )
     return b"".join(pieces)

@@ -1,4 +1,4 @@
-"""Upstream pools for a provider's own batches: one that takes the body of a request, and one that has its answer already."""
+"""Upstream pools for batches at a provider: one captures the body of a request, one replays an answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..upstream.routes import Candidate
 
 
 class CapturingPool:
-    """Asks nobody: it builds the body for the upstream, and ends the exchange."""
+    """Builds the body for the upstream, stores it and ends the exchange without sending anything."""
 
     def __init__(self, pool: UpstreamPool, upstream: str) -> None:
         self.body: dict[str, Any] | None = None
@@ -56,7 +56,10 @@ class CapturingPool:
 
 
 class ProvidedPool:
-    """Gives the provider's answer to the first question, and asks the upstreams from then on: a tool loop goes on with calls."""
+    """Returns the provider's answer to the first request.
+
+    Later requests go to the upstreams, so that a tool loop can continue.
+    """
 
     def __init__(self, calls: BackgroundPool, pool: UpstreamPool, upstream: str, status: int, body: bytes) -> None:
         self.clock = pool.clock
@@ -93,7 +96,7 @@ class ProvidedPool:
 
 
 class ProvidedAnswer:
-    """A body that is here already, as an upstream's response."""
+    """Presents a body that was already received as an upstream's response."""
 
     headers: Mapping[str, str] = {"content-type": "application/json"}
 
@@ -110,19 +113,19 @@ class ProvidedAnswer:
         return body
 
     async def drain(self) -> None:
-        """Nothing is left to read."""
+        """Does nothing: the body is already here."""
 
     def close(self) -> None:
-        """There is nothing to let go."""
+        """Does nothing: there is no connection."""
 
 
 def candidate_at(pool: UpstreamPool, model: str, upstream: str) -> Candidate:
-    """The candidate for a model at this upstream."""
+    """Returns the candidate for a model at this upstream."""
     found = next((one for one in pool.routes.find(model, lambda: 0.0) if one.upstream.name == upstream), None)
     if found is None:
-        raise ConfigError(f"upstream {upstream!r} no longer serves the model {model!r}")
+        raise ConfigError(f"upstream {upstream!r} no longer serves the model {model!r}; restore it in the configuration")
     return found
 
 
 def _nothing() -> None:
-    """No slot was taken."""
+    """Does nothing: no slot was taken."""

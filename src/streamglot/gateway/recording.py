@@ -1,6 +1,7 @@
-"""What is kept of an exchange: its session, its turn, and its stream for whoever wants to go on with it.
+"""Records an exchange: its session, its turn, and its stream for clients that resume it.
 
-It brings the store with it, which takes a while to load: who keeps nothing does not import this."""
+This module imports the store, which is slow to load. Import it only where a store is configured.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ from .retention import RetentionOptions
 from .stream_recorder import StreamRecorder
 
 _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
-"""What a client said that the request for an upstream no longer shows."""
+"""Fields of a client's body that are removed before the request goes to an upstream, and recorded with the turn."""
 
 
 async def open_store(config: Config, environment: Mapping[str, str], say: Callable[[Mapping[str, Any]], None]) -> Store:
-    """The store that the configuration wants."""
-    kept = config.store
-    content = config.server.host in LOOPBACK if kept.content is None else kept.content
-    store = await Store.open(StoreSettings(url=kept.url or default_url(environment), content=content, raw=kept.raw), say)
+    """Opens the store that the configuration names."""
+    settings = config.store
+    content = config.server.host in LOOPBACK if settings.content is None else settings.content
+    store = await Store.open(StoreSettings(url=settings.url or default_url(environment), content=content, raw=settings.raw), say)
     if config.valkey.url:
         await store.buffer.close()
         store.buffer = ValkeyBuffer(config.valkey.url, say=say)
@@ -66,8 +67,10 @@ class TurnRecorders:
         id: str,
         caller: str | None = None,
     ) -> ServedTurnRecorder:
-        """Finds the session, puts the history in front of a request that only names it, and starts the turn. ``id`` is the
-        response id that the client is given. An item of a batch has a ``caller`` and no call."""
+        """Finds the session, puts its history in front of a request that only names it, and starts the turn.
+
+        ``id`` is the response id that the client is given. An item of a batch has a ``caller`` and no call.
+        """
         store = self._store
         headers = call.headers if call is not None else {}
         caller = (record.key or anonymous(headers)) if caller is None else caller
@@ -83,13 +86,14 @@ class TurnRecorders:
             past = await store.history(session)
             if not past:
                 why = "there was no room for it in the store" if store.settings.content else "store.content is off"
-                raise RequestError(f"what was said before {named!r} is not kept ({why}); send the whole conversation")
+                raise RequestError(f"the history of {named!r} is not stored ({why}); send the whole conversation")
             at = 1 if body.get("instructions") else 0
             request.messages[at:at] = past
             request.previous_response_id = None
-        said = {name: body[name] for name in _TAKEN_OUT if body.get(name)}
+        removed = {name: body[name] for name in _TAKEN_OUT if body.get(name)}
         if endpoint.retrievable and body.get("instructions"):
-            said["instructions"] = True  # not its words: they are the first message, and do not hold for the next request
+            # only the fact, not the text: instructions are the first message and do not apply to the next request
+            removed["instructions"] = True
         started = Started(
             caller=caller,
             request_id=record.request_id,
@@ -99,7 +103,7 @@ class TurnRecorders:
             probe=is_probe(request),
             response_id=id if endpoint.retrievable else "",
             retrievable=request.store is not False,
-            wish=said,
+            wish=removed,
         )
         answers = await store.answers(session)
         return ServedTurnRecorder(store, endpoint, session, answers, options, started, body, since(record.began))
@@ -108,7 +112,7 @@ class TurnRecorders:
         turn, ended = await self._store.last_turn(session)
         if not ended:
             raise RequestError(
-                f"the conversation {excerpt(session.name)} has an answer under way; wait for its end, or stop it",
+                f"the conversation {excerpt(session.name)} is being answered; wait for the end of the answer, or stop it",
                 code="conversation_locked",
                 status=409,
             )
@@ -121,20 +125,19 @@ class TurnRecorders:
                 code="previous_response_not_complete",
             )
         return RequestError(
-            f"there is no response {excerpt(response_id)} to go on from: it never was, it was deleted, or it was made with store: "
+            f"there is no response {excerpt(response_id)} to continue: it never existed, was deleted, or was made with store: "
             "false; send the whole conversation",
             code="previous_response_not_found",
         )
 
 
 def since(began: float) -> float:
-    """Seconds since this time of the gateway's clock."""
+    """Returns the seconds since this time of the gateway's clock."""
     return max(0.0, time.monotonic() - began)
 
 
 class ServedTurnRecorder(TurnRecorder):
-    """The recorder of a turn that is served over HTTP: with the headers that name it, and its stream for clients that come
-    back."""
+    """Records a turn that is served over HTTP. Adds the headers that name the turn, and its stream for clients that resume it."""
 
     def __init__(
         self,
@@ -150,8 +153,10 @@ class ServedTurnRecorder(TurnRecorder):
         turn = store.start(session, started)
         if store.settings.raw:
             turn.frame(GIVEN, 0.0, msgspec.json.encode(body))
-        kept = store.settings
-        super().__init__(turn, answers=answers, state=session.provider_state, content=kept.content, raw=kept.raw, waited=waited)
+        settings = store.settings
+        super().__init__(
+            turn, answers=answers, state=session.provider_state, content=settings.content, raw=settings.raw, waited=waited
+        )
         self.options = options
         self._store = store
         self._endpoint = endpoint
@@ -165,8 +170,10 @@ class ServedTurnRecorder(TurnRecorder):
         return {**turn, "x-streamglot-stream": self.turn_id} if self._stream is not None else turn
 
     def open(self, stop: Callable[[], None], headers: Mapping[str, str]) -> StreamRecorder | None:
-        """Makes the stream resumable from now on. Where content is not stored, only a client that asked for it, or a buffer
-        outside of the database, gets that."""
+        """Makes the stream resumable from now on.
+
+        If content is not stored, only a client that asked for it, or a buffer outside the database, makes the stream resumable.
+        """
         buffer, id = self._store.buffer, self.turn_id
         if self._stream is None and (self.wants_response or self.options.keep or not isinstance(buffer, DatabaseBuffer)):
             self._stream = StreamRecorder(

@@ -1,6 +1,6 @@
-"""What a client is told: the bytes of its stream or one whole answer, and all of it to the store as well.
+"""Writes the answer to the client, as a stream or as one body, and copies it to the store.
 
-It begins with the client's call. When the client is gone, or has its answer for now, the rest goes to the store alone.
+When the client has gone or has its answer for now, the rest goes to the store alone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from .recording import ServedTurnRecorder
 
 LAST_WORD_SECONDS: Final = 2.0
-"""How long the last words to a client may take that has stopped reading."""
+"""Seconds that the end of a stream may take to reach a client that has stopped reading."""
 
 
 class ResponseWriter:
-    """``busy`` counts the writes that wait for the client. ``left``: nobody listens any more. ``stop`` ends the exchange."""
+    """Writes one answer.
+
+    ``busy`` counts the writes that wait for the client. ``left`` says that no client is connected any more. ``stop`` ends the
+    exchange.
+    """
 
     def __init__(
         self, gateway: Gateway, endpoint: Endpoint, call: Call, record: ExchangeRecord, stop: Callable[[], None]
@@ -42,7 +46,7 @@ class ResponseWriter:
         self._stream: StreamRecorder | None = None
         self.context: ExchangeContext | None = None
         self.model = ""
-        """The model that is asked, where the client named another one or none."""
+        """The model that is requested upstream, if the client named another one or none."""
         self.busy = 0
         self.left = False
         self.last_write = self._last_keep_alive = record.began
@@ -53,17 +57,17 @@ class ResponseWriter:
 
     @property
     def streaming(self) -> bool:
-        """Has the stream begun? Then an error is its last event, and before that an HTTP status."""
+        """Whether the stream has begun. An error is then its last event; before that, it is an HTTP status."""
         return self.call.started or self.left
 
     def begin(self, request: Request, body: dict[str, Any], minted: str) -> None:
-        """The answer will be a stream."""
+        """Prepares to answer with a stream."""
         options = self._endpoint.writer(request, body)
         self.writer = dialect(self._endpoint.dialect).writer(
             id=minted, model=request.model, created=int(self._gateway.time()), **options
         )
         if self.recorder is not None and self.recorder.options.keep:
-            self._open(self._stream_headers())  # its client may come back for it before anything was said
+            self._open(self._stream_headers())  # the client may reconnect before the first event
 
     # --- a stream
 
@@ -78,7 +82,7 @@ class ResponseWriter:
             stream = self._stream
             if stream is not None and data:
                 if stream.plain:
-                    stream.pieces.append(data)  # this is done for every chunk
+                    stream.pieces.append(data)  # this runs for every chunk, so it does as little as possible
                 else:
                     data = stream.wrote(data)
             if self.recorder is not None and self.recorder.wrote is not None and data:
@@ -93,16 +97,16 @@ class ResponseWriter:
 
     def _open(self, headers: dict[str, str]) -> None:
         if self.recorder is not None:
-            told = {SPOKEN: self._endpoint.dialect, RESPONSE_ID: self.writer.id}
-            self._stream = self.recorder.open(self._stop, {**headers, **told})
+            stored = {SPOKEN: self._endpoint.dialect, RESPONSE_ID: self.writer.id}
+            self._stream = self.recorder.open(self._stop, {**headers, **stored})
 
     def tick(self) -> None:
-        """Called by the gateway's clock."""
+        """Lets the stream recorder flush. Called by the gateway's clock."""
         if self._stream is not None and self._stream.plain:
             self._stream.look()
 
     async def end(self, data: bytes) -> None:
-        """The last words, to a client that may have stopped reading."""
+        """Writes the end of the stream, and cuts the connection if the client does not read it in time."""
         try:
             async with asyncio.timeout(LAST_WORD_SECONDS):
                 await self.write(data + self.writer.close(), last=True)
@@ -110,41 +114,44 @@ class ResponseWriter:
             self.call.cut()
 
     def leave(self) -> None:
-        """The client is gone or has its answer; the stream goes on for whoever comes back for it."""
+        """Detaches the client, which has gone or has its answer. The stream continues for a client that resumes it."""
         self.left = True
         self.call = DetachedCall(self.call)
 
     async def answer_later(self) -> None:
-        """What a client is told that asked for an answer in the background: its id, by which it asks again."""
+        """Answers a background request with the id by which the client fetches the response."""
         await self.reply(200, msgspec.json.encode(self.writer.queued()))
         self.leave()
 
     def release(self) -> None:
-        """The exchange is over. Without this the two would hold each other until the garbage collector finds them, and finding
-        them takes a tenth of the processor time of a request."""
+        """Drops the reference to the exchange.
+
+        Otherwise the two would hold each other until the garbage collector runs, and collecting them costs a tenth of the
+        processor time of a request.
+        """
         self._stop = _stopped
 
     def end_unheard(self) -> None:
-        """The client hung up, and the upstream with it: who comes back for the stream is told so."""
+        """Ends the recorded stream with an error after the client and the upstream disconnected, for a client that resumes it."""
         if self._stream is not None and self.call.started:
-            error = StreamError("client_gone", "the client hung up; send the request again", "client", True, 499)
+            error = StreamError("client_gone", "the client disconnected; send the request again", "client", True, 499)
             self._stream.wrote(self.writer.feed([error]) + self.writer.close())
 
     def silent(self, now: float, seconds: float) -> bool:
-        """Is it time for a sign of life?"""
+        """Returns whether nothing was written for this long, so that a keep-alive is due."""
         quiet = not self.busy and not self.left and self.writer is not None
         return quiet and now - max(self.last_write, self._last_keep_alive) >= seconds
 
     async def keep_alive(self) -> None:
-        """Written in one step with what the writer makes of it, so that nothing can come between."""
+        """Writes a keep-alive. Encoding and writing happen in one step, so that no event comes between them."""
         if self.call.ended or self.busy:
             return
         data = self.writer.feed([KeepAlive()])
         if data:
-            said = self.last_write
-            with suppress(ClientGone):  # the exchange itself is told of that
+            previous_write = self.last_write
+            with suppress(ClientGone):  # the exchange notices it itself
                 await self.write(data)
-            self._last_keep_alive, self.last_write = self.last_write, max(said, self._record.last_event)
+            self._last_keep_alive, self.last_write = self.last_write, max(previous_write, self._record.last_event)
 
     # --- one whole answer
 
@@ -158,13 +165,13 @@ class ResponseWriter:
             self.busy -= 1
 
     async def fail(self, error: StreamError, retry_after: float | None) -> None:
-        """Before the first byte an HTTP status, after it the dialect's own error in the stream."""
+        """Reports an error: as an HTTP status before the first byte, as the dialect's error event after it."""
         if self.call.ended:
             return
         if self.streaming and self.writer is not None:
             await self.end(self.writer.feed([error]))
             return
-        if self._stream is not None:  # who came back for it is in the stream
+        if self._stream is not None:  # a client that resumes reads the error in the stream
             self._stream.wrote(self.writer.feed([error]) + self.writer.close())
         try:
             async with asyncio.timeout(LAST_WORD_SECONDS):
@@ -177,7 +184,7 @@ class ResponseWriter:
         if retry_after is not None:
             headers["retry-after"] = retry_after_value(retry_after)
         if self._record.attempts > 1 or not error.retryable:
-            headers["x-should-retry"] = "false"  # we tried for the client, or it is of no use
+            headers["x-should-retry"] = "false"  # the gateway retried already, or a retry cannot succeed
         if error.status == 408:
             headers["connection"] = "close"
         status = error.status if 400 <= error.status < 600 else 500
@@ -199,7 +206,7 @@ class ResponseWriter:
         if record.dropped:
             headers["x-streamglot-dropped"] = ", ".join(record.dropped)
         if self.context is not None and self.context.annotations.get("policies"):
-            from ..policies.running.records import header_value  # loaded already, by the policies that judged
+            from ..policies.running.records import header_value  # already loaded by the policies
 
             headers["x-streamglot-policy"] = header_value(self.context)
         if record.cache:
@@ -210,4 +217,4 @@ class ResponseWriter:
 
 
 def _stopped() -> None:
-    """The exchange is over: there is nothing to stop."""
+    """Does nothing: the exchange is over."""

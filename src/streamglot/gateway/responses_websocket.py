@@ -1,9 +1,9 @@
 """The WebSocket mode of the Responses API: many responses over one connection.
 
-Every ``response.create`` is a call of the endpoint at this address. Those of one lane (``stream_id``) are answered one after the
-other, lanes at the same time. The latest response of each lane can be continued by ``previous_response_id``, whether it is
-stored or not: its input and output are kept here as long as the connection lives. There is no message that cancels; a client
-closes the connection, and every upstream is told to stop.
+Every ``response.create`` is a call of the endpoint at this path. Calls of one lane (``stream_id``) are answered one after the
+other, lanes concurrently. ``previous_response_id`` can continue the latest response of each lane, even if it is not stored: its
+input and output stay in memory while the connection lives. No message cancels a response. A client closes the connection, and the
+gateway then stops every upstream.
 """
 
 from __future__ import annotations
@@ -29,26 +29,30 @@ if TYPE_CHECKING:
     from .app import Gateway
 
 PATH: Final = "/v1/responses"
-"""The endpoint that answers."""
+"""The path of the endpoint that answers."""
 LANES: Final = 16
-"""Lanes of one connection that are remembered. Known clients use one; a sub-agent may have one of its own."""
+"""Lanes that one connection can have. Known clients use one, plus one for each sub-agent."""
 WAITING: Final = 16
-"""Requests that may wait in a lane."""
+"""Requests that may wait in one lane."""
 STREAM_ID_CHARS: Final = 128
+"""Characters of a ``stream_id``. Clients use names or UUIDs, which have 36."""
 _NOT_FOUND: Final = "previous_response_not_found"
 _OURS: Final = ("type", "generate", "stream_id", "client_metadata", "background")
-"""Fields of a message that are no part of the request; nothing here runs in the background."""
+"""Fields of a message that are not part of the request. ``background`` is one of them: the connection does not support it."""
 _TRACE: Final = {"ws_request_header_traceparent": "traceparent", "ws_request_header_tracestate": "tracestate"}
-"""Headers of a single request, which a message can only carry as metadata."""
+"""Headers of a single request that a message can only carry as metadata."""
 _OF_CONNECTION: Final = frozenset(("upgrade", "connection", "x-request-id", "content-type"))
-"""Headers of the upgrade that are not those of its messages."""
+"""Headers of the upgrade that do not apply to its messages."""
 
 Fields = dict[str, Raw]
 _decode_fields = msgspec.json.Decoder(Fields).decode
 
 
 class Lane:
-    """``name`` is the JSON of its ``stream_id``. ``latest`` is the id of the response that can be continued."""
+    """Requests that are answered in order.
+
+    ``name`` is the JSON of the ``stream_id``. ``latest`` is the response that can be continued.
+    """
 
     def __init__(self, name: bytes) -> None:
         self.name = name
@@ -59,7 +63,7 @@ class Lane:
 
 
 class ResponsesWebSocket:
-    """One connection."""
+    """Serves one connection."""
 
     def __init__(self, gateway: Gateway, upgrade: HTTPCall, socket: WebSocket) -> None:
         self._gateway = gateway
@@ -67,7 +71,7 @@ class ResponsesWebSocket:
         self._socket = socket
         self._lanes: dict[bytes, Lane] = {}
         self._past: dict[str, bytes] = {}
-        """By response id: its input and output items in JSON, without brackets. All together have ``max_body_bytes`` at most."""
+        """Response id to its input and output items in JSON, without brackets. Limited to ``max_body_bytes`` in total."""
         self._waiting_bytes = 0
         self._headers = {
             name: value
@@ -80,7 +84,7 @@ class ResponsesWebSocket:
         self._socket.gone = self._lose
         try:
             while True:
-                await self._take(await self._socket.receive())
+                await self._accept(await self._socket.receive())
         except WebSocketClosed:
             pass
         except asyncio.CancelledError:
@@ -102,7 +106,7 @@ class ResponsesWebSocket:
 
     # --- messages
 
-    async def _take(self, message: bytes) -> None:
+    async def _accept(self, message: bytes) -> None:
         name = b""
         try:
             fields = _fields_of(message)
@@ -114,7 +118,7 @@ class ResponsesWebSocket:
                 await self._send(_not_supported(kind, fields), name)
             else:
                 raise RequestError(
-                    f"there is no message of the type {excerpt(kind)} here; send response.create", code="unknown_message"
+                    f"the message type {excerpt(kind)} is not supported; send response.create", code="unknown_message"
                 )
         except StreamglotError as error:
             await self._refuse(error, name)
@@ -127,7 +131,7 @@ class ResponsesWebSocket:
 
     def _queue(self, name: bytes, fields: Fields, size: int) -> None:
         lane = self._lanes.pop(name, None) or self._new_lane(name)
-        self._lanes[name] = lane  # the lane that was used last is the last to be forgotten
+        self._lanes[name] = lane  # moved to the end: the lane used last is dropped last
         if len(lane.waiting) >= WAITING:
             raise _too_many(f"{WAITING} requests wait in this stream already; send the next one when some are answered")
         if self._waiting_bytes and self._waiting_bytes + size > self._gateway.server.max_body_bytes:
@@ -149,7 +153,7 @@ class ResponsesWebSocket:
     # --- responses
 
     async def _work(self, lane: Lane) -> None:
-        """Answers what waits in this lane."""
+        """Answers the requests that wait in this lane."""
         try:
             while lane.waiting and not self._socket.closing:
                 fields, size = lane.waiting.popleft()
@@ -160,7 +164,7 @@ class ResponsesWebSocket:
                     await self._refuse(error, lane.name)
         except Exception as error:
             self._gateway.say_fault("", error)
-            self._socket.close(1011, "a fault of the gateway itself; its log has more")
+            self._socket.close(1011, "internal error of the gateway; its log has the details")
         finally:
             lane.task = None
             if not any(other.task is not None for other in self._lanes.values()):
@@ -182,7 +186,7 @@ class ResponsesWebSocket:
         self._remember(lane, id, b",".join(filter(None, (items, output))))
 
     async def _prewarm(self, lane: Lane, body: bytes, items: bytes) -> None:
-        """A client sends the beginning of its conversation before there is a question. No upstream has a use for it."""
+        """Remembers the start of a conversation that a client sends ahead of its question. No upstream is called."""
         gateway, endpoint = self._gateway, ENDPOINTS[PATH]
         gateway.authenticator.admit(self._headers, self._upgrade.query("key"))
         asked = json_object(body)
@@ -195,7 +199,7 @@ class ResponsesWebSocket:
         self._remember(lane, id, items)
 
     def _expanded(self, fields: Fields) -> tuple[bytes, bytes]:
-        """The body of the request, with the history that ``previous_response_id`` stands for, and its input items."""
+        """Returns the body with the history of ``previous_response_id`` inserted, and its input items."""
         items = _items_of(fields.get("input"))
         previous = _text(fields, "previous_response_id")
         asked = {name: value for name, value in fields.items() if name not in _OURS}
@@ -211,13 +215,16 @@ class ResponsesWebSocket:
 
     def _headers_of(self, fields: Fields) -> dict[str, str]:
         try:
-            told = msgspec.json.decode(fields.get("client_metadata", b"{}"), type=dict[str, Any])
+            decoded = msgspec.json.decode(fields.get("client_metadata", b"{}"), type=dict[str, Any])
         except msgspec.MsgspecError:
             return self._headers
-        return {**self._headers, **{ours: told[name] for name, ours in _TRACE.items() if isinstance(told.get(name), str)}}
+        return {**self._headers, **{ours: decoded[name] for name, ours in _TRACE.items() if isinstance(decoded.get(name), str)}}
 
     def _remember(self, lane: Lane, id: str, items: bytes) -> None:
-        """The latest response of a lane, unless it failed or is too large. The oldest of other lanes make room for it."""
+        """Keeps the latest response of a lane, unless it failed or is too large.
+
+        Drops the oldest responses of other lanes to make room.
+        """
         most = self._gateway.server.max_body_bytes
         self._forget(lane)
         if not id or len(items) > most:
@@ -233,7 +240,7 @@ class ResponsesWebSocket:
 
 
 async def serve(gateway: Gateway, call: HTTPCall) -> None:
-    """Accepts the connection and serves it to its end."""
+    """Accepts the connection and serves it until it ends."""
     endpoint, server = ENDPOINTS[PATH], gateway.server
     try:
         gateway.authenticator.admit(call.headers, call.query("key"))
@@ -257,7 +264,7 @@ def _fields_of(message: bytes) -> Fields:
 
 
 def _text(fields: Fields, name: str) -> str:
-    """A field that is a text, or nothing."""
+    """Returns a string field, or an empty string if it is absent."""
     try:
         return msgspec.json.decode(fields[name], type=str)
     except (KeyError, msgspec.MsgspecError):
@@ -267,12 +274,12 @@ def _text(fields: Fields, name: str) -> str:
 def _stream_id(fields: Fields) -> bytes:
     name = _text(fields, "stream_id")
     if len(name) > STREAM_ID_CHARS:
-        raise RequestError(f"stream_id is {excerpt(name)}: it may have {STREAM_ID_CHARS} characters")
+        raise RequestError(f"stream_id may have at most {STREAM_ID_CHARS} characters: {excerpt(name)}; send a shorter one")
     return msgspec.json.encode(name) if name else b""
 
 
 def _items_of(given: Raw | None) -> bytes:
-    """The items of an input in JSON, without brackets. Text is one message of the user."""
+    """Returns the items of an input in JSON, without brackets. A string becomes one user message."""
     data = bytes(given).strip() if given is not None else b""
     if data.startswith(b"["):
         return data[1:-1].strip()
@@ -280,12 +287,12 @@ def _items_of(given: Raw | None) -> bytes:
 
 
 def _error_of(error: StreamglotError) -> dict[str, Any]:
-    told: dict[str, Any] = dialect(ENDPOINTS[PATH].dialect).error_body(error.as_event())["error"]
-    return told
+    decoded: dict[str, Any] = dialect(ENDPOINTS[PATH].dialect).error_body(error.as_event())["error"]
+    return decoded
 
 
 def _not_supported(kind: str, fields: Fields) -> bytes:
-    """The answer to a message that adds to a running response: clients then send it as the next request."""
+    """Returns the reply to a message that adds to a running response. Clients then send it as the next request."""
     what = "steering" if kind == "response.steer" else "injection"
     error = {"code": f"{what}_not_supported", "message": f"{kind} is not supported here; send it with the next response.create"}
     return msgspec.json.encode({"type": f"{kind}.failed", "error": error, "steer": {"input": fields.get("input", Raw(b"[]"))}})

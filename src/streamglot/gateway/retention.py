@@ -1,4 +1,4 @@
-"""What a client says of how its answer is kept. No upstream is to see it."""
+"""Reads the fields and headers by which a client controls how its answer is stored. They are not sent to an upstream."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ _YES: Final = ("1", "true", "yes")
 
 
 class RetentionOptions(msgspec.Struct):
-    """``keep`` lets the answer go on when the client is gone, ``background`` answers at once and lets it go on,
-    ``conversation`` names what it belongs to."""
+    """How an answer is stored.
+
+    ``keep`` continues the answer after the client disconnects. ``background`` answers at once and continues in the background.
+    ``conversation`` names the conversation that the answer belongs to.
+    """
 
     keep: bool = False
     background: bool = False
@@ -29,7 +32,7 @@ class RetentionOptions(msgspec.Struct):
 def retention_options(
     endpoint: Endpoint, call: Call, body: dict[str, Any], store: Store | None
 ) -> tuple[RetentionOptions, dict[str, Any]]:
-    """The client's wish, and the body without it."""
+    """Returns the client's options, and the body without them."""
     rest = dict(body)
     found = RetentionOptions()
     if isinstance(rest.get("keep"), bool):
@@ -37,9 +40,9 @@ def retention_options(
     else:
         found.keep = call.query("keep").lower() in _YES or call.headers.get("x-streamglot-keep", "").lower() in _YES
     if isinstance(rest.get("session_id"), str):
-        del rest["session_id"]  # a name for us: APIs that do not know the field refuse it
+        del rest["session_id"]  # only the gateway uses this name; APIs that do not know the field refuse it
     if isinstance(rest.get("extensions"), bool):
-        del rest["extensions"]  # a flag for us, for the same reason
+        del rest["extensions"]  # only the gateway uses this flag; APIs that do not know the field refuse it
     if endpoint.retrievable:
         fields = Fields(rest)
         found.background = fields.take("background", bool, False)
@@ -61,11 +64,11 @@ def _names_a_conversation(fields: Fields) -> bool:
 
 def _can_be_fetched(body: dict[str, Any], store: Store | None) -> None:
     if store is None:
-        raise Unsupported("an answer in the background must be kept, and this gateway keeps nothing: set store.url")
+        raise Unsupported("background needs a store, and this gateway has none: set store.url, or leave out background")
     if not store.settings.content:
-        raise Unsupported("an answer in the background must be kept, and store.content is off: set it, or leave out background")
+        raise Unsupported("background needs stored content, and store.content is off: set it, or leave out background")
     if body.get("store") is False:
         raise Unsupported(
-            "an answer in the background is fetched by its id, which store: false forbids; leave out store, or background",
+            "background and store: false exclude each other; leave out one of them",
             detail={"param": "store"},
         )

@@ -21,7 +21,7 @@ from .observe import metrics
 from .observe.log import Log
 
 SHORTEST_LIFE: Final = 1.0
-"""Seconds. A worker that ends sooner is replaced after a pause: another start does not mend what is wrong."""
+"""Seconds. A worker that ends sooner is replaced after a pause, because the next one would probably fail in the same way."""
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -39,7 +39,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(loaded: LoadedConfig, listener: socket.socket | None = None) -> int:
-    """Serves until it is told to stop. SIGHUP reads the configuration again, SIGTERM and SIGINT end it gracefully."""
+    """Serves until a signal stops it. SIGHUP reads the configuration again; SIGTERM and SIGINT end it gracefully."""
     server = loaded.config.server
     listener = listener or listen(server.host, server.port)
     raise_file_limit()
@@ -54,25 +54,25 @@ def serve(loaded: LoadedConfig, listener: socket.socket | None = None) -> int:
 
 
 def worker(gateway: Gateway, parent: int = 0) -> Server:
-    """A server for this gateway. ``parent``: the process whose end is ours too."""
+    """Returns a server for this gateway. It stops when the process ``parent`` ends."""
     settings = gateway.server
     return Server(gateway, settings.shutdown_seconds, settings.max_connections, parent)
 
 
 def raise_file_limit() -> None:
-    """As many open files as the system allows: each stream takes two, and the usual limit is 1,024."""
+    """Raises the limit of open files to the system's maximum: each stream takes two files, and the usual limit is 1,024."""
     if sys.platform == "win32":
         return
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(ValueError, OSError):  # macOS has a limit below the one that it names
+        with suppress(ValueError, OSError):  # macOS enforces a lower limit than it reports
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Supervisor:
-    """Children share the socket. One that dies is replaced; signals are passed on to all."""
+    """Starts worker processes that share the socket, replaces those that die and forwards signals to them."""
 
     def __init__(self, loaded: LoadedConfig, listener: socket.socket) -> None:
         self._loaded = loaded
@@ -89,7 +89,7 @@ class _Supervisor:
         while self._children:
             child, _ = os.wait()
             if child not in self._children:
-                continue  # a process that somebody else started
+                continue  # a child that another part of the process started
             born = self._children.pop(child)
             metrics.forget(child)
             if not self._stopping and time.monotonic() - born < SHORTEST_LIFE:
@@ -99,20 +99,21 @@ class _Supervisor:
         return 0
 
     def _start(self) -> None:
-        block_signals()  # a child that cannot handle a signal yet would end by it
+        block_signals()  # a child that cannot handle a signal yet would be ended by it
         child = os.fork()
         if child:
             self._children[child] = time.monotonic()
-            if self._stopping:  # it was told so before there was this child
+            if self._stopping:  # the signal came before this child existed
                 os.kill(child, signal.SIGTERM)
             unblock_signals()
             return
         status = 1
         try:
-            os.setpgrp()  # what a terminal sends to all of its group is passed on by us, and must not come twice
+            # a terminal signals the whole process group, and the supervisor forwards signals: children must not get them twice
+            os.setpgrp()
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
-            worker(Gateway(self._loaded), self._process).run(self._listener)  # which takes the signals that wait
+            worker(Gateway(self._loaded), self._process).run(self._listener)  # run() also handles the signals that were blocked
             status = 0
         except StreamglotError as error:
             print(f"a worker could not start: {error.message}", file=sys.stderr)
@@ -132,7 +133,7 @@ class _Supervisor:
                 os.kill(child, number)
 
     def _reload(self) -> None:
-        """Workers that start later get the new configuration, if they could start with it. Those that run read it themselves."""
+        """Loads the new configuration for workers that start later, if it is valid. Running workers reload it themselves."""
         try:
             loaded = load(self._loaded.path, overrides=self._loaded.overrides)
             check_start(loaded, os.environ)

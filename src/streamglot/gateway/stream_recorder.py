@@ -1,5 +1,8 @@
-"""One stream on its way into the buffer. What is done for each write is most of what keeping costs, so it is next to nothing:
-the bytes come together until somebody wants them, the stream ends or they are many."""
+"""Copies one stream into the stream buffer.
+
+This runs for each write and is most of the cost of recording. It therefore collects the bytes in a list, and passes them on when
+a reader wants them, when the stream ends or when the list is long.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,22 @@ if TYPE_CHECKING:
     from ..store import StreamBuffer
 
 SPOKEN: Final = "dialect"
-"""Beside the headers that a stream is opened with: the dialect that it is in."""
+"""Key in the stored headers: the dialect of the stream."""
 RESPONSE_ID: Final = "response_id"
-"""The id of the response in the stream, for a writer that must end it in the place of the first one."""
+"""Key in the stored headers: the response id, for a writer that must end the stream in place of the first one."""
 PIECES: Final = 250
-"""So many writes come together."""
+"""Writes that are collected before they are passed on. Enough to make the cost of each write small."""
 LARGE_BYTES: Final = 4096
-"""Writes as large as this are not let come together."""
+"""Bytes. A write larger than this is passed on at once, so that the list does not hold much memory."""
 
 
 class StreamRecorder:
-    """``numbered``: clients of this dialect take the numbers in the frames. ``awaited``: somebody will come back for it, and
-    little of it is to go down with the process. A stream that is neither is ``plain``: who writes to it puts the bytes into
-    ``pieces``, and has it looked at from time to time."""
+    """Records one stream.
+
+    ``numbered``: clients of this dialect accept ids in the frames. ``awaited``: a client will come back for the stream, so little
+    may be lost if the process ends. A stream that is neither is ``plain``: the writer appends to ``pieces`` itself and calls
+    ``look`` from time to time.
+    """
 
     __slots__ = ("_awaited", "_buffer", "_id", "_kept", "_numbered", "_numbering", "_written", "pieces", "plain")
 
@@ -55,7 +61,7 @@ class StreamRecorder:
         return not self._numbered and not self._awaited and not self._buffer.wanted(self._id)
 
     def wrote(self, data: bytes) -> bytes:
-        """The bytes as they go to the client, with their numbers where these have a place."""
+        """Records bytes and returns them as they go to the client, with event ids if the dialect has them."""
         if self._numbered:
             data, self._written = FRAMES.numbered(data, self._written)
         self.pieces.append(data)
@@ -73,7 +79,10 @@ class StreamRecorder:
         self._buffer.end(self._id)
 
     def hand_over(self) -> None:
-        """Comments wait for the event that they stand before: who goes on from there gets them as well."""
+        """Passes the collected bytes to the buffer.
+
+        A comment waits for the event after it, so that a client that resumes there gets both.
+        """
         pieces, ready = self.pieces, len(self.pieces)
         while ready and pieces[ready - 1].startswith(b":") and not self._numbering.count(pieces[ready - 1]):
             ready -= 1

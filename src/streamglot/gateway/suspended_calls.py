@@ -1,4 +1,4 @@
-"""Calls that ended their stream because the client's user is asked about them: what the user decided becomes the next answer."""
+"""Resumes tool calls that ended their stream to ask the client's user: the user's decisions become the next answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED: Final = "[refused by the user]"
 
 
 def resumed_answer(approvals: Approvals, answers: list[ApprovalAnswer], key: str) -> tuple[Response, frozenset[str]]:
-    """What the suspended calls became, as an answer of a model, and the ids of the calls that were approved."""
+    """Returns the suspended calls with their outcomes as a model's answer, and the ids of the calls that were approved."""
     parts: list[Part] = []
     approved: set[str] = set()
     for answer in answers:
@@ -33,4 +33,4 @@ def resumed_answer(approvals: Approvals, answers: list[ApprovalAnswer], key: str
                     part = structs.replace(part, arguments=answer.arguments, echo=None, native=None)
                 parts.append(part)
     choice = ResponseChoice(0, parts, "tool_calls" if approved else "end")
-    return Response(choices=[choice], usage=TokenCounts(0, 0)), frozenset(approved)  # no model is asked
+    return Response(choices=[choice], usage=TokenCounts(0, 0)), frozenset(approved)  # no model is called

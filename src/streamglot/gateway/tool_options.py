@@ -1,4 +1,4 @@
-"""Which tools of ours a request may use: what its body or header asks for, what its key is given, what its route offers."""
+"""Decides which of the gateway's tools a request may use, from its body or header, its key and its route."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from ..tools.activity import KINDS
 from ..tools.hosted import tool_for
 
 FIELD: Final = "streamglot"
-"""The field of a body in any dialect that is for the gateway: ``"streamglot": {"tools": ["weather.*"]}``."""
+"""The body field for the gateway, in any dialect: ``"streamglot": {"tools": ["weather.*"]}``."""
 HEADER: Final = "x-streamglot-tools"
-"""The same as a header: globs with commas between them. An empty one asks for no tools."""
+"""The same as a header: globs separated by commas. An empty header selects no tools."""
 MAX_PATTERNS: Final = 64
-"""Globs of one request; each is compared with every tool."""
+"""Globs in one request. Each is compared with every tool."""
 
 
 class ToolOptions(Struct):
-    """``patterns`` are the globs that a request asks for, None where it asks for none. ``activity``: how it wants to see the runs
-    of tools, where its dialect has no form for them."""
+    """The tool options of a request.
+
+    ``patterns`` are the globs in the request; None if it has none. ``activity`` says how the client wants to see tool runs if its
+    dialect has no form for them.
+    """
 
     patterns: list[str] | None = None
     activity: str = ""
 
 
 def take_tool_options(body: dict[str, Any], headers: Mapping[str, str]) -> tuple[ToolOptions, dict[str, Any]]:
-    """What a request asks for, and the body without it."""
+    """Returns the tool options of a request, and the body without them."""
     asked: Any = None
     activity: Any = ""
     if FIELD in body:
@@ -39,22 +42,24 @@ def take_tool_options(body: dict[str, Any], headers: Mapping[str, str]) -> tuple
         unknown = set(options) - {"tools", "activity"} if isinstance(options, dict) else set()
         if not isinstance(options, dict) or unknown:
             raise RequestError(
-                f'{FIELD} is an object with "tools" and "activity", not {excerpt(options)}', detail={"param": FIELD}
+                f'{FIELD} must be an object with "tools" and "activity", not {excerpt(options)}', detail={"param": FIELD}
             )
         asked, activity = options.get("tools"), options.get("activity", "")
         if activity not in ("", *KINDS):
-            raise RequestError(f"{FIELD}.activity is {' or '.join(KINDS)}, not {excerpt(activity)}", detail={"param": FIELD})
+            raise RequestError(f"{FIELD}.activity must be {' or '.join(KINDS)}, not {excerpt(activity)}", detail={"param": FIELD})
         if asked is not None and not (isinstance(asked, list) and all(isinstance(pattern, str) for pattern in asked)):
-            raise RequestError(f"{FIELD}.tools is a list of names and globs, not {excerpt(asked)}", detail={"param": FIELD})
+            raise RequestError(f"{FIELD}.tools must be a list of names and globs, not {excerpt(asked)}", detail={"param": FIELD})
     if asked is None and HEADER in headers:
         asked = [pattern.strip() for pattern in headers[HEADER].split(",") if pattern.strip()]
     if asked is not None and len(asked) > MAX_PATTERNS:
-        raise RequestError(f"a request may name {MAX_PATTERNS} tools and globs, not {len(asked)}", detail={"param": FIELD})
+        raise RequestError(
+            f"a request may name at most {MAX_PATTERNS} tools and globs, not {len(asked)}", detail={"param": FIELD}
+        )
     return ToolOptions(asked, activity), body
 
 
 def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_route: Sequence[str]) -> list[str]:
-    """The globs of one exchange. A key with tools of its own gets no others."""
+    """Returns the globs for one exchange. A key that has a list of tools may use no others."""
     if asked is None:
         return list(of_route if of_key is None else of_key)
     if of_key is None:
@@ -70,13 +75,13 @@ def tools_for(asked: Sequence[str] | None, of_key: Sequence[str] | None, of_rout
 
 
 def hosted_tools(request: Request, hosted: Mapping[str, str], of_key: Sequence[str] | None) -> list[str]:
-    """The tools of ours that stand in for tools which the client expects its provider to host, as far as its key may use them."""
+    """Returns the gateway's tools that replace tools hosted by a provider, as far as the key may use them."""
     found = [tool_for(tool.name, hosted) for tool in request.tools if tool.kind == "server"] if hosted else []
     return [name for name in found if name is not None and (of_key is None or _allowed(name, of_key))]
 
 
 def _allowed(pattern: str, of_key: Sequence[str]) -> bool:
-    """A name that the key's globs match, or one of these globs itself: of two globs nobody can tell which one is narrower."""
+    """Returns whether a key's globs match this name or contain this very glob. Two different globs cannot be compared."""
     if any(mark in pattern for mark in "*?["):
         return pattern in of_key
     return any(fnmatchcase(pattern, allowed) for allowed in of_key)

@@ -1,6 +1,6 @@
-"""A call that came as a message on a WebSocket: the endpoint answers it like any other, and its stream leaves as messages.
+"""A call that came as a message on a WebSocket. The endpoint answers it like any other call, and its stream leaves as messages.
 
-The writer of the dialect writes server-sent events. A WebSocket carries the same objects without that framing, one in a message.
+The dialect's writer writes server-sent events. A WebSocket carries the same objects without that framing, one per message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .http.websocket import WebSocket
 _DATA: Final = b"\ndata: "
 _EVENT: Final = b"event: "
 _REPEATED: Final = b"response.in_progress"
-"""The event that is sent again in a long silence: clients count messages, and no pings."""
+"""The event that is repeated as a keep-alive: clients count messages and ignore pings."""
 _FINAL: Final = (b"response.completed", b"response.incomplete")
 """The last event of a response that can be continued."""
 
@@ -33,7 +33,10 @@ class _FinalEvent(Struct):
 
 
 class WebSocketCall:
-    """``upgrade`` is the request that made the connection. ``headers`` are its headers, with those of this message."""
+    """One call.
+
+    ``upgrade`` is the request that opened the connection. ``headers`` are its headers merged with those of this message.
+    """
 
     remembers = True
 
@@ -55,8 +58,10 @@ class WebSocketCall:
 
     @property
     def response(self) -> tuple[str, bytes]:
-        """The id of the response and its output items as they are written in JSON, without the brackets; nothing where the
-        response was not finished."""
+        """Returns the response id and the output items in JSON, without the brackets.
+
+        Both are empty if the response did not finish.
+        """
         if not self._final:
             return "", b""
         found = msgspec.json.decode(self._final, type=_FinalEvent).response
@@ -80,7 +85,7 @@ class WebSocketCall:
         self._gone = None
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """Reports that the connection is gone."""
         if self._gone is not None:
             gone, self._gone = self._gone, None
             gone()
@@ -91,7 +96,10 @@ class WebSocketCall:
     # --- the response
 
     def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002  # messages have neither
-        """The first message starts the response. A sign of life is none: an error behind it must still have its status."""
+        """Does nothing: the first message starts the response.
+
+        A keep-alive does not, so an error after it still has its status.
+        """
         return DONE
 
     def write(self, data: bytes) -> Awaitable[None]:
@@ -122,19 +130,26 @@ class WebSocketCall:
         return self.write(data)
 
     def reply(self, status: int, body: bytes, media_type: str, headers: Mapping[str, str]) -> Awaitable[None]:  # noqa: ARG002
-        """An endpoint replies only to refuse: what it would stream has no other form here."""
+        """Sends an error event. An endpoint replies here only to refuse, because every answer on a WebSocket is a stream."""
         self.started = self.ended = True
-        told = msgspec.json.decode(body, type=dict[str, Any])
-        event = error_event(status, told.get("error", told), headers)
+        decoded = msgspec.json.decode(body, type=dict[str, Any])
+        event = error_event(status, decoded.get("error", decoded), headers)
         return self._socket.send(event[:-1] + self._suffix if self._suffix else event)
 
     def cut(self) -> None:
-        """The client must see that its response is not whole: only the end of the connection says that."""
+        """Closes the connection: nothing else shows a client that its response is incomplete."""
         self.ended = True
         self._socket.abort()
 
 
 def error_event(status: int, error: object, headers: Mapping[str, str] | None = None) -> bytes:
-    """An error before a response began. Clients act on ``status``, and on the headers that say when to try again."""
-    kept = {name: value for name, value in (headers or {}).items() if name in ("retry-after", "x-request-id", "x-should-retry")}
-    return msgspec.json.encode({"type": "error", "status": status, "error": error, **({"headers": kept} if kept else {})})
+    """Returns an error event for a call whose response did not begin.
+
+    Clients read ``status`` and the headers that say when to retry.
+    """
+    retry_headers = {
+        name: value for name, value in (headers or {}).items() if name in ("retry-after", "x-request-id", "x-should-retry")
+    }
+    return msgspec.json.encode(
+        {"type": "error", "status": status, "error": error, **({"headers": retry_headers} if retry_headers else {})}
+    )

@@ -1,4 +1,4 @@
-"""The bars of a waterfall: blocks of the answer, attempts, and what was waited for, each with its begin and end."""
+"""The bars of a waterfall: blocks of the answer, attempts and waits, each with its begin and end."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from ..events import (
 MAX_BARS: Final = 20_000
 """Bars of one stream: as many as a stream may have blocks."""
 LABEL_CHARS: Final = 120
+"""Characters of the label of a bar: more than fits beside it."""
 _STARTS: Final = {TextStart: "text", ReasoningStart: "reasoning", ToolCallStart: "call"}
 _ENDS: Final = (TextEnd, ReasoningEnd, ToolCallEnd)
 _STARTS_BY_NAME: Final = {kind.__name__: name for kind, name in _STARTS.items()}
@@ -35,7 +36,7 @@ _ENDS_BY_NAME: Final = frozenset(kind.__name__ for kind in _ENDS)
 
 
 class Bar(Struct, omit_defaults=True):
-    """``begin`` and ``end`` are seconds; ``first`` and ``last`` the numbers of its events, -1 where it has none."""
+    """``begin`` and ``end`` are seconds. ``first`` and ``last`` are the numbers of its events, -1 if it has none."""
 
     kind: str
     begin: float
@@ -88,7 +89,7 @@ class Bars:
             self.bars.append(bar)
 
     def taken(self) -> dict[str, Any]:
-        """The bars that are new or different since this was last called, and the number of the first of them."""
+        """Returns the bars that are new or different since the last call, and the number of the first of them."""
         first = min(self._changed, len(self.bars))
         self._changed = min([len(self.bars), *self._open.values()])
         return {"first": first, "bars": self.bars[first:]}
@@ -106,7 +107,7 @@ def _label(event: BareEvent) -> str:
 
 
 def bars_of_marks(marks: Iterable[tuple[float, str]], offset: float) -> list[Bar]:
-    """The blocks of a turn whose events are not stored, of the times that every turn has."""
+    """Returns the blocks of a turn whose events are not stored, from the times that every turn has."""
     bars: list[Bar] = []
     step, is_open = 0, False
     for at, name in marks:
@@ -125,7 +126,7 @@ def bars_of_marks(marks: Iterable[tuple[float, str]], offset: float) -> list[Bar
 
 
 def bars_of_facts(timings: Mapping[str, Any]) -> list[Bar]:
-    """Waits for judges, people and tools, and attempts that failed, as a turn's timings say them."""
+    """Returns waits for judges, people and tools, and failed attempts, from a turn's timings."""
     offset = timings.get("offset", 0.0)
     bars = [
         Bar(

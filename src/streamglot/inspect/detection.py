@@ -1,4 +1,4 @@
-"""Reading streams whose dialect the user may leave out: it is recognised by the first lines."""
+"""Reads streams whose dialect the user may leave out: the first lines show it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..limits import DEFAULT_LIMITS
 from .marks import ANY, EVENTS, MARKS
 
 LOOKED_AT_BYTES: Final = 8192
-"""The first bytes of a stream: longer than the first event of any dialect, short enough to wait for."""
+"""Bytes at the beginning of a stream: longer than the first event of any dialect, and short enough to wait for."""
 
 
 class Reader(Protocol):
@@ -21,21 +21,23 @@ class Reader(Protocol):
 
 
 def open_reader(source: str) -> Reader:
-    """The reader for a dialect, for ``events``, or for whatever comes if ``source`` is empty."""
+    """Returns the reader for a dialect or for ``events``. If ``source`` is empty, the reader detects the dialect."""
     if not source:
         return RecognisingReader()
     return EventLineReader() if source == EVENTS else dialect(source).reader()
 
 
 def recognise(line: bytes | bytearray) -> str:
-    """The dialect of a stream in which this line stands; empty if it does not give it away."""
+    """Returns the dialect of a stream that contains this line; empty if the line does not show it."""
     written = line.replace(b": ", b":")
     return next((name for mark, name in MARKS if mark in written), "")
 
 
 class RecognisingReader:
-    """Holds the first bytes until a whole line of them (or of binary data, a whole frame) gives the dialect away. Only whole
-    lines are looked at, so the result does not depend on how the input is cut."""
+    """Holds the first bytes until a whole line (or a whole binary frame) shows the dialect.
+
+    It only examines whole lines, so the result does not depend on how the input is cut.
+    """
 
     def __init__(self) -> None:
         self._reader: Reader | None = None
@@ -62,7 +64,7 @@ class RecognisingReader:
         return [*events, *self._reader.close()]
 
     def _line_end(self) -> int:
-        """Where the next line ends; 0 if it has not ended. A binary frame begins with its length."""
+        """Returns the end of the next line; 0 if the line is incomplete. A binary frame begins with its length."""
         if self._held[:1] == b"\0":
             size = int.from_bytes(self._held[:4], "big")
             return size if self._looked < size <= min(len(self._held), LOOKED_AT_BYTES) and len(self._held) >= 4 else 0
@@ -71,14 +73,14 @@ class RecognisingReader:
     def _begin(self, name: str) -> list[Event]:
         if not name:
             raise ConfigError(
-                "the dialect of this stream cannot be recognised by its first bytes: name it (the command line does that with --from)"
+                "the dialect of this stream cannot be recognised by its first bytes: name it (on the command line with --from)"
             )
         self._reader = open_reader(name)
         return self._reader.feed(bytes(self._held))
 
 
 class EventLineReader:
-    """Reads our own events, one JSON object a line."""
+    """Reads streamglot events, one JSON object per line."""
 
     def __init__(self) -> None:
         self._lines = Lines(DEFAULT_LIMITS)
@@ -93,7 +95,7 @@ class EventLineReader:
         try:
             events = [decode(line) for line in lines if line.strip()]
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"this is no recording of events: {error}") from None
+            raise ConfigError(f"this is not a recording of events: {error}") from None
         if self._lines.error is not None:
             raise self._lines.error
         return events

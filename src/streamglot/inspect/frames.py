@@ -1,6 +1,6 @@
-"""Cuts bytes into the frames of their wire, for showing them: joined again, the frames are the bytes.
+"""Cuts bytes into the frames of their wire format, for display. The joined frames are the original bytes.
 
-The framings of ``framing/`` give what a frame says. A cutter here gives the bytes that it stands in.
+The framings in ``framing/`` return the content of a frame. A cutter returns the bytes of the frame.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..framing.json_depth import JsonDepth
 from .marks import EVENTS
 
 MAX_ROW_CHARS: Final = 8_192
-"""Characters of one frame or event that are shown: an inline image is longer, and nobody reads it."""
+"""Characters of one frame or event that are shown. Inline images are longer, and nobody reads them."""
 AWS: Final = "application/vnd.amazon.eventstream"
 LINES: Final = "application/x-ndjson"
 _BLANK_LINE: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
@@ -27,7 +27,7 @@ _KEPT_TAIL: Final = 3
 _AWS_PRELUDE: Final = 12
 _AWS_CHECKSUM: Final = 4
 _MAX_AWS_BYTES: Final = 64 * 2**20
-"""A frame that says that it is longer is not waited for: the rest of the stream is shown as one piece."""
+"""Bytes. A frame that declares a greater length is not waited for: the rest of the stream is shown as one piece."""
 _ODD: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -37,7 +37,7 @@ class Cutter(Protocol):
 
 
 def cutter_for(dialect: str, first: bytes) -> Cutter:
-    """The cutter for a body of this dialect whose first byte that is no white space is ``first``."""
+    """Returns the cutter for a body of this dialect. ``first`` is its first byte that is not white space."""
     if dialect == EVENTS:
         return LineCutter()
     media_type = DIALECTS[dialect].media_type if dialect in DIALECTS else ""
@@ -51,7 +51,7 @@ def cutter_for(dialect: str, first: bytes) -> Cutter:
 
 
 class SseCutter:
-    """Cuts behind blank lines. A long frame in many chunks costs its length, not its square."""
+    """Cuts after blank lines. The cost of a long frame in many chunks is linear in its length."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -77,7 +77,7 @@ class SseCutter:
 
 
 def _ends(window: bytes) -> list[int]:
-    """The ends of blank lines, where lines end with LF alone. This is nearly always so, and ``find`` is fast."""
+    """Returns the ends of blank lines if lines end with LF alone. This is the usual case, and ``find`` is fast."""
     ends = []
     place = window.find(b"\n\n")
     while place >= 0:
@@ -87,13 +87,13 @@ def _ends(window: bytes) -> list[int]:
 
 
 def _ends_with_returns(window: bytes) -> list[int]:
-    """A CR at the very end may be half of a CRLF."""
+    """Returns the ends of blank lines if lines may end with CR. A CR at the very end may be half of a CRLF."""
     ends = [found.end() for found in _BLANK_LINE.finditer(window)]
     return ends[:-1] if ends and ends[-1] == len(window) and window[-1:] == b"\r" else ends
 
 
 class LineCutter:
-    """One frame a line."""
+    """One frame per line."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -115,8 +115,10 @@ class LineCutter:
 
 
 class ElementCutter:
-    """The elements of a JSON array, each with the comma or bracket before it. The bytes are read as Latin-1: what gives a JSON
-    text its structure is ASCII."""
+    """The elements of a JSON array, each with the comma or bracket before it.
+
+    The bytes are read as Latin-1, because JSON's structural characters are ASCII.
+    """
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -162,7 +164,7 @@ class WholeCutter:
 
 
 class AwsCutter:
-    """Binary frames, each of which begins with its length. Behind a length that cannot be right comes one last piece."""
+    """Binary frames, each of which begins with its length. After an impossible length, the rest is one piece."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -199,14 +201,14 @@ def _rest(pieces: list[bytes]) -> list[bytes]:
 
 
 def readable(frame: bytes) -> str:
-    """The frame as text that can be shown: a binary frame as its headers and its payload, control characters visible."""
+    """Returns the frame as displayable text: a binary frame as its headers and payload, with control characters made visible."""
     if frame[:1] == b"\0":
         return _binary(frame)
     return shown(frame[: 4 * MAX_ROW_CHARS].decode("utf-8", "replace").rstrip("\r\n"), len(frame))
 
 
 def shown(text: str, size: int = 0) -> str:
-    """The text with every control character made visible, cut where it is too long. ``size`` is how long it really is."""
+    """Returns the text with control characters made visible, cut if it is too long. ``size`` is its real length."""
     cut = len(text) > MAX_ROW_CHARS
     if cut:
         text = text[:MAX_ROW_CHARS]
@@ -227,7 +229,7 @@ def _binary(frame: bytes) -> str:
         return f"{frame[:256].hex(' ')}{' …' if len(frame) > 256 else ''} ({len(frame)} bytes)"
     payload = frame[end:-_AWS_CHECKSUM]
     try:
-        said = msgspec.json.format(payload, indent=-1).decode()
+        content = msgspec.json.format(payload, indent=-1).decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        said = payload.decode("utf-8", "replace")
-    return shown("\n".join((*(f"{name}: {value}" for name, value in named.items()), said)), len(frame))
+        content = payload.decode("utf-8", "replace")
+    return shown("\n".join((*(f"{name}: {value}" for name, value in named.items()), content)), len(frame))

@@ -1,15 +1,15 @@
 """One stream as linked rows: upstream frames, our events, client frames.
 
 Theory of operation. Pieces of a recording are fed in the order in which they were recorded, each with its direction and time. An
-upstream's bytes are cut into frames and read again by the reader of their dialect; since readers are split-invariant, feeding
-them frame by frame gives the events of each frame. That is how an event is linked to the frame it came from.
+upstream's bytes are cut into frames and read again by the reader of their dialect. Readers do not depend on how the bytes are
+split, so feeding them frame by frame gives the events of each frame. This links an event to its frame.
 
-A recording may have the events too, as they left the last stage. Then these are the rows, and the events that the reader gives
-are only compared with them, in order: an event that a stage dropped is noted as removed, and one that no frame gave (a tool's
-result, a rewritten text) has no frame. The client's frames are linked by a writer that is fed event by event: it says how many frames
-each event makes. Where a recording has no client bytes, or another dialect is wanted, the writer's own frames are the rows.
+A recording may also have the events as they left the last stage. These are then the rows, and the reader's events are only
+compared with them, in order. An event that a stage dropped is noted as removed, and an event that no frame gave (a tool's result,
+a rewritten text) has no frame. A writer that is fed event by event links the client's frames: it shows how many frames each event
+makes. If a recording has no client bytes, or another dialect is wanted, the writer's own frames are the rows.
 
-Rows leave in pages, so that the first are shown while the rest is still read.
+Rows leave in pages, so that the first are shown while the rest is still being read.
 """
 
 from __future__ import annotations
@@ -33,26 +33,30 @@ ASKED: Final = "ask"
 GIVEN: Final = "request"
 EVENTS: Final = "events"
 DOWN: Final = "down"
-"""Directions of pieces: an upstream's bytes, a request as an upstream got it, the client's request, our events, the client's
-bytes. A number behind "up" and "ask" is that of the attempt."""
+"""Directions of pieces: an upstream's bytes, a request as an upstream got it, the client's request, the events, the client's
+bytes. A number after "up" and "ask" is the attempt."""
 LOST: Final = 1
 FOLDED: Final = 2
 OWN: Final = 4
-"""Flags of an event: the client's dialect has no word for it; says it in another form; it came from no frame of the upstream."""
+"""Flags of an event: the client's dialect cannot express it; the dialect expresses it in another form; no upstream frame produced
+it."""
 LOOK_AHEAD: Final = 64
-"""Events of the reader that are looked through for the one that left: more than a stage drops in one piece."""
+"""Events of the reader that are searched for the one that left: more than a stage drops in one piece."""
 MAX_REMOVED: Final = 500
-"""Dropped events that are listed; the others are counted."""
+"""Dropped events that are listed; further ones are only counted."""
 MAX_GAPS: Final = 12
-"""The longest silences that are marked."""
+"""Silences that are marked: the longest ones."""
 GAP_SECONDS: Final = 0.1
-"""A shorter silence is none that a person notices."""
+"""Seconds. A person does not notice a shorter silence."""
 
 
 class Inspection:
-    """``upstream`` and ``client`` are dialects. ``has_events``: the recording has events. ``has_client``: its client bytes are in the
-    dialect that is wanted. ``inband`` is the notation to look for in the text of an upstream whose request does not say it, and
-    ``starts`` whether that text begins inside the thinking."""
+    """``upstream`` and ``client`` are dialects.
+
+    ``has_events``: the recording has events. ``has_client``: its client bytes are in the wanted dialect. ``inband`` is the
+    notation to look for in an upstream's text if its request does not name one. ``starts`` says whether that text begins inside
+    the thinking.
+    """
 
     def __init__(
         self,
@@ -94,13 +98,13 @@ class Inspection:
 
     @property
     def how_folded(self) -> dict[str, str]:
-        """In which form the client's dialect says what it has no word for."""
+        """The forms in which the client's dialect expresses events that it has no type for."""
         return {} if self._writer is None else {name: self._writer.folded[name] for name in self.folded}
 
     # --- pieces
 
     def feed(self, direction: str, at: float, data: bytes, asked: Attempt | None = None) -> None:
-        """One piece of the recording. ``asked`` is given with a request to an upstream, read from it."""
+        """Feeds one piece of the recording. ``asked`` is the parsed request, for a request to an upstream."""
         self.seconds = max(self.seconds, at)
         if direction == EVENTS:
             self._recorded_events(at, data)
@@ -112,7 +116,7 @@ class Inspection:
             self._received(_number(direction), at, data)
 
     def close(self) -> None:
-        """The recording is over."""
+        """Ends the recording."""
         if self._ended:
             return
         self._ended = True
@@ -188,8 +192,10 @@ class Inspection:
                 self._event(at, event, line, row, OWN if own and self.attempts else 0)
 
     def _origin(self, event: Event) -> tuple[int, bool]:
-        """The frame that gave this event, and whether the event is our own; events before it in the reader's order did not leave. Our
-        own event stands in place of the next one that was read, where that is of the same type."""
+        """Returns the frame that produced this event, and whether the event is the gateway's own.
+
+        Earlier events of the reader did not leave. An event of the gateway replaces the reader's next event of the same type.
+        """
         for place, (read, row) in enumerate(self._pending):
             if place >= LOOK_AHEAD:
                 break
@@ -220,7 +226,7 @@ class Inspection:
         if self._writer.lost.total() > lost:
             flags |= LOST
             self.lost[name] += 1
-        elif name in self._writer.folded and b"," in line:  # an event without fields has nothing that could be folded
+        elif name in self._writer.folded and b"," in line:  # an event without fields has nothing to fold
             flags |= FOLDED
             self.folded[name] += 1
         self.events.add(at, row, flags, _shown_line(line))
@@ -232,7 +238,10 @@ class Inspection:
     # --- client frames
 
     def _written_by(self, write: Any) -> list[bytes]:  # Any: a bound method of the writer
-        """The frames that this makes the writer write. A stream that no writer takes has no client frames from here on."""
+        """Returns the frames that this call makes the writer write.
+
+        If the writer fails, there are no client frames from here on.
+        """
         try:
             data: bytes = write()
         except StreamglotError:
@@ -258,7 +267,7 @@ class Inspection:
         self._client_frames(at, self._down.feed(data))
 
     def _client_frames(self, at: float, frames: list[bytes]) -> None:
-        """The frames of one write, linked to the events since the write before."""
+        """Adds the frames of one write, linked to the events since the previous write."""
         expected = [number for number, count in self._moment for _ in range(count)]
         last = self._moment[-1][0] if self._moment else -1
         self._moment.clear()
@@ -275,7 +284,7 @@ class Inspection:
     # --- pages
 
     def page(self) -> dict[str, Any]:
-        """The rows and dropped events since the last page, and what is known of the whole so far."""
+        """Returns the rows and dropped events since the last page, and the current state of the whole."""
         removed, self._removed_before = self.removed[self._removed_before :], len(self.removed)
         return {
             "upstream": self.upstream.taken(),
@@ -298,7 +307,7 @@ class Inspection:
 
 
 class _Silent(Writer):
-    """Stands in for a writer that refused the events."""
+    """Replaces a writer that refused the events."""
 
     dialect = ""
 
@@ -325,7 +334,7 @@ def _reader(attempt: Attempt) -> Reader | None:
 
 
 def _events(reader: Reader, frame: bytes | None) -> list[Event]:
-    """The events of a frame, or those at the end. Lines that are no events are an error of the recording."""
+    """Returns the events of a frame, or those at the end. Lines that are not events are an error of the recording."""
     try:
         return reader.close() if frame is None else reader.feed(frame)
     except StreamglotError as error:
@@ -338,7 +347,7 @@ def _number(direction: str) -> int:
 
 
 def _same(read: Event, left: Event) -> bool:
-    """Whether this event left as it was read. Ids of calls and answers, and the words of an error, are ours to change."""
+    """Returns whether this event left as it was read. Ids of calls and answers, and error messages, may differ."""
     kind = type(read)
     if kind is not type(left):
         return False

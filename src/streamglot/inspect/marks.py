@@ -1,11 +1,11 @@
-"""What gives a dialect away: pieces of its first lines, as a table."""
+"""A table of byte patterns in the first lines of a stream that show its dialect."""
 
 from __future__ import annotations
 
 from typing import Final
 
 EVENTS: Final = "events"
-"""The name of our own events, one JSON object a line, where a dialect may be named."""
+"""The name of streamglot's events (one JSON object per line), wherever a dialect can be named."""
 ANY: Final = "openai_chat"
 """The dialect of an empty stream. Every reader reports the same error for it."""
 MARKS: Final = (
@@ -30,12 +30,12 @@ MARKS: Final = (
     (b'"done":', "ollama"),
     (b'"choices":', "openai_chat"),
 )
-"""Pieces that give a dialect away, the more telling first. Spaces behind colons are left out before they are looked for."""
+"""Patterns that show a dialect, the most specific first. Spaces after colons are removed before the search."""
 CLIENT_MARKS: Final = (
     (b'"type":"RUN_STARTED"', "agui"),
     (b'"type":"TEXT_MESSAGE_', "agui"),
     (b'"type":"text-delta"', "vercel_ui"),
     (b'"type":"start-step"', "vercel_ui"),
 )
-"""The same for dialects that only clients read."""
+"""Patterns of dialects that only clients read."""
 CLIENT_DIALECTS: Final = frozenset(name for _, name in CLIENT_MARKS)

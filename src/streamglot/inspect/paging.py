@@ -1,4 +1,4 @@
-"""An inspection in pages: the first is small, so that it is shown at once."""
+"""Pages of an inspection. The first page is small, so that it is shown quickly."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .inspection import ASKED, Inspection
 from .recording import Piece, attempt_of
 
 FIRST_ROWS: Final = 400
-"""Rows of the first page: more than any screen shows."""
+"""Rows of the first page: more than a screen shows."""
 PAGE_ROWS: Final = 6_000
-"""Rows of the others: few enough to be read in less than a tenth of a second."""
+"""Rows of the other pages: few enough to be read in less than a tenth of a second."""
 READ_BYTES: Final = 2**16
-"""A piece is fed in parts of this size, so that a recording that is one piece gives pages too."""
+"""Bytes. A piece is fed in parts of this size, so that a recording in one piece also gives several pages."""
 
 
 class Pager:
-    """Feeds pieces to an inspection and gives a page whenever enough rows are there."""
+    """Feeds pieces to an inspection and yields a page whenever there are enough rows."""
 
     def __init__(self, inspection: Inspection) -> None:
         self.inspection = inspection
@@ -34,7 +34,7 @@ class Pager:
                     yield inspection.page()
 
     def close(self) -> dict[str, Any]:
-        """The last page."""
+        """Returns the last page."""
         self.inspection.close()
         return self.inspection.page()
 

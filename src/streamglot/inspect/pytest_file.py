@@ -1,4 +1,4 @@
-"""A recording as a test: the bytes, the events that a reader must give, and a pytest file, in one archive."""
+"""Exports a recording as a test: the bytes, the expected events and a pytest file, in one archive."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _IN_BAND: Final = """    parser = streamglot.PerChoice(lambda: streamglot.inband
 
 
 def pytest_archive(name: str, source: Source) -> bytes:
-    """A zip file with ``test_NAME.py``, the recording, its times, and its events. The last attempt is the one that answered."""
+    """Returns a zip file with ``test_NAME.py``, the recording, its times and its events.
+
+    It uses the last attempt, which answered.
+    """
     name = _NOT_IN_A_NAME.sub("_", name.lower()).strip("_")[:60] or "stream"
     heard = [piece for piece in source.pieces if piece.direction.startswith(UP)]
     pieces = [piece for piece in heard if piece.direction == heard[-1].direction]
@@ -50,10 +53,10 @@ def pytest_archive(name: str, source: Source) -> bytes:
         reader = InBandReader(reader, source.inband, starts=source.starts)
     events = [*reader.feed(body), *reader.close()]
     file = f"{name}{_suffix(source.dialect, body)}"
-    said = _IN_BAND.format(inband=source.inband, starts=source.starts) if has_inband else ""
+    inband_lines = _IN_BAND.format(inband=source.inband, starts=source.starts) if has_inband else ""
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"test_{name}.py", _TEMPLATE.format(name=name, dialect=source.dialect, file=file, inband=said))
+        archive.writestr(f"test_{name}.py", _TEMPLATE.format(name=name, dialect=source.dialect, file=file, inband=inband_lines))
         archive.writestr(file, body)
         archive.writestr(f"{name}.events.jsonl", b"".join(encode(event) + b"\n" for event in events))
         if source.timed:
@@ -62,7 +65,7 @@ def pytest_archive(name: str, source: Source) -> bytes:
 
 
 def _times(pieces: list[Piece]) -> str:
-    """When each piece came, as ``streamglot replay`` reads it."""
+    """Returns the times of the pieces in the format of ``streamglot replay``."""
     first = pieces[0].at if pieces else 0.0
     return "".join(f"{max(0.0, piece.at - first):.6f} {len(piece.data)}\n" for piece in pieces)
 

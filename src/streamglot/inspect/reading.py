@@ -1,4 +1,4 @@
-"""Readers over readers: plain text as an answer, and the in-band parser behind any reader."""
+"""Readers for inspection: plain text as an answer, and the in-band parser after any reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .marks import CLIENT_DIALECTS, EVENTS
 
 
 def reader_of(name: str, provider: str = "") -> Reader | None:
-    """The reader for a stream that is looked into; None for a name that is no dialect."""
+    """Returns the reader for a stream to inspect; None for a name that is not a dialect."""
     if name in CLIENT_DIALECTS:
         return ClientReader()
     if name == EVENTS:
@@ -26,26 +26,29 @@ def reader_of(name: str, provider: str = "") -> Reader | None:
 
 
 class PlainTextReader:
-    """Reads plain text as one answer: the end of the input is its end."""
+    """Reads plain text as one answer that ends with the input."""
 
     def __init__(self) -> None:
         self._text = Utf8()
         self._started = False
 
     def feed(self, chunk: bytes) -> list[Event]:
-        return self._said(self._text.feed(chunk))
+        return self._text_events(self._text.feed(chunk))
 
     def close(self) -> list[Event]:
-        return [*self._said(self._text.close()), TextEnd(), StreamEnd("end")]
+        return [*self._text_events(self._text.close()), TextEnd(), StreamEnd("end")]
 
-    def _said(self, piece: str) -> list[Event]:
+    def _text_events(self, piece: str) -> list[Event]:
         opening: list[Event] = [] if self._started else [StreamStart(), TextStart()]
         self._started = True
         return [*opening, TextDelta(piece)] if piece else opening
 
 
 class InBandReader:
-    """A reader with the in-band parser behind it. ``starts``: whether the text begins inside the thinking; None goes by the format."""
+    """A reader followed by the in-band parser.
+
+    ``starts`` says whether the text begins inside the thinking; None uses the format's default.
+    """
 
     def __init__(
         self,

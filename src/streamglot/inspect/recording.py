@@ -24,19 +24,19 @@ from .reading import reader_of
 from .rows import Attempt
 
 DETECT_BYTES: Final = 2**18
-"""Bytes of a stream that are read to find its in-band notation: the first call or thinking stands near the beginning."""
+"""Bytes of a stream that are read to find its in-band notation: the first call or thinking is near the beginning."""
 DETECT_CHARS: Final = 32_768
-"""Characters of that text that each notation is tried on."""
+"""Characters of that text on which each notation is tried."""
 FRAME_SECONDS: Final = 0.001
-"""The time of one frame in a recording without times: its axis counts frames."""
+"""Seconds per frame in a recording without times, so that the time axis counts frames."""
 MAX_PIECES: Final = 1_000_000
 """Lines of a recording: more reads than the longest answer has tokens."""
 MAX_SECONDS: Final = 7 * 86_400.0
-"""A recording may last a week."""
+"""Seconds of a recording: a week."""
 NOTHING_FOUND: Final = (0, -(2**31), 0)
 """The score of a notation that finds nothing."""
 _LOOKED_AT: Final = 65_536
-"""Bytes that are searched for what gives the dialect away."""
+"""Bytes that are searched for patterns of a dialect."""
 
 
 class Piece(NamedTuple):
@@ -56,8 +56,10 @@ _lines = msgspec.json.Decoder(_Line)
 
 
 class Source(msgspec.Struct):
-    """What was pasted or dropped. ``timed``: its pieces have the times at which they came. ``client`` is the dialect of the
-    client bytes that it has, empty where it has none."""
+    """What the user pasted or dropped.
+
+    ``timed``: its pieces have the times at which they came. ``client`` is the dialect of its client bytes; empty if it has none.
+    """
 
     pieces: list[Piece]
     dialect: str
@@ -69,8 +71,10 @@ class Source(msgspec.Struct):
 
 
 def read_source(body: bytes, dialect: str = "", inband: str = "") -> Source:
-    """Reads what was pasted: a recording as lines of JSON, our events, or the bytes of a stream in any dialect. What is not named is
-    detected."""
+    """Reads what the user pasted: a recording as lines of JSON, streamglot events, or the bytes of a stream.
+
+    Detects what is not named.
+    """
     if not body.strip():
         raise RequestError("there is nothing to look at: paste a stream, or drop a recording")
     pieces = _recorded(body)
@@ -93,21 +97,21 @@ def read_source(body: bytes, dialect: str = "", inband: str = "") -> Source:
 
 
 def attempt_of(piece: Piece) -> Attempt | None:
-    """The attempt that a recorded request to an upstream began; None for a piece that is none."""
+    """Returns the attempt that a recorded request to an upstream began; None for any other piece."""
     try:
-        said = msgspec.json.decode(piece.data)
+        entry = msgspec.json.decode(piece.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if not piece.direction.startswith(ASKED) or not isinstance(said, dict):
+    if not piece.direction.startswith(ASKED) or not isinstance(entry, dict):
         return None
     digits = piece.direction.removeprefix(ASKED)
     number = int(digits) if digits.isdecimal() and len(digits) < 6 else 1
-    dialect, upstream, model, inband = (str(said.get(name) or "") for name in ("dialect", "upstream", "model", "inband"))
+    dialect, upstream, model, inband = (str(entry.get(name) or "") for name in ("dialect", "upstream", "model", "inband"))
     return Attempt(number, piece.at, dialect, upstream, model, inband)
 
 
 def _recorded(body: bytes) -> list[Piece] | None:
-    """The pieces of a recording as lines of JSON; None where the body is none."""
+    """Returns the pieces of a recording as lines of JSON; None if the body is not one."""
     first = body.lstrip().split(b"\n", 1)[0]
     if not (first.startswith(b"{") and b'"direction"' in first):
         return None
@@ -118,36 +122,36 @@ def _recorded(body: bytes) -> list[Piece] | None:
         if number >= MAX_PIECES:
             raise RequestError(f"a recording has at most {MAX_PIECES} lines; send a part of it")
         try:
-            said = _lines.decode(line)
-            data = base64.b64decode(said.base64, validate=True) if said.base64 is not None else (said.text or "").encode()
+            entry = _lines.decode(line)
+            data = base64.b64decode(entry.base64, validate=True) if entry.base64 is not None else (entry.text or "").encode()
         except (msgspec.MsgspecError, binascii.Error, UnicodeError, RecursionError):
             raise RequestError(
-                f"line {number + 1} of this recording cannot be read: {excerpt(line)}; each has at, direction, and text or base64"
+                f"line {number + 1} of this recording cannot be read: {excerpt(line)}; it needs at, direction, and text or base64"
             ) from None
-        if not 0.0 <= said.at <= MAX_SECONDS or not math.isfinite(said.at):
+        if not 0.0 <= entry.at <= MAX_SECONDS or not math.isfinite(entry.at):
             raise RequestError(
-                f"line {number + 1} of this recording came after {said.at} s; at is between 0 and {MAX_SECONDS:.0f}"
+                f"line {number + 1} of this recording came after {entry.at} s; at is between 0 and {MAX_SECONDS:.0f}"
             )
-        pieces.append(Piece(said.at, said.direction[:16], data))
+        pieces.append(Piece(entry.at, entry.direction[:16], data))
     return pieces
 
 
 def recording_lines(pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """A recording as lines of JSON, which ``read_source`` reads again."""
+    """Yields a recording as lines of JSON, which ``read_source`` can read."""
     for piece in pieces:
-        said: dict[str, Any] = {"at": piece.at, "direction": piece.direction}
+        entry: dict[str, Any] = {"at": piece.at, "direction": piece.direction}
         try:
-            said["text"] = piece.data.decode()
+            entry["text"] = piece.data.decode()
         except UnicodeDecodeError:
-            said["base64"] = base64.b64encode(piece.data).decode()
-        yield msgspec.json.encode(said) + b"\n"
+            entry["base64"] = base64.b64encode(piece.data).decode()
+        yield msgspec.json.encode(entry) + b"\n"
 
 
 # --- detection
 
 
 def detect(body: bytes) -> str:
-    """The dialect of these bytes."""
+    """Returns the dialect of these bytes."""
     name = _detected(body)
     if not name:
         raise RequestError(
@@ -168,8 +172,10 @@ def _detected(body: bytes) -> str:
 
 
 def detect_inband(body: bytes, dialect: str) -> tuple[str, bool]:
-    """The notation of calls and thinking that a model wrote into its text, "none" where the text has none, and whether the text
-    begins inside the thinking."""
+    """Returns the notation of calls and thinking in a model's text, and whether the text begins inside the thinking.
+
+    The notation is "none" if the text has none.
+    """
     try:
         reader = reader_of(dialect)
         assert reader is not None
@@ -187,8 +193,10 @@ def detect_inband(body: bytes, dialect: str) -> tuple[str, bool]:
 
 
 def notation_of(text: str, known: Format | None = None) -> str:
-    """The notation that finds the most in a text: calls first, then thinking. ``known`` is that of the model's name, and wins
-    where it finds as much as another."""
+    """Returns the notation that finds the most in a text: calls first, then thinking.
+
+    ``known`` is the notation of the model's name. It wins a tie.
+    """
     if not text.strip():
         return "none"
     best, name = NOTHING_FOUND, "none"
@@ -202,13 +210,16 @@ def notation_of(text: str, known: Format | None = None) -> str:
 
 
 def begins_in_thinking(text: str, row: Format) -> bool:
-    """Whether the text begins inside the thinking: the prompt had the opening tag, and only the closing one is here."""
+    """Returns whether the text begins inside the thinking: it has the closing tag, and the prompt had the opening one."""
     closed = min((place for tag in row.think.closers if (place := text.find(tag)) >= 0), default=-1)
     return closed >= 0 and not any(0 <= text.find(tag) < closed for tag in row.think.openers)
 
 
 def _may_be(row: Format, text: str) -> bool:
-    """Whether one of the row's markers stands in the text. A marker that prose has counts only as the text's beginning."""
+    """Returns whether one of the format's markers is in the text.
+
+    A marker that also occurs in prose only counts at the beginning.
+    """
     beginning = text.lstrip()[:64]
     for engine in row.engines:
         if any(marker in text if not engine.weak else beginning.startswith(marker) for marker in engine.openers if marker):
@@ -219,7 +230,7 @@ def _may_be(row: Format, text: str) -> bool:
 
 
 def _score(events: list[BareEvent]) -> tuple[int, int, int]:
-    """Whole calls, less text (what is left as text was not understood), and thinking."""
+    """Returns the number of whole calls, less text (remaining text was not understood), and the thinking."""
     calls = sum(1 for event in events if type(event).__name__ == "ToolCallEnd" and getattr(event, "complete", False))
     broken = sum(1 for event in events if type(event).__name__ == "ToolCallEnd" and not getattr(event, "complete", True))
     thought = sum(1 for event in events if type(event).__name__ == "ReasoningEnd")
@@ -231,8 +242,10 @@ def _score(events: list[BareEvent]) -> tuple[int, int, int]:
 
 
 def pieces_of_response(response: Response, timings: dict[str, Any]) -> list[Piece]:
-    """The events of a stored answer as pieces. Starts and ends of blocks have the times that were marked; what is between them has
-    the time of its block's end."""
+    """Returns the events of a stored answer as pieces.
+
+    Starts and ends of blocks have their recorded times. Events between them have the time of their block's end.
+    """
     events = replay(response)
     marks = [(at + timings.get("offset", 0.0), name) for at, name in timings.get("blocks", ())]
     end = timings.get("seconds", 0.0) + timings.get("offset", 0.0)

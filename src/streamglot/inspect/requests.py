@@ -1,4 +1,4 @@
-"""Requests for showing: cut where they are long, and as a ``curl`` command that sends them again."""
+"""Requests for display: shortened, and as a ``curl`` command that repeats them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import msgspec
 from ..characters import neutral
 
 MAX_STRING_CHARS: Final = 4_000
-"""Characters of one text of a request that are shown: a page of prose, and not an image."""
+"""Characters of one string in a request that are shown: a page of prose, but not an image."""
 MAX_DEPTH: Final = 100
-"""Objects and lists inside each other; what is deeper is not shown."""
+"""Levels of nested objects and lists. Deeper ones are not shown."""
 MAX_SHOWN_BYTES: Final = 2**20
-"""Bytes of a request that is compared line by line in a browser."""
+"""Bytes of a request that a browser can compare line by line."""
 
 
 def shortened(value: Any, depth: int = 0) -> Any:
-    """A JSON value with its long texts cut and its control characters visible."""
+    """Returns a JSON value with its long strings cut and its control characters visible."""
     if isinstance(value, str):
         text = neutral(value[:MAX_STRING_CHARS])
         return text if len(value) <= MAX_STRING_CHARS else f"{text}… ({len(value)} characters in all)"
@@ -33,18 +33,18 @@ def shortened(value: Any, depth: int = 0) -> Any:
 
 
 def shown_body(body: bytes) -> Any:
-    """The body of a request for showing; a note in its place where it is too large or no JSON."""
+    """Returns the body of a request for display; a note if it is too large or not JSON."""
     try:
         value = shortened(msgspec.json.decode(body))
         if len(msgspec.json.encode(value)) <= MAX_SHOWN_BYTES:
             return value
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {"note": f"{len(body)} bytes that are no JSON"}
+        return {"note": f"{len(body)} bytes that are not JSON"}
     return {"note": f"too large to be shown: {len(body)} bytes; the curl command has all of it"}
 
 
 def curl(url: str, headers: Mapping[str, str], body: bytes) -> str:
-    """A command that sends the request again. Values that the recording hides are shell variables."""
+    """Returns a command that repeats the request. Values that the recording hides are shell variables."""
     lines = [f"curl -N {shlex.quote(url)}"]
     lines += [f"  -H {_header(name, value)}" for name, value in headers.items()]
     lines.append(f"  --data-binary {shlex.quote(body.decode('utf-8', 'replace'))}")
@@ -52,7 +52,7 @@ def curl(url: str, headers: Mapping[str, str], body: bytes) -> str:
 
 
 def _header(name: str, value: str) -> str:
-    """A header as one word of a shell. A ``$NAME`` in it is a variable that the user sets: it stands in double quotes."""
+    """Returns a header as one shell word. A ``$NAME`` in it is a variable that the user sets, so it is in double quotes."""
     if "$" in value and value.replace("Bearer ", "").replace("$", "").replace("_", "").isalnum():
         return f'"{name}: {value}"'
     return shlex.quote(f"{name}: {value}")

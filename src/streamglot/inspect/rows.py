@@ -1,4 +1,4 @@
-"""Rows as columns, and what else a page of an inspection is made of."""
+"""Rows as columns, and the other parts of a page of an inspection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Gap(Struct):
 
 
 class Attempt(Struct):
-    """One request to an upstream, as the recording has it."""
+    """One request to an upstream, as recorded."""
 
     number: int
     at: float
@@ -27,9 +27,11 @@ class Attempt(Struct):
 
 
 class Rows(Struct):
-    """Columns of rows; ``first`` is the number of the first. ``link`` is the number of the row that this one came from, -1 for
-    none: of events it is the upstream frame, of client frames the event. ``mark`` is the attempt of an upstream frame, the flags
-    of an event, the bytes of a client frame."""
+    """Columns of rows. ``first`` is the number of the first row.
+
+    ``link`` is the row that this one came from, -1 for none: for an event the upstream frame, for a client frame the event.
+    ``mark`` is the attempt of an upstream frame, the flags of an event, or the bytes of a client frame.
+    """
 
     first: int = 0
     at: list[int] = field(default_factory=list)

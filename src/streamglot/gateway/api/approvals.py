@@ -1,7 +1,7 @@
-"""The approvals API: what waits for a person's decision, and the decision.
+"""The approvals API: lists the calls that wait for a person's decision, and takes the decision.
 
 GET  /approvals          the open questions; a key sees its own, the operator all
-GET  /approvals/events   the same as a stream: the list, and again whenever it is another one
+GET  /approvals/events   the list as a stream, sent again whenever it changes
 POST /approvals/{id}     {"approved": true, "text": "changed arguments"} or {"approved": false, "message": "why"}
 """
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 def approval_routes(gateway: Gateway) -> list[Route]:
     def open_to(http: HttpRequest) -> list[ApprovalRequest]:
-        """The questions that this caller may decide."""
+        """Returns the questions that this caller may decide."""
         key = seen_by(gateway.authenticator.admit(http.headers, http.query_params.get("key", "")))
-        return [asked for asked in gateway.pool.approvals.open() if key is None or asked.key == key]
+        return [request for request in gateway.pool.approvals.open() if key is None or request.key == key]
 
     async def listed(http: HttpRequest) -> Response:
         return json_reply({"approvals": open_to(http)})
@@ -44,7 +44,7 @@ def approval_routes(gateway: Gateway) -> list[Route]:
         return StreamingResponse(lists(http), 200, headers, "text/event-stream")
 
     async def lists(http: HttpRequest) -> AsyncIterator[bytes]:
-        quiet, told = gateway.server.keep_alive_seconds, b""
+        quiet, sent = gateway.server.keep_alive_seconds, b""
         with gateway.live.watched("approvals") as changed:
             while not gateway.stopping:
                 try:
@@ -55,24 +55,26 @@ def approval_routes(gateway: Gateway) -> list[Route]:
                     continue
                 changed.clear()
                 now = msgspec.json.encode({"approvals": open_to(http)})
-                if now != told:
-                    told = now
+                if now != sent:
+                    sent = now
                     yield b"event: approvals\ndata: %b\n\n" % now
 
     async def decide(http: HttpRequest) -> Response:
         from ...policies import Decision
 
         id, server = id_in(http), gateway.server
-        known = {asked.id for asked in open_to(http)}
+        known = {request.id for request in open_to(http)}
         body = json_object(
             await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
         )
         try:
             decision = msgspec.convert(body, Decision)
         except msgspec.ValidationError as error:
-            raise RequestError(f"the decision cannot be read: {error}; send approved: true or false") from None
+            raise RequestError(f"the decision is invalid: {error}; send approved: true or false") from None
         if id not in known:
-            message = f"there is no open approval {excerpt(id)}: it was decided, or its time has passed"
+            message = (
+                f"there is no open approval {excerpt(id)}: it was decided or has expired; GET /approvals lists the open ones"
+            )
             raise RequestError(message, code="not_found", status=404)
         gateway.pool.approvals.decide(id, decision)
         answer: dict[str, Any] = {"id": id, "approved": decision.approved}

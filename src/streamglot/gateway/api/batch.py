@@ -1,7 +1,7 @@
 """``POST /v1/batch``: many requests in one call, each with its own result or error.
 
-Each chat completion is served as a call of its own (``item_call.py``), so it has the routes, retries, policies, tools, limits,
-budget and turn of any other request of its key.
+Each chat completion is served as a separate call (``item_call.py``). It therefore has the routes, retries, policies, tools,
+limits, budget and recorded turn of any other request of its key.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from ..app import Gateway
 
 RETRY: Final = RetryPolicy()
-"""Beyond what the engine retries at one upstream: the item as a whole, after an error that may pass."""
+"""Retries of a whole item after a transient error, in addition to the engine's retries at one upstream."""
 WAITING: Final = 64
-"""Events that wait for the client of a stream, and at least one for each item. A slow client slows the upstreams down."""
+"""Events that may wait for a slow client, plus one for each item. When the queue is full, the upstreams are slowed down."""
 
 
 class BatchRun:
-    """One batch that is being run. ``listen`` gives it a client for its events; without one they are not made."""
+    """One running batch. ``listen`` attaches a client to its events; without a client no events are made."""
 
     def __init__(
         self, gateway: Gateway, http: HttpRequest, caller: Caller | None, request_id: str, batch_id: str, items: list[BatchItem]
@@ -67,18 +67,21 @@ class BatchRun:
         self._events: asyncio.Queue[bytes | None] | None = None
 
     def listen(self) -> asyncio.Queue[bytes | None]:
-        """The events of the batch as they come; None is the end, and nothing at all is an end before all was told."""
+        """Returns the queue of the batch's events.
+
+        None marks the end; an empty item marks a batch that stopped before its end.
+        """
         self._events = asyncio.Queue(max(WAITING, len(self._items) + 1))
         return self._events
 
     def leave(self) -> None:
-        """Nobody listens any more. What waits for room in the queue goes on."""
+        """Detaches the client. Items that wait for room in the queue continue."""
         events, self._events = self._events, None
         while events is not None and not events.empty():
             events.get_nowait()
 
     async def run(self) -> bytes:
-        """The whole answer, with the responses in the order of the requests."""
+        """Runs all items and returns the whole answer, with the responses in the order of the requests."""
         concurrent = max(1, self._gateway.server.batch_concurrent)
         if self._caller is not None and self._caller.concurrent:
             concurrent = min(concurrent, self._caller.concurrent)
@@ -103,16 +106,16 @@ class BatchRun:
         return answer_of(self.batch_id, [responses[item.id] for item in self._items])
 
     async def _run(self, item: BatchItem) -> ItemResponse:
-        """A fault of ours is the error of its item, and no other's."""
+        """Runs one item. An internal error becomes the error of this item only."""
         try:
             outcome = await with_retries(lambda: self._final_when_stopping(item), RETRY)
         except Exception as error:
             self._gateway.say_fault(item_request_id(self._request_id, item), error)
-            return failed(item, StreamglotError("a fault of the gateway itself; its log has more").as_event())
+            return failed(item, StreamglotError("internal error of the gateway; its log has the details").as_event())
         return succeeded(item, outcome.value) if outcome.error is None else failed(item, outcome.error)
 
     async def _final_when_stopping(self, item: BatchItem) -> Outcome[Any]:
-        """A gateway that stops refuses every further attempt."""
+        """Makes an attempt. While the gateway stops, the outcome is final, because every further attempt would be refused."""
         outcome = await self._attempt(item)
         outcome.final = outcome.final or self._gateway.stopping
         return outcome
@@ -154,7 +157,10 @@ class BatchRun:
             await self._events.put(None)
 
     def tell_failure(self) -> None:
-        """The batch was stopped before its end. An event may have to go for that: the client does not have all of them anyway."""
+        """Tells the client that the batch stopped before its end.
+
+        If the queue is full, drops an event, as the stream is incomplete anyway.
+        """
         if self._events is not None:
             if self._events.full():
                 self._events.get_nowait()
@@ -170,7 +176,7 @@ def batch_routes(
     request_id: Callable[[HttpRequest], str],
     while_there: Callable[[HttpRequest, Coroutine[Any, Any, bytes]], Awaitable[bytes]],
 ) -> list[Route]:
-    """``request_id`` names a request, ``while_there`` drops work whose client hangs up."""
+    """Returns the routes. ``request_id`` names a request. ``while_there`` cancels work whose client disconnects."""
     answers = BatchAnswers(lambda: gateway.store)
 
     async def batch(http: HttpRequest) -> Response:
@@ -181,13 +187,13 @@ def batch_routes(
         items = parse_items(body.get("requests"), server.batch_items)
         named, stream = _batch_id(body.get("batch_id")), body.get("stream", False)
         if not isinstance(stream, bool):
-            raise RequestError(f"stream is true or false, not {excerpt(stream)}", detail={"param": "stream"})
+            raise RequestError(f"stream must be true or false, not {excerpt(stream)}", detail={"param": "stream"})
         owner = caller.name if caller is not None else anonymous(http.headers)
         run = BatchRun(gateway, http, caller, request_id(http), named or gateway.new_id(), items)
         headers = {"x-request-id": request_id(http)}
         if not named:
             if stream:
-                return EventStream(gateway, run, asyncio.ensure_future(_told(run)), headers)
+                return EventStream(gateway, run, asyncio.ensure_future(_run_and_notify(run)), headers)
             return _json(await while_there(http, run.run()), headers)
         digest = hashlib.sha256(msgspec.json.encode(body["requests"], order="deterministic")).hexdigest()
         while True:
@@ -198,7 +204,7 @@ def batch_routes(
                 break
         future = answers.begin(owner, named, digest)
         response = EventStream(gateway, run, None, headers) if stream else None
-        gateway.spawn("batch", _kept(gateway, run, answers, owner, future))
+        gateway.spawn("batch", _run_named(gateway, run, answers, owner, future))
         return response if response is not None else _json(await asyncio.shield(future), headers)
 
     return [Route("/v1/batch", batch, methods=["POST"])]
@@ -209,13 +215,13 @@ def _batch_id(value: object) -> str:
         return ""
     if not isinstance(value, str) or not 0 < len(value) <= ID_CHARS:
         raise RequestError(
-            f"batch_id is a text of at most {ID_CHARS} characters, not {excerpt(value)}", detail={"param": "batch_id"}
+            f"batch_id must be a string of at most {ID_CHARS} characters, not {excerpt(value)}", detail={"param": "batch_id"}
         )
     return value
 
 
-async def _told(run: BatchRun) -> bytes:
-    """Runs a batch, and tells its listener that it is over."""
+async def _run_and_notify(run: BatchRun) -> bytes:
+    """Runs a batch and tells its listener that it has ended."""
     try:
         data = await run.run()
         await run.tell_end()
@@ -225,12 +231,14 @@ async def _told(run: BatchRun) -> bytes:
     return data
 
 
-async def _kept(gateway: Gateway, run: BatchRun, answers: BatchAnswers, owner: str, future: asyncio.Future[bytes]) -> None:
-    """Runs a batch that has a name to its end, whether its client is there or not: it may ask again. What a gateway refused
-    because it stops is no answer to keep."""
+async def _run_named(gateway: Gateway, run: BatchRun, answers: BatchAnswers, owner: str, future: asyncio.Future[bytes]) -> None:
+    """Runs a named batch to its end even if the client disconnects, because the client may ask for it again.
+
+    An answer that the gateway refused because it stops is not kept.
+    """
     data: bytes | None = None
     try:
-        data = await _told(run)
+        data = await _run_and_notify(run)
     except BaseException as error:
         if not future.done():
             future.set_exception(error if isinstance(error, Exception) else _stopped())
@@ -256,15 +264,17 @@ def _done(batch_id: str) -> bytes:
 
 
 def _replayed(data: bytes, headers: Mapping[str, str]) -> Response:
-    """The answer to a batch that was run before, as events without deltas."""
+    """Returns the answer to a batch that was run before, as events without deltas."""
     answer = msgspec.json.decode(data)
     events = [sse.event(msgspec.json.encode(response), b"response") for response in answer["responses"]]
     return Response(b"".join((*events, _done(answer["batch_id"]))), 200, dict(headers), media_type="text/event-stream")
 
 
 class EventStream(StreamingResponse):
-    """The events of a batch as they come. When its client is gone, a batch without a name (``task``) is cancelled; one with
-    a name goes on."""
+    """Streams the events of a batch.
+
+    When the client disconnects, a batch without a name (``task``) is cancelled. A named batch continues.
+    """
 
     def __init__(self, gateway: Gateway, run: BatchRun, task: asyncio.Task[bytes] | None, headers: Mapping[str, str]) -> None:
         self._gateway = gateway

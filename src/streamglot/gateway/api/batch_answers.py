@@ -1,6 +1,7 @@
-"""The answers to batches by their id: a batch that is sent again is answered without being run again.
+"""Keeps the answers to batches by id, so that a repeated batch is answered without running it again.
 
-Answers are kept in memory, and in the store's buffer where there is one: then also after a restart and on every worker.
+Answers are kept in memory and, if there is a store, in its buffer. From there they are available after a restart and on every
+worker.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from ...store.buffer import StreamBuffer
 
 KEPT_BATCHES: Final = 256
-"""Answers in memory. A client that repeats a batch does so within seconds or minutes, after an error on the line."""
+"""Answers in memory. A client repeats a batch within seconds or minutes, after a connection error."""
 KEPT_BYTES: Final = 32 * 2**20
-"""Of all answers in memory together."""
+"""Bytes of all answers in memory together."""
 KEPT_SECONDS: Final = 3600.0
-"""Age of an answer that is still given; the store's buffer keeps its streams as long."""
+"""Seconds for which an answer is kept. The store's buffer keeps its streams as long."""
 STORED_BYTES: Final = 8 * 2**20
-"""The largest answer that goes to the store: half of what its buffer takes for one stream."""
+"""Bytes of the largest answer that goes to the store: half of what its buffer accepts for one stream."""
 
 
 class _Answer(Struct):
@@ -37,7 +38,7 @@ class _Answer(Struct):
 
 
 class BatchAnswers:
-    """Answers by caller and batch id, the newest last. ``running`` has the batches that are being run in this process."""
+    """Answers by caller and batch id, the newest last. ``running`` holds the batches that run in this process."""
 
     clock = staticmethod(time.monotonic)
 
@@ -48,27 +49,31 @@ class BatchAnswers:
         self._bytes = 0
 
     async def find(self, caller: str, batch_id: str, digest: str) -> bytes | None:
-        """The answer to this batch if it was given before, or waits for it if it is being made. None for a new batch. The
-        same id with other requests is refused."""
+        """Returns the answer to this batch if it is known, and waits for it if the batch is running. Returns None for a new
+        batch.
+
+        Raises if the same id was used with other requests.
+        """
         place = caller, batch_id
         running = self.running.get(place)
         if running is not None:
             _check(running[0], digest, batch_id)
             return await asyncio.shield(running[1])
-        kept = self._answers.get(place)
-        if kept is not None and self.clock() - kept.at < KEPT_SECONDS:
-            _check(kept.digest, digest, batch_id)
-            return kept.data
+        known = self._answers.get(place)
+        if known is not None and self.clock() - known.at < KEPT_SECONDS:
+            _check(known.digest, digest, batch_id)
+            return known.data
         return await self._stored(caller, batch_id, digest)
 
     def is_running(self, caller: str, batch_id: str) -> bool:
-        """Whether it began while ``find`` asked the store. Then it must be asked again."""
+        """Returns whether the batch began while ``find`` waited for the store. ``find`` must then be called again."""
         return (caller, batch_id) in self.running
 
     def begin(self, caller: str, batch_id: str, digest: str) -> asyncio.Future[bytes]:
-        """A batch begins to run. Whoever runs it gives the future its answer, or its exception, and calls ``finish``."""
+        """Registers a running batch. The caller sets the result or the exception of the future, and then calls ``finish``."""
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(lambda done: None if done.cancelled() else done.exception())  # nobody may be waiting for it
+        # marks the exception as retrieved, because there may be no waiter
+        future.add_done_callback(lambda done: None if done.cancelled() else done.exception())
         self.running[(caller, batch_id)] = digest, future
         buffer = self._buffer()
         if buffer is not None:
@@ -76,7 +81,7 @@ class BatchAnswers:
         return future
 
     def finish(self, caller: str, batch_id: str, data: bytes | None) -> None:
-        """The batch is over; ``data`` is None where it has no answer."""
+        """Ends a running batch. ``data`` is None if it has no answer."""
         digest, _ = self.running.pop((caller, batch_id))
         buffer = self._buffer()
         if buffer is not None:
@@ -103,8 +108,10 @@ class BatchAnswers:
         return store.buffer if store is not None and store.settings.content else None
 
     async def _stored(self, caller: str, batch_id: str, digest: str) -> bytes | None:
-        """The answer that another process gave, or is about to give. A store that does not have it, or fails, is no reason not
-        to run the batch."""
+        """Returns the answer that another process has given or is about to give.
+
+        Returns None if the store does not have it or fails: the batch is then run.
+        """
         buffer = self._buffer()
         if buffer is None:
             return None
@@ -125,7 +132,7 @@ REUSED: Final = "batch_id_reused"
 def _check(known: str, digest: str, batch_id: str) -> None:
     if known != digest:
         raise RequestError(
-            f"the batch {excerpt(batch_id)} was sent before with other requests; give every batch an id of its own",
+            f"the batch {excerpt(batch_id)} was sent before with other requests; give every batch a unique id",
             code=REUSED,
             status=409,
             detail={"param": "batch_id"},
@@ -138,4 +145,4 @@ def _stream_id(caller: str, batch_id: str) -> str:
 
 
 def _nothing() -> None:
-    """Batches are not stopped through the buffer, and have nothing to say before their end."""
+    """Does nothing: batches cannot be stopped through the buffer and write only at their end."""

@@ -26,10 +26,12 @@ USUAL_WINDOW: Final = "24h"
 _WINDOW: Final = re.compile(r"([1-9][0-9]{0,5})([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 MOST_METADATA: Final = 16
+"""Entries in the metadata of a batch: the limit of the vendor's API."""
 METADATA_CHARS: Final = (64, 512)
-"""Characters of a key and of a value, as the API has it."""
+"""Characters of a key and of a value: the limits of the vendor's API."""
 MOST_LISTED: Final = 100
 USUAL_LISTED: Final = 20
+"""Rows of one page, at most and by default: the values of the vendor's API."""
 TIMES: Final = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 """Statuses whose time is shown."""
 _FIELDS: Final = ("input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after")
@@ -45,10 +47,10 @@ def batches_routes(gateway: Gateway) -> list[Route]:
     async def listing(http: HttpRequest) -> Response:
         from ...batch.model import FILE_API
 
-        asked = Parameters(http, "after", "limit")
-        limit = asked.limit(USUAL_LISTED, MOST_LISTED)
+        parameters = Parameters(http, "after", "limit")
+        limit = parameters.limit(USUAL_LISTED, MOST_LISTED)
         service, owner = batches_of(gateway), owner_of(gateway, http)
-        found = await service.catalog.list_batches(owner, FILE_API, asked["after"], limit + 1)
+        found = await service.catalog.list_batches(owner, FILE_API, parameters["after"], limit + 1)
         return json_reply(page([await shown(service, batch) for batch in found], limit))
 
     async def retrieve(http: HttpRequest) -> Response:
@@ -90,10 +92,10 @@ async def created(service: BatchService, owner: str, body: dict[str, Any]) -> Ba
 
     unknown = [name for name in body if name not in _FIELDS]
     if unknown:
-        raise _wrong(unknown[0], f"{excerpt(unknown[0])} means nothing here; there are {', '.join(_FIELDS)}")
+        raise _wrong(unknown[0], f"{excerpt(unknown[0])} is not a field of a batch; the fields are {', '.join(_FIELDS)}")
     endpoint, input_file = body.get("endpoint"), body.get("input_file_id")
     if endpoint not in PATHS:
-        raise _wrong("endpoint", f"endpoint is one of {', '.join(PATHS)}, not {excerpt(endpoint)}")
+        raise _wrong("endpoint", f"endpoint must be one of {', '.join(PATHS)}, not {excerpt(endpoint)}")
     file = await service.catalog.file(input_file, owner) if isinstance(input_file, str) else None
     if file is None:
         raise _wrong("input_file_id", f"there is no file {excerpt(input_file)}; upload one with the purpose batch")
@@ -115,13 +117,13 @@ async def created(service: BatchService, owner: str, body: dict[str, Any]) -> Ba
 
 
 def _window_seconds(window: object, usual: float) -> float:
-    """The usual window is the one of the configuration; a client may ask for another one."""
+    """Returns the completion window in seconds. ``usual`` is the configured default."""
     if window == USUAL_WINDOW:
         return usual
     found = _WINDOW.fullmatch(window) if isinstance(window, str) else None
     seconds = int(found[1]) * _UNITS[found[2]] if found is not None else 0
     if not 0 < seconds <= LONGEST:
-        raise _wrong("completion_window", f'completion_window is a time like "24h", up to 30d, not {excerpt(window)}')
+        raise _wrong("completion_window", f'completion_window must be a duration like "24h", at most 30d, not {excerpt(window)}')
     return float(seconds)
 
 
@@ -129,12 +131,10 @@ def _metadata(given: object) -> dict[str, str] | None:
     if given is None:
         return None
     if not isinstance(given, dict) or len(given) > MOST_METADATA:
-        raise _wrong("metadata", f"metadata is an object with up to {MOST_METADATA} texts")
+        raise _wrong("metadata", f"metadata must be an object with at most {MOST_METADATA} strings")
     for name, value in given.items():
         if len(name) > METADATA_CHARS[0] or not isinstance(value, str) or len(value) > METADATA_CHARS[1]:
-            raise _wrong(
-                "metadata", f"the names of metadata have up to {METADATA_CHARS[0]} characters, the texts {METADATA_CHARS[1]}"
-            )
+            raise _wrong("metadata", f"metadata keys may have {METADATA_CHARS[0]} characters, and values {METADATA_CHARS[1]}")
     return given
 
 

@@ -1,4 +1,4 @@
-"""``/v1/files``: upload, list, show, download, delete. An upload goes to the storage as it comes."""
+"""``/v1/files``: upload, list, show, download, delete. An upload is streamed to the storage."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 PURPOSES: Final = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 FIELD_BYTES: Final = 4096
-"""Bytes of a form field that is no file."""
+"""Bytes of a form field other than the file."""
 NAME_CHARS: Final = 255
-"""Characters of a file's name, as file systems have them."""
+"""Characters of a file's name: the limit of common file systems."""
 MOST_LISTED: Final = 10_000
+"""Rows of one page, at most and by default: the value of the vendor's API."""
 SHORTEST, LONGEST = 3_600, 2_592_000
-"""Seconds that a file may be kept, as the API has it: an hour to 30 days."""
+"""Seconds that a file may be kept: an hour to 30 days, as in the vendor's API."""
 DAY: Final = 86_400.0
 
 
@@ -41,10 +42,10 @@ def file_routes(gateway: Gateway) -> list[Route]:
         return json_reply(shown_file(await uploaded(gateway, service, http, owner)))
 
     async def listing(http: HttpRequest) -> Response:
-        asked = Parameters(http, "after", "limit", "order", "purpose")
-        limit, newest = asked.limit(MOST_LISTED, MOST_LISTED), asked.one_of("order", "desc", "asc") == "desc"
+        parameters = Parameters(http, "after", "limit", "order", "purpose")
+        limit, newest = parameters.limit(MOST_LISTED, MOST_LISTED), parameters.one_of("order", "desc", "asc") == "desc"
         service, owner = batches_of(gateway), owner_of(gateway, http)
-        found = await service.catalog.list_files(owner, asked["purpose"], asked["after"], limit + 1, newest)
+        found = await service.catalog.list_files(owner, parameters["purpose"], parameters["after"], limit + 1, newest)
         return json_reply(page([shown_file(file) for file in found], limit))
 
     async def retrieve(http: HttpRequest) -> Response:
@@ -71,7 +72,7 @@ def file_routes(gateway: Gateway) -> list[Route]:
 def batches_of(gateway: Gateway) -> BatchService:
     if gateway.batches is None:
         raise Unsupported(
-            "this gateway keeps no files and batches: set store.url to a database, and batches.enabled",
+            "this gateway has no files and batches: set store.url to a database, and batches.enabled",
             code="batches_disabled",
             status=501,
         )
@@ -79,7 +80,7 @@ def batches_of(gateway: Gateway) -> BatchService:
 
 
 def owner_of(gateway: Gateway, http: HttpRequest) -> str:
-    """Whom files and batches belong to: the name of the key, or what tells callers without one apart."""
+    """Returns the owner of files and batches: the name of the key, or an id that separates callers without a key."""
     caller = gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
     return caller.name if caller is not None else anonymous(http.headers)
 
@@ -106,7 +107,7 @@ def shown_file(file: File) -> dict[str, Any]:
 
 
 def page(rows: list[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """A page of a list. One row more than the limit shows that there is another page."""
+    """Returns one page of a list. A row beyond the limit shows that there is another page."""
     shown = rows[:limit]
     return {
         "object": "list",
@@ -121,7 +122,7 @@ def page(rows: list[dict[str, Any]], limit: int) -> dict[str, Any]:
 
 
 async def uploaded(gateway: Gateway, service: BatchService, http: HttpRequest, owner: str) -> File:
-    """Stores the file of a form. What is wrong with the form is known at its end; the contents are then removed again."""
+    """Stores the file of a form. Errors in the form are only known at its end; the stored contents are then removed."""
     from ...batch.model import File
     from ...batch.rows import new_id
 
@@ -134,7 +135,7 @@ async def uploaded(gateway: Gateway, service: BatchService, http: HttpRequest, o
             raise RequestError("the form has no file: send one in the field file", detail={"param": "file"})
         file.filename, file.purpose = _clean(form.filename), form.fields.get("purpose", "")
         if file.purpose not in PURPOSES:
-            rule = f"purpose is one of {', '.join(PURPOSES)}, not {excerpt(file.purpose)}"
+            rule = f"purpose must be one of {', '.join(PURPOSES)}, not {excerpt(file.purpose)}"
             raise RequestError(rule, detail={"param": "purpose"})
         file.expires = now + _kept_seconds(form.fields, service.config.keep_days * DAY)
         await service.catalog.add_file(file)
@@ -145,7 +146,7 @@ async def uploaded(gateway: Gateway, service: BatchService, http: HttpRequest, o
 
 
 class _Form:
-    """A form that is read as it comes. ``contents`` gives the bytes of the field ``file``."""
+    """A form that is read as a stream. ``contents`` yields the bytes of the field ``file``."""
 
     def __init__(self, gateway: Gateway, http: HttpRequest) -> None:
         self.fields: dict[str, str] = {}
@@ -165,7 +166,7 @@ class _Form:
         self._parser.close()
 
     def _take(self, part: Part) -> bytes:
-        """The bytes of the file that this part holds."""
+        """Processes one part of the form. Returns the bytes that belong to the file."""
         if isinstance(part, PartStart):
             if part.name == "file":
                 if self.filename is not None:
@@ -184,7 +185,10 @@ class _Form:
 
 
 async def body_chunks(gateway: Gateway, http: HttpRequest) -> AsyncIterator[bytes]:
-    """The body of a request as it comes. A client may take as long as it sends something within ``server.body_seconds``."""
+    """Yields the body of a request.
+
+    The client must send something within each ``server.body_seconds``, but may take any total time.
+    """
     stream = http.stream().__aiter__()
     seconds = gateway.server.body_seconds
     while True:
@@ -211,6 +215,6 @@ def _kept_seconds(fields: dict[str, str], usual: float) -> float:
     if anchor != "created_at" or text is None:
         raise RequestError("expires_after needs the anchor created_at and seconds", detail={"param": "expires_after"})
     if not (text.isascii() and text.isdigit() and len(text) < 10 and SHORTEST <= int(text) <= LONGEST):
-        rule = f"expires_after.seconds is a number from {SHORTEST} to {LONGEST}, not {excerpt(text)}"
+        rule = f"expires_after.seconds must be a number from {SHORTEST} to {LONGEST}, not {excerpt(text)}"
         raise RequestError(rule, detail={"param": "expires_after"})
     return float(text)

@@ -1,4 +1,4 @@
-"""Requests that are passed on as they are, to an upstream that has such an address: embeddings, the counting of tokens."""
+"""Forwards requests unchanged to an upstream with such an endpoint: embeddings and token counting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EMBEDDINGS_PATH: Final = "embeddings"
 ANSWER_BYTES: Final = 64 * 2**20
-"""An answer that is wanted whole: 2,000 embeddings of 3,000 numbers fit into it."""
+"""Bytes of an answer, which is held in memory. 2,000 embeddings of 3,000 numbers fit into it."""
 
 
 async def forward_json(
@@ -36,16 +36,18 @@ async def forward_json(
     asked: Callable[[Candidate], Mapping[str, str]],
     owner: str = "",
 ) -> bytes:
-    """The upstream's answer to this body at this path beside its chat. ``asked`` is called with the upstream that is asked, and
-    returns the trace context that the request carries. ``owner`` is the caller, with whose other requests this one may be
-    merged."""
+    """Returns the upstream's answer to this body at a path beside its chat endpoint.
+
+    ``asked`` is called with the candidate that is tried, and returns the trace context that the request carries. ``owner`` is the
+    caller; only requests of one caller may be merged.
+    """
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise RequestError("model is required and must be a string")
     candidates = gateway.pool.routes.find(model, lambda: 0.0)
     candidate = next((one for one in candidates if one.upstream.dialect in PLAIN and one.upstream.base_url), None)
     if candidate is None:
-        raise Unsupported(f"no upstream that serves {model!r} has {path}; name one that has, as upstream/model")
+        raise Unsupported(f"no upstream that serves {model!r} has {path}; name an upstream that has it, as upstream/model")
     upstream = candidate.upstream
     trace = asked(candidate)
     check_headers(trace)
@@ -62,7 +64,7 @@ async def forward_json(
 
 
 async def count_tokens(gateway: Gateway, body: dict[str, Any], request: Request, request_id: str) -> bytes | None:
-    """The upstream's own count, where it speaks the client's dialect; None where nobody can be asked."""
+    """Returns the upstream's own token count if it has the client's dialect; None if no upstream can count."""
     candidate = gateway.pool.routes.find(request.model, lambda: 0.0)[0]
     upstream = candidate.upstream
     if upstream.dialect != COUNTED_BY or not upstream.base_url.startswith("http"):
@@ -75,7 +77,7 @@ async def _post(
     gateway: Gateway, candidate: Candidate, url: str, headers: dict[str, str], body: dict[str, Any], request_id: str
 ) -> bytes:
     upstream = candidate.upstream
-    told = ErrorContext(candidate, request_id)
+    context = ErrorContext(candidate, request_id)
     sent = msgspec.json.encode({**body, "model": candidate.model})
     every = {"content-type": "application/json", "x-request-id": clean_id(request_id), **headers, **upstream.headers}
     limit = gateway.pool.limit(upstream)
@@ -90,9 +92,11 @@ async def _post(
             finally:
                 answer.close()
     except TimeoutError:
-        raise told.error(UpstreamTimeout(f"no answer within {upstream.timeouts.first_byte:g} s (timeouts.first_byte)")) from None
+        raise context.error(
+            UpstreamTimeout(f"no answer within {upstream.timeouts.first_byte:g} s (timeouts.first_byte)")
+        ) from None
     except StreamglotError as error:
-        raise told.error(error) from None
+        raise context.error(error) from None
     finally:
         limit.give_back()
 
@@ -103,5 +107,7 @@ async def _whole(answer: UpstreamResponse, upstream: Upstream) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > ANSWER_BYTES:
-            raise UpstreamProtocolError(f"the answer of {upstream.name!r} is larger than {ANSWER_BYTES} bytes")
+            raise UpstreamProtocolError(
+                f"the answer of {upstream.name!r} is larger than {ANSWER_BYTES} bytes; ask for less in one request"
+            )
     return b"".join(pieces)

@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from ..app import Gateway
 
 LOOK_SECONDS: Final = 0.25
-"""How often the store is asked for what a running turn has recorded: it commits as often."""
+"""Seconds between two reads of what a running turn has recorded. The store commits as often."""
 FIRST_COMMITS: Final = 2
 COMMITS: Final = 8
-"""Commits of a recording that are read at once. The first are few, so that their rows are shown at once."""
+"""Commits of a recording that are read in one step. The first step reads few, so that its rows appear quickly."""
 AT_ONCE: Final = 2
-"""Pages that are made at the same time. They are computation, and the streams of other clients go first."""
+"""Pages that are computed at the same time. The limit leaves the processor to the streams of other clients."""
 FIRST_WRITER: Final = next(one.name for one in DIALECTS.values() if one.has_writer)
-"""The dialect that a stream is shown as whose own dialect cannot be written."""
+"""The dialect in which a stream is shown if its own dialect has no writer."""
 _LINES: Final = "application/x-ndjson"
 _HEADERS: Final = {"x-content-type-options": "nosniff", "cache-control": "no-store", "x-accel-buffering": "no"}
 _T = TypeVar("_T")
@@ -103,11 +103,13 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
         source = await pasted_source(http, Parameters(http, "from", "inband"))
         readable = source.dialect in DIALECTS and DIALECTS[source.dialect].has_reader
         if not readable or not any(piece.direction.startswith(UP) for piece in source.pieces):
-            raise RequestError("a test needs the bytes of an upstream: this recording has events or the bytes of a client alone")
+            raise RequestError(
+                "a test needs the bytes of an upstream, and this recording has only events or client bytes; record with store.raw"
+            )
         return _archive("pasted", await work.run(lambda: pytest_archive("pasted", source)))
 
     async def choices(http: HttpRequest) -> Response:
-        """The dialects and notations that can be named."""
+        """Lists the dialects and in-band formats that a request can name."""
         gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
         known = [
             {"name": one.name, "title": one.title, "reads": one.has_reader, "writes": one.has_writer} for one in DIALECTS.values()
@@ -126,7 +128,7 @@ def inspect_routes(gateway: Gateway) -> list[Route]:
 
 
 class Work:
-    """Computation that would hold up the streams of others: it runs in threads, a few at a time."""
+    """Runs computation in a few threads, so that it does not delay the streams of other clients."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(AT_ONCE)
@@ -137,7 +139,7 @@ class Work:
 
 
 class TurnLines:
-    """The lines of a stored or running turn."""
+    """Produces the lines of a stored or running turn."""
 
     def __init__(self, view: StoreView, work: Work, turn: TurnDetail, client: str) -> None:
         self._view = view
@@ -172,7 +174,7 @@ class TurnLines:
             if not self._more:
                 if not running or not follows:
                     break
-                yield _line({"rows": pager.inspection.page()})  # what is there beyond the last whole page
+                yield _line({"rows": pager.inspection.page()})  # the rows after the last whole page
                 await asyncio.sleep(LOOK_SECONDS)
                 running = await self._still_running()
             pieces = await self._read(COMMITS)
@@ -189,8 +191,10 @@ class TurnLines:
             return False
 
     async def _client_stream(self) -> AsyncIterator[bytes]:
-        """Follows a running turn whose upstream bytes are not recorded by what its client gets: these bytes are read as if they were
-        an upstream's."""
+        """Follows a running turn whose upstream bytes are not recorded.
+
+        It reads the client's stream as if it came from an upstream.
+        """
         client = self._turn.dialects["client"]
         yield _line({"turn": {**facts(self._turn, [], running=True), "follows": "client"}})
         pager = Pager(Inspection(client, self._client or client))
@@ -209,7 +213,7 @@ class TurnLines:
                     yield page
                 if pieces:
                     yield _line({"rows": pager.inspection.page()})
-        except StreamglotError:  # its process died, or the stream is gone: what came is shown
+        except StreamglotError:  # its process died, or the stream is gone: show what was received
             pass
         finally:
             arrivals.leave()
@@ -220,14 +224,17 @@ class TurnLines:
         yield _line({"end": True})
 
     async def _read_beginning(self) -> list[Piece]:
-        """The first pieces, up to those that tell what was recorded: a request may be committed long before the first byte."""
+        """Reads the first pieces, up to those that show what was recorded.
+
+        A request may be committed long before the first byte.
+        """
         pieces = await self._read(FIRST_COMMITS)
         while self._more and not Recorded.of(pieces).client:
             pieces += await self._read(FIRST_COMMITS)
         return pieces
 
     async def _read(self, commits: int) -> list[Piece]:
-        """The next pieces of the recording. One piece of each direction is remembered, to say what was recorded."""
+        """Reads the next pieces of the recording. Remembers one piece of each direction, to report what was recorded."""
         frames = await self._view.store.queries.raw_after(self._turn.id, self._view.caller, self._next, commits)
         self._next, self._more = frames.next, frames.more
         pieces = [Piece(frame.at, frame.direction, frame.data) for frame in frames.found]
@@ -238,7 +245,7 @@ class TurnLines:
         return pieces
 
     async def _still_running(self) -> bool:
-        """A turn has its ending before its last bytes are asked for: nothing that it recorded is missed."""
+        """Returns whether the turn is still running. Call it before reading the last bytes, so that none are missed."""
         self._turn = await self._view.turn(self._turn.id)
         self._followed = True
         return not self._turn.ending
@@ -247,7 +254,7 @@ class TurnLines:
         return _line({"turn": facts(self._turn, pieces, running)})
 
     def _stored_pieces(self) -> list[Piece]:
-        """A turn whose bytes were not recorded: the events of its stored answer, with the times of its blocks."""
+        """Returns pieces for a turn without recorded bytes: the events of its stored answer, with the times of its blocks."""
         turn = self._turn
         return pieces_of_response(turn.response, turn.timings) if turn.response is not None and turn.response.choices else []
 
@@ -259,7 +266,7 @@ class TurnLines:
 
 
 async def found_turn(view: StoreView, turn_id: str) -> TurnDetail:
-    """The turn; one that began just now may be on its way to the database."""
+    """Returns the turn. A turn that has just begun may not be in the database yet, so this waits for pending writes."""
     try:
         return await view.turn(turn_id)
     except RequestError:
@@ -280,13 +287,13 @@ async def _pasted_lines(work: Work, source: Source, client: str) -> AsyncIterato
     inspection = Inspection(
         source.dialect, target, inband=source.inband, starts=source.starts, has_events=source.has_events, has_client=own
     )
-    said = {
+    detected = {
         "dialects": {"upstream": source.dialect, "client": target},
         "inband": source.inband,
         "timed": source.timed,
         "recorded": Recorded.of(source.pieces),
     }
-    yield _line({"pasted": said})
+    yield _line({"pasted": detected})
     pager = Pager(inspection)
     async for page in _pages(work, pager, source.pieces):
         yield page
@@ -295,7 +302,7 @@ async def _pasted_lines(work: Work, source: Source, client: str) -> AsyncIterato
 
 
 async def _pages(work: Work, pager: Pager, pieces: list[Piece]) -> AsyncIterator[bytes]:
-    """The pages of these pieces, each made in a thread."""
+    """Yields the pages of these pieces. Each page is computed in a thread."""
     pages: Iterator[dict[str, Any]] = iter(pager.feed(pieces))
 
     def step() -> bytes | None:
@@ -329,17 +336,17 @@ def _writes(name: str) -> bool:
 def _client(name: str) -> str:
     if name and not _writes(name):
         able = ", ".join(one.name for one in DIALECTS.values() if one.has_writer)
-        raise RequestError(f"a stream cannot be shown as {excerpt(name)}; it can as {able}")
+        raise RequestError(f"a stream cannot be shown as {excerpt(name)}; choose one of {able}")
     return name
 
 
 def _dialect(name: str) -> str:
     if name and name not in (*DIALECTS, EVENT_LINES):
-        raise RequestError(f"there is no dialect {excerpt(name)}; there are {', '.join((*DIALECTS, EVENT_LINES))}")
+        raise RequestError(f"there is no dialect {excerpt(name)}; choose one of {', '.join((*DIALECTS, EVENT_LINES))}")
     return name
 
 
 def _inband(name: str) -> str:
     if name and name not in FORMATS:
-        raise RequestError(f"there is no in-band format {excerpt(name)}; there are {', '.join(sorted(FORMATS))}")
+        raise RequestError(f"there is no in-band format {excerpt(name)}; choose one of {', '.join(sorted(FORMATS))}")
     return name

@@ -1,4 +1,7 @@
-"""One item of a batch as a call of its own: the request handler serves it as it serves a client, and its answer stays here."""
+"""One item of a batch as a separate call.
+
+The request handler serves it like a client's call, and the answer is collected here.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,14 @@ CHAT_PATH: Final = "/v1/chat/completions"
 _OWN_HEADERS: Final = frozenset(
     ("content-length", "content-type", "content-encoding", "transfer-encoding", "x-request-id", "x-streamglot-keep", "connection")
 )
-"""Headers that describe the request of the batch, not that of an item."""
+"""Headers that describe the batch's request, not an item's."""
 
 Emit = Callable[[dict[str, Any]], Awaitable[None]]
-"""Takes one delta of an item's answer. Waiting for it is the backpressure."""
+"""Receives one delta of an item's answer. Awaiting it applies backpressure."""
 
 
 class ItemCall:
-    """Satisfies ``Call``. ``received`` takes the bytes of a stream as they come; without it they are collected in ``pieces``."""
+    """Satisfies ``Call``. ``received`` gets the bytes of a stream as they arrive; without it they are collected in ``pieces``."""
 
     def __init__(
         self,
@@ -72,8 +75,7 @@ class ItemCall:
         self._gone = None
 
     async def served(self, work: Coroutine[Any, Any, None]) -> None:
-        """Waits for the handler. When the batch is dropped, the handler hears that its client hung up, and ends as it does
-        for any other client."""
+        """Waits for the handler. If the batch is cancelled, the handler sees a client that disconnected, and ends as usual."""
         task = asyncio.ensure_future(work)
         try:
             await asyncio.shield(task)
@@ -116,7 +118,7 @@ class ItemCall:
 
 
 class _StreamedAnswer:
-    """Reads the stream of an item: deltas for the client of the batch, and the whole answer at the end."""
+    """Reads the stream of an item. Passes deltas to the batch's client, and returns the whole answer at the end."""
 
     def __init__(self, emit: Emit) -> None:
         self.began = False
@@ -145,13 +147,13 @@ class _Choice(msgspec.Struct):
 
 
 class _Chunk(msgspec.Struct):
-    """All that is read of a chunk, which our own writer wrote."""
+    """The fields that are read of a chunk. The gateway's own writer made the chunk."""
 
     choices: list[_Choice] = msgspec.field(default_factory=list)
 
 
 class ChatItem:
-    """Runs a chat completion of a batch: one attempt, whole or streamed."""
+    """Runs one attempt at a chat completion of a batch, streamed or not."""
 
     def __init__(self, gateway: Gateway, headers: Mapping[str, str], key: str, request_id: str, emit: Emit | None) -> None:
         self._gateway = gateway
@@ -181,7 +183,7 @@ class ChatItem:
         return Outcome(
             error=error or _no_answer(),
             retry_after=float(after) if after.isdecimal() else None,
-            final=streamed is not None and streamed.began,  # the client has a part of this answer, and would get it twice
+            final=streamed is not None and streamed.began,  # a retry would send the client the beginning of this answer again
         )
 
 
@@ -191,9 +193,9 @@ def _text_of(completion: dict[str, Any]) -> str:
 
 
 def _no_answer() -> StreamError:
-    return StreamglotError("the request ended without an answer; its line in the log has more").as_event()
+    return StreamglotError("the request ended without an answer; see its line in the gateway's log").as_event()
 
 
 def item_request_id(request_id: str, item: BatchItem) -> str:
-    """The request id of one item, under which the log and the upstream know it."""
+    """Returns the request id of one item, as used in the log and at the upstream."""
     return f"{request_id}-{item.id}"

@@ -1,4 +1,4 @@
-"""``/v1/messages/batches``: a batch whose requests come in the body, and whose results are one list of lines."""
+"""``/v1/messages/batches``: a batch whose requests come in the body and whose results are one list of lines."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ PLACE: Final = "/v1/messages/batches"
 _CUSTOM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MOST_LISTED: Final = 1_000
 USUAL_LISTED: Final = 20
+"""Rows of one page, at most and by default: the values of the vendor's API."""
 
 
 class _Member(msgspec.Struct):
@@ -47,12 +48,12 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
     async def listing(http: HttpRequest) -> Response:
         from ...batch.model import MESSAGE_API
 
-        asked = Parameters(http, "after_id", "before_id", "limit", "beta")
-        limit = asked.limit(USUAL_LISTED, MOST_LISTED)
+        parameters = Parameters(http, "after_id", "before_id", "limit", "beta")
+        limit = parameters.limit(USUAL_LISTED, MOST_LISTED)
         service, owner = batches_of(gateway), owner_of(gateway, http)
-        before = asked["before_id"]
-        found = await service.catalog.list_batches(owner, MESSAGE_API, before or asked["after_id"], limit + 1, not before)
-        rows = found[:limit][::-1] if before else found[:limit]  # newest first, whichever way the page was asked for
+        before = parameters["before_id"]
+        found = await service.catalog.list_batches(owner, MESSAGE_API, before or parameters["after_id"], limit + 1, not before)
+        rows = found[:limit][::-1] if before else found[:limit]  # newest first in both paging directions
         return json_reply(
             {
                 "data": [await shown(service, batch) for batch in rows],
@@ -79,7 +80,9 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
     async def remove(http: HttpRequest) -> Response:
         service, batch = batches_of(gateway), await found_batch(http)
         if batch.ended is None:
-            raise RequestError(f"the batch {batch.id} runs; cancel it first, and wait for its end", code="batch_runs")
+            raise RequestError(
+                f"the batch {batch.id} is running; cancel it first, and wait until it has ended", code="batch_runs"
+            )
         await service.catalog.remove_batch(batch.id)
         await service.storage.remove(batch.input_file)
         return json_reply({"id": batch.id, "type": "message_batch_deleted"})
@@ -104,7 +107,7 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
 
 
 async def created(gateway: Gateway, service: BatchService, http: HttpRequest, owner: str) -> Batch:
-    """Stores the requests as they come, a line for each, then makes the batch of them."""
+    """Streams the requests into a file, one per line, then creates a batch from it."""
     from ...batch.model import MESSAGE_API, Batch, File
     from ...batch.rows import new_id
 
@@ -124,7 +127,7 @@ async def created(gateway: Gateway, service: BatchService, http: HttpRequest, ow
 
 
 class _Members:
-    """Checks the shape of the requests. What their params say is checked when they run."""
+    """Checks the shape of the requests. Their params are checked when they run."""
 
     def __init__(self, line_bytes: int, most: int) -> None:
         from ...batch.request_array import RequestArray
@@ -147,7 +150,7 @@ class _Members:
             try:
                 member = _member.decode(line)
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-                raise self._wrong("", f"it is no JSON: {error}") from None
+                raise self._wrong("", f"it is not JSON: {error}") from None
             custom_id = member.custom_id
             if not isinstance(custom_id, str) or not _CUSTOM_ID.fullmatch(custom_id):
                 raise self._wrong(".custom_id", f"it must match {_CUSTOM_ID.pattern}; it is {excerpt(custom_id)}")
@@ -155,7 +158,9 @@ class _Members:
                 raise self._wrong(".params", "it must be an object")
             name = hash(custom_id)
             if name in self._known:
-                raise self._wrong(".custom_id", f"{excerpt(custom_id)} is that of another request; give each its own")
+                raise self._wrong(
+                    ".custom_id", f"{excerpt(custom_id)} is used by another request; give each request a unique custom_id"
+                )
             self._known.add(name)
             self.count += 1
             if self.count > self._most:
@@ -167,7 +172,7 @@ class _Members:
 
 
 async def shown(service: BatchService, batch: Batch) -> dict[str, Any]:
-    """The counts other than ``processing`` stay 0 until the batch has ended, as the API has it."""
+    """Returns the batch as the API shows it. The counts other than ``processing`` stay 0 until the batch has ended."""
     ended = batch.ended is not None
     totals = await service.queue.totals(batch) if ended else None
     cancelling = "cancelling" in batch.times

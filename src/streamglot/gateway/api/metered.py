@@ -1,5 +1,7 @@
-"""A forwarded request (embeddings) with what every exchange has: a place, a reservation, a turn in the store, a line in the log.
-What was asked and answered is not kept."""
+"""Meters a forwarded request (embeddings) like an exchange: a slot, a reservation, a recorded turn, a log line.
+
+The content of the request and of the answer is not stored.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from ..observe.spans import AttemptSpan
 
 LARGEST_COUNT: Final = 2**31 - 1
-"""Tokens of one request. An upstream that counts further is not believed."""
+"""Tokens of one request. A larger count from an upstream is ignored."""
 
 
 class _Counts(Struct):
@@ -40,13 +42,13 @@ class _Counts(Struct):
 
 
 class _Answer(Struct):
-    """All that is read of an answer."""
+    """The fields that are read of an answer."""
 
     usage: _Counts | None = None
 
 
 class Metered:
-    """``async with`` one: forward the request inside, and give it the ``answer``."""
+    """An async context manager. Forward the request inside it, and set its ``answer``."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Metered:
         self._turn = gateway.slot(caller)
 
     def asked(self, candidate: Candidate) -> Mapping[str, str]:
-        """This upstream is about to be asked. Returns the trace context that the request carries."""
+        """Notes the upstream that is about to be called. Returns the trace context that the request carries."""
         self._candidate = candidate
         self.record.attempts += 1
         self.record.upstream, self.record.upstream_dialect = candidate.upstream.name, candidate.upstream.dialect
@@ -152,7 +154,10 @@ class Metered:
         self._gateway.tell_observers(result, self._span)
 
     def _used(self, ending: str) -> TokenCounts:
-        """What the answer says was used. Where it does not say, or nobody waited for it, an estimate; nothing for a refusal."""
+        """Returns the usage that the answer reports.
+
+        Returns an estimate if the answer does not report it or the client did not wait for it, and zero for a refusal.
+        """
         if ending == "end":
             return TokenCounts(_input_tokens(self.answer or b"", self._estimate), 0)
         return TokenCounts(self._estimate if ending == "client_gone" and self._candidate is not None else 0, 0)
@@ -170,7 +175,7 @@ def _input_tokens(answer: bytes, otherwise: int) -> int:
 
 
 def estimated_input(given: object) -> int:
-    """About how many tokens these texts have. A number is a token, and a list of numbers is a text of tokens."""
+    """Returns an estimate of the tokens of these inputs. A number counts as one token, a list of numbers as tokenized text."""
     return sum(_tokens(one) for one in (given if isinstance(given, list) else [given]))
 
 

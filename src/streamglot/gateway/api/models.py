@@ -1,4 +1,4 @@
-"""The list of models, in the shape that the asking client reads."""
+"""The list of models, in the shape that the client's dialect expects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BIRTH_SECONDS = 1_767_225_600
 
 
 def listing(models: Named, headers: Mapping[str, str], path: str, key_in_query: bool) -> dict[str, Any]:
-    """One shape serves two dialects; the third, and the local one, have an address or a header of their own."""
+    """Returns the list. Two dialects share one shape. A third is recognised by its path or header."""
     if by_address(headers, path, key_in_query):
         return {"models": [by_path(name) for name, _ in models]}
     data = [entry(name, owner) for name, owner in models]
@@ -20,7 +20,7 @@ def listing(models: Named, headers: Mapping[str, str], path: str, key_in_query: 
 
 
 def by_address(headers: Mapping[str, str], path: str, key_in_query: bool) -> bool:
-    """Is this a client of the dialect that names models in addresses?"""
+    """Returns whether the client's dialect names models in paths."""
     return path.startswith(("/v1beta", "/v1alpha")) or "x-goog-api-key" in headers or key_in_query
 
 

@@ -1,4 +1,4 @@
-"""The description of the gateway's addresses, and a small page that shows it without fetching anything from elsewhere."""
+"""The OpenAPI description of the gateway, and a small page that shows it without loading anything from elsewhere."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _PLAIN = {
     ("post", "/v1/responses/input_tokens"): "An estimate of the tokens of a request for a response",
     ("post", "/v1beta/models/{model}:countTokens"): "An estimate of the tokens of a request, for clients of Gemini",
     ("post", "/v1/messages/count_tokens"): "An estimate of the tokens of a request",
-    ("post", "/v1/embeddings"): "Embeddings, passed on to the upstream",
+    ("post", "/v1/embeddings"): "Embeddings, forwarded to the upstream",
     ("post", "/v1/batch"): "Many requests in one: chat completions and tool calls, each with its own result or error",
-    ("get", "/v1/responses/{id}"): "A response again; with stream=true as a stream, after the event starting_after",
-    ("delete", "/v1/responses/{id}"): "Takes a response back: nobody gets it by its id any more",
-    ("get", "/v1/responses/{id}/input_items"): "What a response was made of",
+    ("get", "/v1/responses/{id}"): "A stored response; with stream=true as a stream, from the event after starting_after",
+    ("delete", "/v1/responses/{id}"): "Deletes a response: it can no longer be fetched by its id",
+    ("get", "/v1/responses/{id}/input_items"): "The input items of a response",
     ("post", "/v1/responses/{id}/cancel"): "Stops a response in the background",
     ("post", "/v1/files"): "Uploads a file, as a form",
     ("get", "/v1/files"): "The files, the newest first",
     ("get", "/v1/files/{id}"): "One file",
     ("delete", "/v1/files/{id}"): "Deletes a file",
-    ("get", "/v1/files/{id}/content"): "What a file holds; of the results of a batch what is there so far",
+    ("get", "/v1/files/{id}/content"): "The content of a file; for the results of a running batch, the results so far",
     ("post", "/v1/batches"): "Runs the requests of an uploaded file as a batch",
     ("get", "/v1/batches"): "The batches, the newest first",
     ("get", "/v1/batches/{id}"): "One batch",
@@ -38,16 +38,16 @@ _PLAIN = {
     ("delete", "/v1/messages/batches/{id}"): "Deletes a batch of messages that has ended",
     ("get", "/v1/messages/batches/{id}/results"): "The results of a batch of messages, a line for each",
     ("post", "/v1/messages/batches/{id}/cancel"): "Starts no more requests of a batch of messages",
-    ("get", "/v1/streams/{id}"): "Goes on with a stream after an event",
+    ("get", "/v1/streams/{id}"): "Resumes a stream after an event",
     ("post", "/v1/streams/{id}/stop"): "Stops a stream, and its upstream",
     ("get", "/sessions"): "The sessions, the newest first",
     ("get", "/sessions/{id}"): "One session and its turns",
-    ("patch", "/sessions/{id}"): "Gives a session another title",
+    ("patch", "/sessions/{id}"): "Renames a session",
     ("delete", "/sessions/{id}"): "Removes a session with all its turns",
     ("get", "/sessions/{id}/export"): "All turns of a session as a file",
     ("get", "/turns"): "The turns, the newest first",
-    ("get", "/turns/{id}"): "All that was kept of a turn",
-    ("get", "/turns/{id}/raw"): "The bytes of a turn as they came, with their timing",
+    ("get", "/turns/{id}"): "Everything that is stored about a turn",
+    ("get", "/turns/{id}/raw"): "The bytes of a turn as they were received, with their timing",
     ("get", "/turns/{id}/export"): "A turn as a file",
     ("get", "/search"): "The turns in which words occur",
     ("get", "/turns/{id}/inspect"): "A turn as linked rows: upstream bytes, events, client bytes; a running one is followed",
@@ -58,14 +58,14 @@ _PLAIN = {
     ("post", "/inspect/test"): "A pasted stream as a test",
     ("get", "/approvals"): "The calls that wait for a person's decision",
     ("post", "/approvals/{id}"): "Decides about a call: approved, text for changed arguments, message for a refusal",
-    ("get", "/approvals/events"): "The same again whenever it is another, as a stream",
-    ("get", "/overview"): "What runs now, and the numbers of the last hour",
-    ("get", "/overview/events"): "The overview again whenever it has changed, as a stream",
+    ("get", "/approvals/events"): "The open approvals as a stream, sent again whenever they change",
+    ("get", "/overview"): "The running requests, and the figures of the last hour",
+    ("get", "/overview/events"): "The overview as a stream, sent again whenever it changes",
     ("get", "/overview/models"): "The models with their upstreams, and the tools",
     ("post", "/overview/{id}/stop"): "Stops a request of this process by its request id",
     ("get", "/"): "The page: chat, inspector, overview",
-    ("get", "/health"): "Is the process there?",
-    ("get", "/ready"): "Can it serve?",
+    ("get", "/health"): "Whether the process runs",
+    ("get", "/ready"): "Whether the gateway can serve requests",
     ("get", "/metrics"): "Prometheus metrics",
 }
 _IN_QUERY = {
@@ -95,8 +95,8 @@ def description() -> dict[str, Any]:
     from ... import __version__
 
     paths: dict[str, dict[str, Any]] = {}
-    for path, face in ENDPOINTS.items():
-        paths[path] = {"post": _streaming(face.dialect, f"A request in the dialect {face.dialect}")}
+    for path, endpoint in ENDPOINTS.items():
+        paths[path] = {"post": _streaming(endpoint.dialect, f"A request in the dialect {endpoint.dialect}")}
     for path in (*_GEMINI, *(one.replace("/v1/", "/v1beta/") for one in _GEMINI)):
         paths[path] = {"post": _streaming("gemini", "A request in the dialect gemini")}
         paths[path]["post"]["parameters"] = [_in_path("model")]
@@ -117,7 +117,7 @@ def description() -> dict[str, Any]:
 
 
 def _streaming(dialect: str, summary: str) -> dict[str, Any]:
-    answer = {"description": "a stream, or one JSON object where none was asked for"}
+    answer = {"description": "a stream, or one JSON object if the request did not ask for a stream"}
     error = {"description": f"an error in the shape of {dialect}"}
     return {
         "summary": summary,
@@ -141,7 +141,7 @@ def viewer() -> str:
         for path, methods in description()["paths"].items()
         for method, operation in methods.items()
     )
-    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>streamglot: addresses</title><style>
+    return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>streamglot: endpoints</title><style>
 body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}}
 table{{border-collapse:collapse;width:100%}}td{{padding:.3rem .6rem;border-bottom:1px solid #ddd}}</style></head>
-<body><h1>Addresses</h1><p>The same as <a href="/openapi.json">openapi.json</a>.</p><table>{rows}</table></body></html>"""
+<body><h1>Endpoints</h1><p>The same as <a href="/openapi.json">openapi.json</a>.</p><table>{rows}</table></body></html>"""

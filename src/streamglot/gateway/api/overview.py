@@ -1,9 +1,9 @@
-"""The overview: what runs now, the numbers of the last hour, the state of upstreams. A key sees its own exchanges.
+"""The overview: running exchanges, the figures of the last hour, the state of upstreams. A key sees its own exchanges.
 
 GET  /overview                   the state
-GET  /overview/events            the state again whenever it has changed, as server-sent events
+GET  /overview/events            the state as server-sent events, sent again whenever it changes
 POST /overview/{id}/stop         stops an exchange of this process, by its request id
-GET  /overview/models            the models with their upstreams, and the tools: what a page needs before it can ask
+GET  /overview/models            the models with their upstreams, and the tools, for the web page
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ..app import Gateway
 
 COALESCE_SECONDS: Final = 0.5
-"""The shortest time between two states of one watcher: a person sees no more, and a burst of requests costs one state."""
+"""Seconds between two states sent to one watcher. A person cannot follow more, and a burst of requests costs only one state."""
 TOOLS_SECONDS: Final = 5.0
-"""How long the tools of MCP servers that must be started first are waited for."""
+"""Seconds to wait for the tools of MCP servers that must be started first."""
 
 
 def overview_routes(gateway: Gateway) -> list[Route]:
@@ -44,7 +44,7 @@ def overview_routes(gateway: Gateway) -> list[Route]:
     async def events(http: HttpRequest) -> Response:
         caller = admitted(http)
         gateway.live.check_room("overview")
-        await asyncio.to_thread(load_prices)  # so that the event loop does not wait for it
+        await asyncio.to_thread(load_prices)  # loading prices must not block the event loop
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         return StreamingResponse(_states(gateway, caller), 200, headers, "text/event-stream")
 
@@ -54,7 +54,7 @@ def overview_routes(gateway: Gateway) -> list[Route]:
             if handler.record.request_id == id:
                 handler.stop()
                 return json_reply({"id": id, "stopping": True})
-        message = f"there is no request {excerpt(id)} of yours that runs in this process"
+        message = f"no request {excerpt(id)} of yours runs in this process; GET /overview lists those that run"
         raise RequestError(message, code="not_found", status=404)
 
     async def models(http: HttpRequest) -> Response:
@@ -70,7 +70,7 @@ def overview_routes(gateway: Gateway) -> list[Route]:
 
 
 def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
-    """``operator``: whether the reader sees the exchanges of all keys."""
+    """Returns the state. ``operator`` says whether the reader sees the exchanges of all keys."""
     from ... import __version__
 
     key, now = None if caller is None else caller.name, gateway.clock()
@@ -114,7 +114,10 @@ def _upstreams(gateway: Gateway) -> list[dict[str, Any]]:
 
 
 def _models(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
-    """``patterns`` are those of upstreams that serve more models than they list: any name that matches can be asked for."""
+    """Returns the models.
+
+    ``patterns`` belong to upstreams that serve more models than they list: any matching name can be requested.
+    """
     routes = gateway.pool.routes
     named = [(name, owner) for name, owner in routes.models() if caller is None or caller.may_use(name)]
     default = routes.named("")
@@ -137,7 +140,7 @@ def _facts(gateway: Gateway, name: str) -> dict[str, Any]:
 
 
 async def _tools(gateway: Gateway, caller: Caller | None) -> list[dict[str, str]]:
-    """The tools that this caller may switch on. Servers that do not answer in time are left out."""
+    """Returns the tools that this caller may enable. Servers that do not answer in time are left out."""
     patterns = ["*"] if caller is None or caller.tools is None else list(caller.tools)
     registry = gateway.pool.tools.registry
     if not registry or not patterns:

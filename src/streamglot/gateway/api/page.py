@@ -1,7 +1,7 @@
 """The web page: files of the package, served with a strict Content-Security-Policy.
 
-The files hold no data about the gateway. The page asks for everything by the public API, with the key of its user, and so it can
-be served to anybody.
+The files contain no data about the gateway. The page gets all its data from the public API with its user's key, so the files can
+be served to everybody.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MEDIA_TYPES: Final = {
     ".svg": "image/svg+xml",
     ".LICENSE": "text/plain; charset=utf-8",
 }
-"""What is served, by the ending of the file's name. Other files of the folder are not served."""
+"""Media types by file extension. Other files of the folder are not served."""
 MAX_FILES_HELD: Final = 128
-"""Files held in memory, compressed: more than the page has."""
+"""Compressed files held in memory: more than the page has."""
 POLICY: Final = "; ".join(
     (
         "default-src 'self'",
@@ -46,8 +46,8 @@ POLICY: Final = "; ".join(
         "trusted-types dompurify",
     )
 )
-"""No inline script and no eval. HTML enters the document only as DOMPurify's output: a browser with Trusted Types enforces it.
-Images of models are data, because a fetched image would tell its host what was said."""
+"""No inline script and no eval. HTML enters the document only as DOMPurify's output; browsers with Trusted Types enforce it.
+Images in answers must be data URLs, because fetching an image would reveal parts of the conversation to its host."""
 HEADERS: Final = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -62,7 +62,7 @@ HEADERS: Final = {
 
 
 class PageFile(Struct, frozen=True):
-    """A file as it is sent."""
+    """A file with the headers that it is sent with."""
 
     media_type: str
     data: bytes
@@ -91,7 +91,7 @@ def _answer(http: HttpRequest, path: str) -> Response:
 
 
 def page_file(path: str) -> PageFile:
-    """A file of the page. Only names that the folder lists are opened."""
+    """Returns a file of the page. Only names that the folder lists are opened."""
     found = _names().get(path)
     if found is None or not found.is_file():
         raise RequestError(f"the page has no file {excerpt(path)}", code="unknown_url", status=404)
@@ -106,7 +106,7 @@ def _names() -> dict[str, Path]:
 
 @lru_cache(MAX_FILES_HELD)
 def _read(file: Path, _changed: int) -> PageFile:
-    """``_changed`` is when the file was last changed: who works on the page sees the change at once."""
+    """Reads a file. ``_changed`` is its modification time: it is a cache key, so that changes show at once."""
     data = file.read_bytes()
     tag = f'"{hashlib.sha256(data).hexdigest()[:24]}"'
     return PageFile(MEDIA_TYPES[file.suffix], data, gzip.compress(data, 6, mtime=0), tag)

@@ -1,4 +1,4 @@
-"""Responses that are asked for again: got by their id, taken back, and what they were made of."""
+"""Stored responses: retrieve, cancel and delete them, and list their input items."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from ..app import Gateway
 
 LOOK_SECONDS: Final = 0.05
+"""Seconds between two reads of a turn that is being cancelled: too short for a person to notice."""
 USUAL_ITEMS: Final = 20
 MOST_ITEMS: Final = 100
-"""Of one answer, as the vendor has it."""
+"""Items in one answer: the limit of the vendor's API."""
 INSTRUCTIONS: Final = "instructions"
 _UNFINISHED: Final = ("cancelled", "client_gone")
 
@@ -42,15 +43,17 @@ def response_routes(gateway: Gateway) -> list[Route]:
         return turn
 
     async def retrieve(http: HttpRequest) -> HttpResponse:
-        asked = Parameters(http, "stream", "starting_after", "include", "include[]")
+        parameters = Parameters(http, "stream", "starting_after", "include", "include[]")
         turn = await found(http)
-        if asked["stream"] == "true":
-            return await streamed(http, turn, asked["starting_after"])
+        if parameters["stream"] == "true":
+            return await streamed(http, turn, parameters["starting_after"])
         return json_reply(restored(turn))
 
     async def streamed(http: HttpRequest, turn: TurnDetail, given: str) -> HttpResponse:
-        """As it was streamed, or, if it was not or that is no longer kept, as it would be now. This dialect counts its events
-        from 0, and leaves out those that a client has."""
+        """Streams a response as it was streamed before. If that stream is no longer stored, builds it from the stored turn.
+
+        This dialect numbers its events from 0, and omits those that the client already has.
+        """
         after = event_number("starting_after", given) + 1 if given else 0
         if turn.stream:
             try:
@@ -65,11 +68,11 @@ def response_routes(gateway: Gateway) -> list[Route]:
         return _replayed(turn, after)
 
     async def cancel(http: HttpRequest) -> HttpResponse:
-        """A stream that has ended elsewhere is known before its turn's end is in the database."""
+        """Cancels a response. The end of a stream on another worker is known before its turn's end is in the database."""
         turn = await found(http)
         if not turn.ending:
-            told = await stopped(gateway, store_view_of(gateway, http).caller, turn.id)
-            until = time.monotonic() + (ENDED_SECONDS if told.ended else 0)
+            stop_result = await stopped(gateway, store_view_of(gateway, http).caller, turn.id)
+            until = time.monotonic() + (ENDED_SECONDS if stop_result.ended else 0)
             while not (turn := await found(http)).ending and time.monotonic() < until:
                 await asyncio.sleep(LOOK_SECONDS)
         return json_reply(restored(turn))
@@ -81,11 +84,11 @@ def response_routes(gateway: Gateway) -> list[Route]:
         return json_reply({"id": turn.response_id, "object": "response.deleted", "deleted": True})
 
     async def input_items(http: HttpRequest) -> HttpResponse:
-        asked = Parameters(http, "limit", "order", "after", "include", "include[]")
-        order, limit = asked.one_of("order", "desc", "asc"), asked.limit(USUAL_ITEMS, MOST_ITEMS)
+        parameters = Parameters(http, "limit", "order", "after", "include", "include[]")
+        order, limit = parameters.one_of("order", "desc", "asc"), parameters.limit(USUAL_ITEMS, MOST_ITEMS)
         turn = await found(http)
         items = dialect(RETRIEVABLE).input_items(_request(turn), turn.response_id, _instructed(turn))
-        return json_reply(listed(items if order == "asc" else items[::-1], asked["after"], limit))
+        return json_reply(listed(items if order == "asc" else items[::-1], parameters["after"], limit))
 
     return [
         Route("/v1/responses/{id}", retrieve, methods=["GET"]),
@@ -109,12 +112,12 @@ def _writer(turn: TurnDetail) -> Any:
 
 
 def _instructed(turn: TurnDetail) -> bool:
-    """Was the first message given as instructions, and not as a part of the input?"""
+    """Returns whether the first message was given as instructions and not as part of the input."""
     return bool(turn.wish.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
 
 
 def _replayed(turn: TurnDetail, after: int) -> HttpResponse:
-    """The response as a stream; its numbers are the same each time."""
+    """Returns the response as a stream. Its event numbers are the same each time."""
     writer = _writer(turn)
     data = writer.feed(_events(turn)) + writer.close()
     count = FRAMES.count(data)
@@ -124,7 +127,7 @@ def _replayed(turn: TurnDetail, after: int) -> HttpResponse:
 
 
 def restored(turn: TurnDetail) -> dict[str, Any]:
-    """The response object: as its client was given it, or as far as it is known."""
+    """Returns the response object as its client received it, or as much of it as is stored."""
     writer = _writer(turn)
     writer.feed(_events(turn))
     response: dict[str, Any] = writer.response
@@ -134,7 +137,7 @@ def restored(turn: TurnDetail) -> dict[str, Any]:
 
 
 def _events(turn: TurnDetail) -> list[Event]:
-    """The turn as a stream again. One that was left has no end of its own: it counts as cancelled."""
+    """Returns the events of a stored turn. A turn without an end counts as cancelled."""
     if not turn.ending:
         return [StreamStart(turn.response_id)]
     response = turn.client_response or Response()
@@ -147,10 +150,12 @@ def _events(turn: TurnDetail) -> list[Event]:
 
 
 def listed(items: list[dict[str, Any]], after: str, limit: int) -> dict[str, Any]:
-    """A page of items."""
+    """Returns one page of items."""
     ids = [item["id"] for item in items]
     if after and after not in ids:
-        raise RequestError(f"there is no item {excerpt(after)} to go on after", code="item_not_found", status=404)
+        raise RequestError(
+            f"there is no item {excerpt(after)}; after must be the id of an item", code="item_not_found", status=404
+        )
     rest = items[ids.index(after) + 1 :] if after else items
     page = rest[:limit]
     ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
@@ -160,7 +165,7 @@ def listed(items: list[dict[str, Any]], after: str, limit: int) -> dict[str, Any
 def _request(turn: TurnDetail) -> Request:
     if turn.request is None:
         raise RequestError(
-            f"what the response {turn.response_id} says was not kept, because store.content is off",
+            f"the content of the response {turn.response_id} was not stored, because store.content is off",
             code="content_not_kept",
             status=404,
         )
@@ -178,7 +183,7 @@ def _beyond(turn: TurnDetail, after: int, count: int) -> RequestError:
 def _no_stream(turn: TurnDetail) -> RequestError:
     step = ", or for its stream without starting_after" if turn.ending else ""
     return RequestError(
-        f"the stream of the response {turn.response_id} is not kept; ask for the response without stream{step}",
+        f"the stream of the response {turn.response_id} is not stored; request the response without stream{step}",
         code=NOT_FOUND,
         status=404,
     )
@@ -186,7 +191,7 @@ def _no_stream(turn: TurnDetail) -> RequestError:
 
 def _missing(response_id: str) -> RequestError:
     return RequestError(
-        f"there is no response {excerpt(response_id)} to be had: it never was, it was deleted, or it was made with store: false",
+        f"there is no response {excerpt(response_id)}: it never existed, was deleted, or was made with store: false",
         code="response_not_found",
         status=404,
     )

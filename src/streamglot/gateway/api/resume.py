@@ -1,4 +1,4 @@
-"""Going on with a stream: from any event of it, on any worker, while it runs or after its end; and stopping it."""
+"""Resumes a stream from any event, on any worker, while it runs or after its end; and stops a stream."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from ..app import Gateway
 
 MOST_EVENTS: Final = 2**31 - 2
-"""No stream has more: a larger number is one that it never reached."""
+"""Events in one stream. No stream has more, so larger event numbers count as this one."""
 MOST_DIGITS: Final = 20
+"""Digits of an event number that is parsed. A longer number counts as ``MOST_EVENTS``, without the cost of parsing it."""
 FIRST_SECONDS: Final = 2.0
-"""How long a reader waits for its headers: an error that is known by then is an HTTP status."""
+"""Seconds that a reader waits for its headers. An error within this time becomes an HTTP status."""
 NOT_FOUND: Final = "stream_not_found"
 LOST: Final = "stream_lost"
 BEYOND: Final = "no_such_event"
-"""What the buffer says of a stream that is not there, whose process died, or that ended before a number."""
+"""Error codes of the buffer: the stream does not exist, its process died, or it ended before the given event."""
 ENDED_SECONDS: Final = 5.0
-"""How long who stops a stream waits to see it ended."""
+"""Seconds that a stop request waits for the stream to end."""
 
 
 def store_of(gateway: Gateway) -> Store:
@@ -46,7 +47,7 @@ def store_of(gateway: Gateway) -> Store:
 
 
 def seen_by(caller: Caller | None) -> str | None:
-    """Whose turns a client may see: a key its own, and all where no keys are required."""
+    """Returns whose turns a client may see: those of its key, or None for all if no keys are required."""
     return None if caller is None else caller.name
 
 
@@ -57,7 +58,7 @@ def event_number(name: str, text: str) -> int:
 
 
 class Stopped(msgspec.Struct):
-    """What is known of a stream that was asked to stop: has it ended, and with how many events?"""
+    """The result of a stop request: whether the stream has ended, and with how many events."""
 
     id: str
     ended: bool = False
@@ -65,14 +66,14 @@ class Stopped(msgspec.Struct):
 
 
 class Arrivals:
-    """The chunks of a stream, which can be waited for a while, and again."""
+    """Reads the chunks of a stream with a timeout. A wait that timed out can be repeated without losing a chunk."""
 
     def __init__(self, chunks: AsyncIterator[Chunk]) -> None:
         self._chunks = chunks
         self._coming: asyncio.Task[Chunk | None] | None = None
 
     async def come(self, seconds: float) -> bool:
-        """Is the next one here within this time? Raises what it is instead, if that is an error."""
+        """Returns whether the next chunk arrives within this time. Raises the error that comes in its place."""
         if self._coming is None:
             self._coming = asyncio.ensure_future(self._next())
         await asyncio.wait({self._coming}, timeout=seconds)
@@ -85,7 +86,7 @@ class Arrivals:
         return await anext(self._chunks, None)
 
     def take(self) -> Chunk | None:
-        """The one that came, or nothing at the end."""
+        """Returns the chunk that arrived, or None at the end."""
         assert self._coming is not None
         came, self._coming = self._coming.result(), None
         return came
@@ -96,7 +97,7 @@ class Arrivals:
 
 
 class Resumed(StreamingResponse):
-    """However it ends, and be it before its first byte: nobody reads on."""
+    """A response that stops reading the stream however it ends, even before its first byte."""
 
     def __init__(self, arrivals: Arrivals, data: AsyncIterator[bytes], headers: dict[str, str]) -> None:
         super().__init__(data, 200, headers)
@@ -110,7 +111,7 @@ class Resumed(StreamingResponse):
 
 
 async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int) -> Response:
-    """The stream after this event. What is wrong before its headers is an HTTP status, and later its last event."""
+    """Returns the stream after this event. An error before the headers becomes an HTTP status; a later one is the last event."""
     buffer = store_of(gateway).buffer
     headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, who) or b"{}")
     spoken, response_id = headers.pop(SPOKEN, ""), headers.pop(RESPONSE_ID, "")
@@ -129,8 +130,11 @@ async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int)
 async def _bytes(
     arrivals: Arrivals, last: int, media_type: str, last_event: Callable[[int, StreamError], bytes] | None, quiet: float
 ) -> AsyncIterator[bytes]:
-    """While nothing comes, a sign of life that no client counts: comments, where there are any. ``last_event`` writes an error
-    behind the event of this number."""
+    """Yields the bytes of a stream.
+
+    While nothing arrives, it yields keep-alive comments if the media type has comments, because clients do not count those.
+    ``last_event`` writes an error after the event with this number.
+    """
     alive = sse.comment("ping") if EVENT_IDS[media_type] is FRAMES else b""
     try:
         while True:
@@ -143,25 +147,28 @@ async def _bytes(
             yield EVENT_IDS[media_type].rest(chunk.data, last + 1 - chunk.first) if chunk.first <= last else chunk.data
             last = chunk.last
     except StreamglotError as error:
-        if last_event is None:  # an older version opened it, and did not say its dialect
+        if last_event is None:  # an older version opened the stream and did not store its dialect
             raise
         yield last_event(last, error.as_event())
 
 
 def last_words(spoken: str, media_type: str, response_id: str, last: int, error: StreamError) -> bytes:
-    """The end, in its own dialect, of a stream that others wrote up to this event."""
+    """Returns the end, in the stream's dialect, of a stream that another process wrote up to this event."""
     array = isinstance(EVENT_IDS[media_type], Elements)
     options: dict[str, Any] = {"array": True} if array else {"sequence": last} if spoken == RETRIEVABLE else {}
     writer = dialect(spoken).writer(id=response_id, **options)
     data = writer.feed([error]) + writer.close()
-    if any(face.numbered for face in ENDPOINTS.values() if face.dialect == spoken):
+    if any(endpoint.numbered for endpoint in ENDPOINTS.values() if endpoint.dialect == spoken):
         data, _ = FRAMES.numbered(data, last)
     return b",\r\n" + data.removeprefix(b"[") if array and last else data
 
 
 async def stopped(gateway: Gateway, who: str | None, stream_id: str) -> Stopped:
-    """Asks for the stream to stop, wherever it runs, and waits for it to end: who reads after an event that no stream has gets
-    nothing, and is told at its end how many there were."""
+    """Asks for the stream to stop, on whichever worker it runs, and waits for its end.
+
+    It reads after an event number that no stream reaches. That yields no data, and the error at the end tells the number of
+    events.
+    """
     buffer = store_of(gateway).buffer
     if not await buffer.stop(stream_id, who):
         raise RequestError(f"there is no stream {stream_id!r} of yours to stop", code=NOT_FOUND, status=404)
@@ -175,7 +182,7 @@ async def stopped(gateway: Gateway, who: str | None, stream_id: str) -> Stopped:
             return Stopped(stream_id, True, error.detail["events"])
         if error.code not in (LOST, NOT_FOUND):
             raise
-    return Stopped(stream_id, True)  # its process is dead, or it is no longer kept
+    return Stopped(stream_id, True)  # its process is dead, or the stream is no longer stored
 
 
 def resume_routes(gateway: Gateway) -> list[Route]:
@@ -183,7 +190,8 @@ def resume_routes(gateway: Gateway) -> list[Route]:
         return seen_by(gateway.authenticator.admit(http.headers, http.query_params.get("key", "")))
 
     async def stream(http: HttpRequest) -> Response:
-        given = http.headers.get("last-event-id") or http.query_params.get("after") or "0"  # a browser says it when it comes back
+        # browsers send Last-Event-ID when they reconnect
+        given = http.headers.get("last-event-id") or http.query_params.get("after") or "0"
         return await resumed(gateway, who(http), http.path_params["id"], event_number("after", given))
 
     async def stop(http: HttpRequest) -> Response:
@@ -191,7 +199,7 @@ def resume_routes(gateway: Gateway) -> list[Route]:
         return Response(msgspec.json.encode(told), media_type="application/json")
 
     async def chat(http: HttpRequest) -> Response:
-        """A page that was loaded again asks whether its chat is being answered: from the beginning, or nothing."""
+        """Resumes the running answer of a chat from its beginning, for a page that was reloaded. Answers 204 if there is none."""
         from ...store import Filter, chat_session
 
         store, caller = store_of(gateway), who(http)
@@ -205,7 +213,7 @@ def resume_routes(gateway: Gateway) -> list[Route]:
         except RequestError as error:
             if error.code != NOT_FOUND:
                 raise
-            return Response(status_code=204)  # it is not kept for who comes back
+            return Response(status_code=204)  # the stream is not resumable
 
     return [
         Route("/v1/streams/{id}", stream, methods=["GET"]),

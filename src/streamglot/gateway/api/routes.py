@@ -1,4 +1,4 @@
-"""Everything that is no stream: models, health, metrics, the page, forwarded embeddings."""
+"""The routes that are not endpoints of dialects: models, health, metrics, the page, forwarded embeddings."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ Answered = TypeVar("Answered")
 
 
 def pages(gateway: Gateway) -> Starlette:
-    """The application for all addresses that are no face."""
+    """Returns the application for all paths that are not endpoints."""
 
     def admit(http: HttpRequest) -> Caller | None:
         return gateway.authenticator.admit(http.headers, http.query_params.get("key", ""))
 
     def admit_to_page(http: HttpRequest) -> None:
-        """A page about the gateway itself: open to all, or to those who have a key."""
+        """Admits a caller to a page about the gateway itself: everybody, or only callers with a key."""
         if not gateway.is_public(http.url.path):
             admit(http)
 
@@ -92,7 +92,10 @@ def pages(gateway: Gateway) -> Starlette:
         return reply(catalog.show(name, owner))
 
     async def asked(http: HttpRequest, model: str = "") -> tuple[Caller | None, dict[str, Any]]:
-        """The caller and the body of a request that is no exchange, with the same limits. ``model`` is what the address names."""
+        """Returns the caller and the body of a request that is not an exchange, with the same limits.
+
+        ``model`` comes from the path.
+        """
         caller = admit(http)
         server = gateway.server
         body = json_object(
@@ -111,7 +114,7 @@ def pages(gateway: Gateway) -> Starlette:
         return Response(answer or msgspec.json.encode(counting.count_body(estimate(request))), media_type="application/json")
 
     def estimated(name: str) -> Callable[[HttpRequest], Awaitable[Response]]:
-        """The tokens of a request in this dialect, as far as they can be known without asking anybody."""
+        """Returns a route that estimates the tokens of a request in this dialect without calling an upstream."""
 
         async def count(http: HttpRequest) -> Response:
             model = http.path_params.get("name", "")
@@ -200,7 +203,7 @@ def reply(body: object, status: int = 200, headers: Mapping[str, str] | None = N
 
 
 def request_id(http: HttpRequest) -> str:
-    """The client's own name for the request, or one of ours; the same whenever it is asked for."""
+    """Returns the client's request id, or a new one. Repeated calls return the same id."""
     if not hasattr(http.state, "request_id"):
         http.state.request_id = clean_id(http.headers.get("x-request-id", "")) or uuid.uuid4().hex
     named: str = http.state.request_id
@@ -208,7 +211,7 @@ def request_id(http: HttpRequest) -> str:
 
 
 async def while_there(http: HttpRequest, work: Coroutine[Any, Any, Answered]) -> Answered:
-    """What the work gives, unless the client hangs up before: then the work is dropped, and the upstream with it."""
+    """Returns the result of the work. If the client disconnects first, cancels the work and its upstream request."""
     task = asyncio.ensure_future(work)
     watch = DisconnectWatch(http.scope, http.receive)
     watch.start(lambda: _drop(task))
@@ -226,12 +229,12 @@ def _drop(task: asyncio.Task[Any]) -> None:
 
 
 async def gone(_: HttpRequest, __: Exception) -> Response:
-    """Nobody reads this."""
+    """Returns an empty response, because the client has disconnected."""
     return Response(status_code=499)
 
 
 async def refused(http: HttpRequest, error: Any) -> Response:
-    """An error in the shape of the dialect that the address belongs to."""
+    """Returns an error in the shape of the dialect that the path belongs to."""
     headers = {"x-request-id": request_id(http)}
     after = retry_after_of(error)
     if after is not None:
@@ -242,11 +245,11 @@ async def refused(http: HttpRequest, error: Any) -> Response:
 
 
 async def broken(http: HttpRequest, _: Exception) -> Response:
-    """A fault of our own: its place in the code is for the log, not for the client."""
-    message = f"a fault of the gateway itself; its log has more (request id {request_id(http)})"
+    """Answers after an internal error. Its place in the code goes to the log, not to the client."""
+    message = f"internal error of the gateway; its log has the details (request id {request_id(http)})"
     return await refused(http, StreamglotError(message))
 
 
 async def nothing_here(http: HttpRequest, error: Any) -> Response:
-    message = f"there is nothing at {http.method} {http.url.path}; / lists the addresses"
+    message = f"there is no endpoint {http.method} {http.url.path}; see /docs for the list"
     return await refused(http, RequestError(message, code="unknown_url", status=getattr(error, "status_code", 404)))

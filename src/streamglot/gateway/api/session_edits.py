@@ -1,4 +1,4 @@
-"""The API for changes to sessions. A key changes its own; where no keys are required, the operator changes all.
+"""The API for changes to sessions. A key changes its own sessions; without keys, every caller is the operator and changes all.
 
 PATCH  /sessions/{id}    {"title": "…"}
 DELETE /sessions/{id}

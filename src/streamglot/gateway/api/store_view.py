@@ -1,5 +1,7 @@
-"""What was kept, for reading: sessions, turns, their raw bytes, search and export. A key sees its own; where no keys are
-asked for, who asks is the operator and sees all."""
+"""Read access to the store: sessions, turns, raw bytes, search and export.
+
+A key sees its own turns. If no keys are required, every caller is the operator and sees all.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 USUAL: Final = 100
 MOST: Final = 500
-"""Rows of one answer; who wants more asks again, ``before`` the last one."""
+"""Rows in one answer. ``before`` gets the next page."""
 ALL: Final = 2**31
 RUNNING: Final = "running"
 FILTERS: Final = ("session", "model", "upstream", "ending", "since", "until", "search", "before", "limit")
@@ -30,7 +32,7 @@ _JSONL: Final = "application/jsonl"
 _MARKDOWN: Final = "text/markdown; charset=utf-8"
 _BYTES: Final = "application/octet-stream"
 _AS_IT_IS: Final = {"x-content-type-options": "nosniff"}
-"""What a model wrote is never to be taken for a page."""
+"""Prevents browsers from showing a model's text as a page."""
 
 
 class StoreView:
@@ -46,14 +48,15 @@ class StoreView:
 
         found = await self._queries.sessions(self.caller, limit + 1, before=before)
         page = _page(found, limit)
-        return {**page, "last_id": cursor_of(found[:limit][-1])} if found else page  # a session goes up when it goes on
+        # a session moves up when it continues, so the cursor is its time
+        return {**page, "last_id": cursor_of(found[:limit][-1])} if found else page
 
     async def session(self, session_id: str, limit: int, before: str) -> dict[str, Any]:
         from ...store import Filter
 
         session = await self._queries.session(session_id, self.caller)
         if session is None:
-            raise _missing("session", session_id, "/sessions lists those that there are")
+            raise _missing("session", session_id, "GET /sessions lists yours")
         return {"session": session, **await self.turns(Filter(session_id=session.id, before=before, limit=limit))}
 
     async def turns(self, which: Filter) -> dict[str, Any]:
@@ -64,7 +67,7 @@ class StoreView:
     async def turn(self, turn_id: str) -> TurnDetail:
         turn = await self._queries.turn(turn_id, self.caller)
         if turn is None:
-            raise _missing("turn", turn_id, "/turns lists those that there are; one that began just now comes in a moment")
+            raise _missing("turn", turn_id, "GET /turns lists yours; a turn that has just begun appears after a moment")
         return turn
 
     async def raw(self, turn_id: str, direction: str) -> list[RawFrame]:
@@ -73,8 +76,10 @@ class StoreView:
         found = [frame for frame in frames if direction in ("", frame.direction)]
         if not found:
             there = sorted({frame.direction for frame in frames})
-            step = f"there are some of {', '.join(there)}" if there else "set store.raw to keep those of turns to come"
-            raise RequestError(f"no raw bytes of the turn {turn.id} were kept that way; {step}", code="no_raw", status=404)
+            step = f"request {' or '.join(there)}" if there else "set store.raw to record those of future turns"
+            raise RequestError(
+                f"no raw bytes of the turn {turn.id} in this direction were recorded; {step}", code="no_raw", status=404
+            )
         return found
 
     async def exported(self, which: Filter, form: str) -> AsyncIterator[bytes]:
@@ -91,31 +96,31 @@ class StoreView:
 
 def store_routes(gateway: Gateway) -> list[Route]:
     async def sessions(http: HttpRequest) -> Response:
-        asked = Parameters(http, "limit", "before")
-        return json_reply(await store_view_of(gateway, http).sessions(asked.limit(USUAL, MOST), asked["before"]))
+        parameters = Parameters(http, "limit", "before")
+        return json_reply(await store_view_of(gateway, http).sessions(parameters.limit(USUAL, MOST), parameters["before"]))
 
     async def session(http: HttpRequest) -> Response:
-        asked = Parameters(http, "limit", "before")
-        limit, before = asked.limit(USUAL, MOST), asked["before"]
+        parameters = Parameters(http, "limit", "before")
+        limit, before = parameters.limit(USUAL, MOST), parameters["before"]
         return json_reply(await store_view_of(gateway, http).session(id_in(http), limit, before))
 
     async def turns(http: HttpRequest) -> Response:
         return json_reply(await store_view_of(gateway, http).turns(_filter(http)[0]))
 
     async def search(http: HttpRequest) -> Response:
-        which, asked = _filter(http, "q")
-        which.search = asked["q"] or which.search
+        which, parameters = _filter(http, "q")
+        which.search = parameters["q"] or which.search
         if not which.search:
-            raise RequestError('say what to search for: /search?q=two words "an exact phrase" -not')
+            raise RequestError('q is required: /search?q=two words "an exact phrase" -not')
         return json_reply(await store_view_of(gateway, http).turns(which))
 
     async def turn(http: HttpRequest) -> Response:
         return json_reply(await store_view_of(gateway, http).turn(id_in(http)))
 
     async def raw(http: HttpRequest) -> Response:
-        asked = Parameters(http, "format", "direction")
-        form = asked.one_of("format", "jsonl", "bytes")
-        frames = await store_view_of(gateway, http).raw(id_in(http), asked["direction"])
+        parameters = Parameters(http, "format", "direction")
+        form = parameters.one_of("format", "jsonl", "bytes")
+        frames = await store_view_of(gateway, http).raw(id_in(http), parameters["direction"])
         if form == "bytes":
             return Response(b"".join(frame.data for frame in frames), headers=_AS_IT_IS, media_type=_BYTES)
         return Response(b"".join(_line(frame) for frame in frames), headers=_AS_IT_IS, media_type=_JSONL)
@@ -154,35 +159,35 @@ def store_routes(gateway: Gateway) -> list[Route]:
 
 
 def store_view_of(gateway: Gateway, http: HttpRequest) -> StoreView:
-    """The archive for who asks."""
+    """Returns the store as this caller may see it."""
     caller = gateway.authenticator.admit(http.headers, http.query_params.get(KEY, ""))
     return StoreView(store_of(gateway), seen_by(caller))
 
 
 def id_in(http: HttpRequest) -> str:
-    """The id in the address."""
+    """Returns the id in the path."""
     return plain(http.path_params["id"])
 
 
 def _filter(http: HttpRequest, *more: str) -> tuple[Filter, Parameters]:
     from ...store import ENDINGS, Filter
 
-    asked = Parameters(http, *FILTERS, *more)
-    ending = asked["ending"] or None
+    parameters = Parameters(http, *FILTERS, *more)
+    ending = parameters["ending"] or None
     if ending not in (None, RUNNING, *ENDINGS):
-        raise RequestError(f"there is no ending {excerpt(ending)}; there are {', '.join((*ENDINGS, RUNNING))}")
+        raise RequestError(f"there is no ending {excerpt(ending)}; choose one of {', '.join((*ENDINGS, RUNNING))}")
     which = Filter(
-        session_id=asked["session"],
-        model=asked["model"],
-        upstream=asked["upstream"],
+        session_id=parameters["session"],
+        model=parameters["model"],
+        upstream=parameters["upstream"],
         ending="" if ending == RUNNING else ending,
-        since=asked.moment("since"),
-        until=asked.moment("until"),
-        search=asked["search"],
-        before=asked["before"],
-        limit=asked.limit(USUAL, MOST),
+        since=parameters.moment("since"),
+        until=parameters.moment("until"),
+        search=parameters["search"],
+        before=parameters["before"],
+        limit=parameters.limit(USUAL, MOST),
     )
-    return which, asked
+    return which, parameters
 
 
 def _page(found: list[Any], limit: int) -> dict[str, Any]:
@@ -205,10 +210,10 @@ def _file(pieces: AsyncIterator[bytes], name: str, form: str) -> Response:
 
 
 def _line(frame: RawFrame) -> bytes:
-    """One read or write: as text where it is some."""
-    said: dict[str, Any] = {"at": frame.at, "direction": frame.direction}
+    """Returns one read or write as a line of JSON: as text if it is UTF-8."""
+    line: dict[str, Any] = {"at": frame.at, "direction": frame.direction}
     try:
-        said["text"] = frame.data.decode()
+        line["text"] = frame.data.decode()
     except UnicodeDecodeError:
-        said["base64"] = base64.b64encode(frame.data).decode()
-    return msgspec.json.encode(said) + b"\n"
+        line["base64"] = base64.b64encode(frame.data).decode()
+    return msgspec.json.encode(line) + b"\n"

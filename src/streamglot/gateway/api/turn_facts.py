@@ -1,4 +1,4 @@
-"""What the inspector shows of a stored turn beside its rows: figures, requests, waits, verdicts, and commands to send it again."""
+"""Facts that the inspector shows about a stored turn: figures, requests, waits, verdicts, and commands to repeat it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 OWN_KEY: Final = "Bearer $STREAMGLOT_KEY"
 UPSTREAM_KEY: Final = "$UPSTREAM_KEY"
-"""What stands in place of keys: a variable that the user sets in the shell."""
+"""Shell variables that replace keys in the commands."""
 BEARER: Final = "authorization"
 OTHER_SIDE: Final = next(iter(DIALECTS))
-"""The dialect that a request is shown in whose own dialect cannot be built."""
+"""The dialect in which a request is shown if its own dialect cannot be built."""
 
 
 class Recorded(msgspec.Struct):
-    """What a recording has of a turn."""
+    """What a recording contains of a turn."""
 
     upstream: bool
     events: bool
@@ -45,7 +45,7 @@ class Recorded(msgspec.Struct):
 
 
 def facts(turn: TurnDetail, pieces: Sequence[Piece], running: bool) -> dict[str, Any]:
-    """The first line of an inspection. A running turn's is sent again when it has ended."""
+    """Returns the first line of an inspection. For a running turn it is sent again at the end."""
     timings = turn.timings
     bars = bars_of_facts(timings)
     recorded = Recorded.of(pieces)
@@ -78,7 +78,7 @@ def facts(turn: TurnDetail, pieces: Sequence[Piece], running: bool) -> dict[str,
 
 
 def requests(turn: TurnDetail, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """The request as the client sent it and as each upstream got it; built again where the recording has none."""
+    """Returns the request as the client sent it and as each upstream got it. Rebuilds those that were not recorded."""
     given = next((piece for piece in pieces if piece.direction == GIVEN), None)
     client = turn.dialects["client"]
     if given is not None:
@@ -107,7 +107,7 @@ def _built(request: Request | None, name: str) -> dict[str, Any] | None:
 
 
 def _body(request: Request | None, name: str) -> tuple[str, bytes] | None:
-    """The dialect and the body of a stored request, in its own dialect or in the one that every tool knows."""
+    """Returns the dialect and the body of a stored request, in its own dialect or in ``OTHER_SIDE``."""
     if request is None or not request.messages:
         return None
     for known in (name, OTHER_SIDE):
@@ -123,7 +123,7 @@ def _body(request: Request | None, name: str) -> tuple[str, bytes] | None:
 
 
 def client_curl(gateway: Gateway, turn: TurnDetail, pieces: Sequence[Piece], base: str) -> str:
-    """The command that sends the client's request to this gateway again."""
+    """Returns the command that repeats the client's request to this gateway."""
     given = next((piece.data for piece in pieces if piece.direction == GIVEN), None)
     found = (turn.dialects["client"], given) if given is not None else _body(turn.request, turn.dialects["client"])
     if found is None:
@@ -136,11 +136,11 @@ def client_curl(gateway: Gateway, turn: TurnDetail, pieces: Sequence[Piece], bas
 
 
 def upstream_curl(turn: TurnDetail, pieces: Sequence[Piece]) -> str:
-    """The command that sends the last request to the upstream again, with the user's own key."""
+    """Returns the command that repeats the last request to the upstream, with the user's own key."""
     sent = [piece for piece in pieces if piece.direction.startswith(ASKED)]
     if not sent:
         raise RequestError(
-            f"the request to the upstream of the turn {turn.id} was not recorded: set store.raw to record those of turns to come",
+            f"the request to the upstream of the turn {turn.id} was not recorded: set store.raw to record those of future turns",
             code="no_raw",
             status=404,
         )
@@ -155,4 +155,6 @@ def _placeholder(name: str) -> str:
 
 
 def _not_stored(turn: TurnDetail) -> RequestError:
-    return RequestError(f"the request of the turn {turn.id} was not stored: set store.content", code="no_content", status=404)
+    return RequestError(
+        f"the request of the turn {turn.id} was not stored: set store.content for future turns", code="no_content", status=404
+    )

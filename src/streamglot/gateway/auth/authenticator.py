@@ -1,5 +1,7 @@
-"""KeyConfig of clients: known by their SHA-256, with the models that they may use and their limits. Some are in the configuration,
-others in the store (``stored_keys.py``)."""
+"""Authenticates clients by the SHA-256 of their key, and holds the models and limits of each key.
+
+Some keys are in the configuration, others in the store (``stored_keys.py``).
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,16 @@ if TYPE_CHECKING:
     from .stored_keys import StoredCallers
 
 OWN_HEADER = "x-streamglot-key"
-"""For our key where the usual header holds one that is meant for the upstream."""
+"""The header for the gateway's key when the usual header holds a key for the upstream."""
 WAIT_SECONDS = 1.0
-"""When a client should try again that was refused because of requests that run now."""
+"""Seconds after which a client should retry that was refused because of requests that run now."""
 
 
 class Caller:
-    """A key's own state: what it may do, what it did in the last minute, what it holds now. All processes of a gateway count
-    together. ``refusal`` makes the error for a budget that is used up."""
+    """The state of one key: what it may use, what it used in the last minute and what it has reserved.
+
+    All processes of a gateway count together. ``refusal`` makes the error for a budget that is used up.
+    """
 
     def __init__(self, key: KeyConfig | StoredKey, digest: str = "") -> None:
         self.account = Account(f"account {digest}")
@@ -39,7 +43,7 @@ class Caller:
         self.take(key)
 
     def take(self, key: KeyConfig | StoredKey) -> None:
-        """Takes new settings. What the key did stays counted."""
+        """Applies new settings. The counts of the key stay."""
         self.name = key.name
         self.concurrent = key.concurrent
         self._models = key.models
@@ -53,13 +57,13 @@ class Caller:
         return any(fnmatchcase(model, pattern) for pattern in self._models)
 
     def check(self, model: str, now: float) -> None:
-        """Counts a request, or raises the limit that it is over."""
+        """Counts a request, or raises the error of the limit that it exceeds."""
         if not self.may_use(model):
             raise RequestError(f"the key {self.name!r} may not use the model {model!r}", code="model_not_allowed", status=403)
         self.count(now)
 
     def count(self, now: float) -> None:
-        """The same for a request that names no model: a call of a tool."""
+        """Counts a request that names no model, such as a tool call. Raises the error of a limit that it exceeds."""
         if self.budget.limited and self.budget.used_up():
             raise self.overdrawn()
         for bucket, cost, what in ((self._requests, 1.0, "requests"), (self._tokens, 0.0, "tokens")):
@@ -81,14 +85,14 @@ class Caller:
             detail={"retry_after": wait},
         )
 
-    # --- requests that run
+    # --- running requests
 
     def enter(self) -> None:
-        """One more request is open. ``leave`` says that it is over."""
+        """Counts one more open request. ``leave`` ends it."""
         with self.account.locked():
             if self.concurrent and self.account.total(OPEN) >= self.concurrent:
                 raise RequestError(
-                    f"the key {self.name!r} has all the streams open that it may have at once ({self.concurrent}); "
+                    f"the key {self.name!r} has reached its limit of {self.concurrent} open streams; "
                     "wait until one of them ends, or ask for a larger `concurrent`",
                     code="too_many_streams",
                     status=429,
@@ -102,12 +106,14 @@ class Caller:
 
     @property
     def metered(self) -> bool:
-        """Has it limits or budgets of tokens? If not, nothing needs to be reserved."""
+        """Whether the key has limits or budgets of tokens. If not, nothing needs to be reserved."""
         return self.budget.limited or self._tokens.limited
 
     def reserve(self, input_tokens: int, output_tokens: int | None, price: Price, now: float) -> Reservation:
-        """Reserves what a request is expected to use, or raises why it cannot have that. ``output_tokens`` is what the client
-        limits the answer to."""
+        """Reserves the expected usage of a request, or raises the reason why it is refused.
+
+        ``output_tokens`` is the client's limit for the length of the answer.
+        """
         tokens = input_tokens, min(output_tokens or OUTPUT_TOKENS, OUTPUT_TOKENS)
         priced = price if self.budget.cost is not None else None
         wait = self._tokens.reserve(sum(tokens), now)
@@ -121,12 +127,12 @@ class Caller:
         raise fault
 
     def _fault_of(self, input_tokens: int, price: Price | None) -> RequestError | None:
-        """Why the budget does not admit a request with this input; None if it does."""
+        """Returns the error if the budget does not admit a request with this input; None if it does."""
         if self.budget.used_up():
             return self.overdrawn()
         if self.budget.reserved():
             return RequestError(
-                f"the key {self.name!r} has reserved what is left of its budget for requests that run now; "
+                f"the key {self.name!r} has reserved the rest of its budget for requests that run now; "
                 "wait until one of them ends",
                 code="budget_reserved",
                 status=429,
@@ -144,7 +150,7 @@ class Caller:
 
 
 class Authenticator:
-    """Knows the callers by the hash of their key. ``authentication.py`` has the rule when a key is asked for."""
+    """Finds the caller by the hash of its key. ``authentication.py`` has the rule when a key is required."""
 
     def __init__(
         self,
@@ -154,8 +160,11 @@ class Authenticator:
         before: Authenticator | None = None,
         starting: bool = True,
     ) -> None:
-        """``before`` is the one that this one replaces: callers keep their state. Nothing changes for them until
-        ``take_effect``. ``starting``: the gateway is not open yet, so one that nobody could use is refused."""
+        """``before`` is the authenticator that this one replaces: callers keep their state, and nothing changes for them until
+        ``take_effect``.
+
+        ``starting``: the gateway is not open yet, so a configuration that no client could use is refused.
+        """
         self._callers: dict[str, Caller] = {}
         self._stored = stored
         self._server = server
@@ -191,18 +200,18 @@ class Authenticator:
 
     @property
     def asks(self) -> bool:
-        """Are keys asked for? Before the store was asked for its keys, they are."""
+        """Whether keys are required. They are until the store's keys are known."""
         server, stored = self._server, self._stored
         if server.authentication != "auto":
             return server.authentication == "required"
         return bool(self._callers) or stored.ever or not stored.known or server.host not in LOOPBACK
 
     def admitted_by(self, headers: Mapping[str, str]) -> bool:
-        """Did the usual header hold a key of ours? Then the upstream must not see it."""
+        """Whether the usual header held a key of this gateway. The upstream must then not see it."""
         return self.asks and not headers.get(OWN_HEADER)
 
     def admit(self, headers: Mapping[str, str], query_key: str = "") -> Caller | None:
-        """The caller that these headers name; None where no keys are required."""
+        """Returns the caller that these headers name; None if no keys are required."""
         if not self.asks:
             return None
         secret = headers.get(OWN_HEADER) or presented(headers) or query_key
@@ -219,12 +228,12 @@ class Authenticator:
         raise self._refused("this key is not known here", "invalid_api_key")
 
     def named(self, name: str) -> Caller | None:
-        """The caller whose key has this name, as long as the key is valid."""
+        """Returns the caller whose key has this name, if the key is still valid."""
         callers = (*self._callers.values(), *self._stored.callers.values())
         return next((caller for caller in callers if caller.name == name), None)
 
     def _refused(self, why: str, code: str) -> RequestError:
-        """Where no key at all can pass, the operator is told how to leave that state."""
+        """Returns the error for a refused key. If no key at all can pass, the message says how to change that."""
         state = self.state
         if not state.usable:
             why = f"{why}. No key can pass now: {state.says}; {state.step}"
@@ -232,12 +241,12 @@ class Authenticator:
 
 
 def _configured_digest(key: KeyConfig, environment: Mapping[str, str]) -> str:
-    """The SHA-256 of a key of the configuration."""
+    """Returns the SHA-256 of a key in the configuration."""
     digest = key.hash.lower().removeprefix("sha256:")
     if key.key_env:
         secret = environment.get(key.key_env, "")
         if not secret:
-            raise ConfigError(f"the key {key.name!r} is to come from {key.key_env}, which is not set")
+            raise ConfigError(f"the key {key.name!r} needs the environment variable {key.key_env}, which is not set; set it")
         digest = digest_of(secret)
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise ConfigError(f"the key {key.name!r} needs a hash of 64 hexadecimal digits (the SHA-256 of the key) or a key_env")
@@ -245,7 +254,7 @@ def _configured_digest(key: KeyConfig, environment: Mapping[str, str]) -> str:
 
 
 def presented(headers: Mapping[str, str]) -> str:
-    """The key that a client sent, in any of the ways that clients send one."""
+    """Returns the key that a client sent, from any of the usual headers."""
     for name in ("x-api-key", "x-goog-api-key", "api-key"):
         if headers.get(name):
             return headers[name]
@@ -254,7 +263,7 @@ def presented(headers: Mapping[str, str]) -> str:
 
 
 def anonymous(headers: Mapping[str, str]) -> str:
-    """The name of a caller where no keys are required: clients that present different keys are different callers."""
+    """Returns the name of a caller if no keys are required. Clients that present different keys are different callers."""
     secret = presented(headers)
     return f"{ANONYMOUS}{digest_of(secret)[:16]}" if secret else ""
 

@@ -28,13 +28,16 @@ _ENDS = (TextEnd, ReasoningEnd, ToolCallEnd)
 
 
 def budget_stage(reservation: Reservation, caller: Caller, *, whole: bool) -> StageFactory:
-    """``whole``: the answer is not streamed. One whose end has come is then given, whatever is left: it is paid for."""
+    """Returns the factory of the stage. ``whole``: the answer is not streamed, so an answer that is complete is delivered even if
+    it exceeds the budget, because it is already paid for."""
     return lambda context: BudgetStage(reservation, caller, context, whole)
 
 
 class BudgetStage(Stage):
-    """Counts what the upstream sends. The event that uses up the budget is followed by the error that says so: the same for any
-    cut of the stream into reads."""
+    """Counts what the upstream sends.
+
+    The error follows the event that uses up the budget, however the stream is cut into reads.
+    """
 
     def __init__(self, reservation: Reservation, caller: Caller, context: ExchangeContext, whole: bool) -> None:
         self._reservation = reservation

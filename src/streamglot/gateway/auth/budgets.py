@@ -1,9 +1,9 @@
-"""What a key may still use: its budget, what its running requests have reserved, and what is settled when they end.
+"""Budgets of keys: what a key may still use, what its running requests have reserved, and what is settled when they end.
 
-A budget is compared with three numbers: what the database says was used, what finished requests used that is not in the database
-yet, and what running requests have used so far. A new request is admitted while these and the reservations leave something of the
-budget. A running one is stopped when the budget is used up. All processes of a gateway share the numbers (``ledger.py``);
-gateways on other machines see each other's use when it is in the database.
+A budget is compared with three numbers: the usage in the database, the usage of finished requests that is not in the database
+yet, and the usage of running requests so far. A new request is admitted while these numbers and the reservations leave a part of
+the budget. A running request is stopped when the budget is used up. All processes of a gateway share the numbers
+(``ratelimit.py``). Gateways on other machines see each other's usage once it is in the database.
 """
 
 from __future__ import annotations
@@ -30,25 +30,28 @@ from .ratelimit import (
 )
 
 OUTPUT_TOKENS: Final = 256
-"""Tokens that are reserved for an answer, or fewer where the client limits it to fewer. A stream that becomes longer raises its
-reservation as it runs, so this needs not be the longest answer: clients that always allow 32,000 tokens would lock each other
-out. It is about the length of a usual answer."""
+"""Tokens that are reserved for an answer, or fewer if the client sets a lower limit: about the length of a usual answer.
+
+A longer stream raises its reservation while it runs. Reserving the longest answer instead would make clients that always allow
+32,000 tokens lock each other out.
+"""
 STEP_TOKENS: Final = 16
-"""A running stream is added up in steps of this many tokens: fine enough for small budgets, and rare enough to cost nothing."""
+"""Tokens after which a running stream updates the shared numbers: few enough for small budgets, and rare enough to cost
+little."""
 
 Price: TypeAlias = Callable[[int, int], float]
-"""What this many tokens of input and output cost, in dollars."""
+"""Returns the price in dollars of this many tokens of input and output."""
 
 
 class Spent(Protocol):
-    """What the database says was used."""
+    """The usage in the database."""
 
     tokens: int
     cost: float
 
 
 class Budget:
-    """The budget of a key. ``None`` is no limit."""
+    """The budget of a key. ``None`` means no limit."""
 
     def __init__(self, account: Account) -> None:
         self.tokens: int | None = None
@@ -61,15 +64,15 @@ class Budget:
         return self.tokens is not None or self.cost is not None
 
     def mark(self) -> tuple[float, float]:
-        """How much of what was used here is in the database. To be asked before the database is asked for its sum."""
+        """Returns how much of this gateway's usage is in the database. Call it before reading the database's sum."""
         return self._account.total(WRITTEN_TOKENS), self._account.total(WRITTEN_COST)
 
     def rebase(self, spent: Spent, mark: tuple[float, float]) -> None:
-        """The database's sum, which holds at least what ``mark`` said before."""
+        """Sets the database's sum, which includes at least the usage in ``mark``."""
         self._base, self._mark = (spent.tokens, spent.cost), mark
 
     def settled(self) -> tuple[float, float]:
-        """Tokens and cost of all requests that have ended."""
+        """Returns the tokens and the cost of all requests that have ended."""
         account = self._account
         return (
             self._base[0] + account.total(USED_TOKENS) - self._mark[0],
@@ -77,7 +80,7 @@ class Budget:
         )
 
     def used(self) -> tuple[float, float]:
-        """And of those that run, as far as they are."""
+        """Returns the tokens and the cost of all requests that have ended and of those that run, so far."""
         tokens, cost = self.settled()
         return tokens + self._account.total(LIVE_TOKENS), cost + self._account.total(LIVE_COST)
 
@@ -85,12 +88,12 @@ class Budget:
         return self._reached(*self.used())
 
     def reserved(self) -> bool:
-        """Is nothing left beside what running requests have reserved?"""
+        """Whether running requests have reserved the rest of the budget."""
         tokens, cost = self.settled()
         return self._reached(tokens + self._account.total(HELD_TOKENS), cost + self._account.total(HELD_COST))
 
     def too_small_for(self, tokens: float, cost: float) -> bool:
-        """Would this much be more than what is left?"""
+        """Whether this usage would exceed the rest of the budget."""
         used, paid = self.used()
         return (self.tokens is not None and used + tokens > self.tokens) or (self.cost is not None and paid + cost > self.cost)
 
@@ -99,7 +102,7 @@ class Budget:
 
 
 class Reservation:
-    """What one request of a key holds until it is settled. ``price`` is None where the budget is not one of money."""
+    """What one request of a key has reserved until it is settled. ``price`` is None if the budget is not in money."""
 
     __slots__ = (
         *("_account", "_budget", "_bytes", "_cost", "_held", "_held_cost", "_input", "_live", "_minute"),
@@ -121,20 +124,23 @@ class Reservation:
 
     @property
     def counts(self) -> bool:
-        """Must the events of its stream be counted?"""
+        """Whether the events of the stream must be counted."""
         return self._budget.limited
 
     def used_up(self) -> bool:
         return self._budget.limited and self._budget.used_up()
 
     def expect(self, input_tokens: int) -> None:
-        """The input is larger than was thought: what was said before was put in front of it."""
+        """Raises the reservation when the input is larger than estimated, because history was put in front of it."""
         if input_tokens > self._input:
             self._input = input_tokens
             self._hold(input_tokens + self._output, self._price(input_tokens, self._output) if self._price is not None else 0.0)
 
     def count(self, events: list[Event]) -> int | None:
-        """Adds what these events used. The number of events up to and with the one that used up the budget; None if it holds."""
+        """Adds the usage of these events.
+
+        Returns the number of events up to and including the one that used up the budget; None if the budget lasts.
+        """
         for number, event in enumerate(events, 1):
             self._count(event.event if type(event) is Choice else event)
             output = max(self._told, round(self._bytes / BYTES_PER_TOKEN))
@@ -143,7 +149,7 @@ class Reservation:
         return None
 
     def _add_up(self, output: int) -> bool:
-        """Tells the others what was used. True if the budget is used up."""
+        """Updates the shared numbers. Returns whether the budget is used up."""
         self._account.add(LIVE_TOKENS, self._input + output - self._live)
         self._live = self._input + output
         if self._price is not None:
@@ -164,7 +170,7 @@ class Reservation:
             self._told = _count_of(event.output_tokens) or self._told
 
     def _hold(self, tokens: float, cost: float) -> None:
-        """Holds at least this much."""
+        """Reserves at least this much."""
         if tokens > self._held:
             self._account.add(HELD_TOKENS, tokens - self._held)
             self._held = tokens
@@ -173,8 +179,10 @@ class Reservation:
             self._held_cost = cost
 
     def settle(self, usage: TokenCounts | Usage | None, now: float) -> Callable[[], None] | None:
-        """Gives back what was reserved and counts what was used; once. Who keeps the request calls what this returns when the
-        usage is in the database."""
+        """Releases the reservation and counts the actual usage, once.
+
+        Returns a function that the recorder calls when the usage is in the database.
+        """
         if self._settled:
             return None
         self._settled = True
@@ -200,7 +208,7 @@ class Reservation:
 
 
 def price_of(candidate: Candidate) -> Price:
-    """What tokens cost at this candidate; nothing where that is not known."""
+    """Returns the price function of this candidate. It returns 0 if the price is not known."""
 
     def cost(input_tokens: int, output_tokens: int) -> float:
         return price(TokenCounts(input_tokens, output_tokens), candidate.model, candidate.upstream.name) or 0.0
@@ -209,7 +217,7 @@ def price_of(candidate: Candidate) -> Price:
 
 
 def _count_of(tokens: int | None) -> int:
-    """Nothing that an upstream says makes a budget larger."""
+    """Returns the count, at least 0, so that an upstream's report cannot enlarge a budget."""
     return max(0, tokens or 0)
 
 

@@ -1,15 +1,15 @@
-"""What keys used lately and hold now: in this process, or after ``share`` in all processes that fork from it.
+"""Counts what keys used in the last minute and hold now: in this process or, after ``share``, in all processes that fork from it.
 
 Shared numbers are in a file that all processes map into memory:
 
     flags     one double each: see ``raise_flag``
-    names     a fingerprint for each place, 0 where it is free
+    names     a fingerprint for each place, 0 if it is free
     buckets   two doubles for each place, written by every process under the lock of the place
     regions   one for each process: ``FIELDS`` doubles for each place, written by that process alone
 
-The sum over all regions is what all processes hold together. A process keeps a lock on its region for as long as it lives. The
-system releases that lock when the process dies, however it dies, and the process that replaces it takes the region over. So a
-worker that is killed leaves no streams behind that count as open for ever.
+The sum over all regions is what all processes hold together. A process holds a lock on its region while it lives. The system
+releases the lock when the process ends for any reason, and its replacement takes the region over. So the streams of a killed
+worker do not count as open for ever.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from pathlib import Path
 from typing import Any, Final
 
 PLACES: Final = 8192
-"""Names with numbers of their own: three for each key. Beyond that, names share a place, and with it a limit."""
+"""Names with separate numbers: three for each key. Further names share a place, and with it a limit."""
 PROCESSES: Final = 64
-"""Regions. More processes than this share the last one, so a killed one of those leaves its numbers behind."""
+"""Regions. Further processes share the last one; if one of those is killed, its numbers stay."""
 MINUTE: Final = 60.0
 DOUBLE: Final = 8
 FLAGS: Final = 8
 
 OPEN, HELD_TOKENS, HELD_COST, LIVE_TOKENS, LIVE_COST, USED_TOKENS, USED_COST, WRITTEN_TOKENS, WRITTEN_COST = range(9)
 FIELDS: Final = 9
-"""The numbers of an ``Account``: requests that are open; what those reserved; what they have used so far; what finished requests
-used in all; how much of that is in the database."""
+"""The numbers of an ``Account``: open requests, their reservations, their usage so far, the usage of finished requests, and how
+much of that is in the database."""
 KEYS_IN_USE: Final = 0
-"""The flag that clients were asked for keys."""
+"""The flag that keys have been required."""
 _REGIONS_IN_USE: Final = 1
-"""How many of the regions a process ever had: the others need not be added up."""
+"""The number of regions that a process has ever used. Sums leave out the others."""
 
 _NAMES: Final = FLAGS
 _BUCKETS: Final = _NAMES + PLACES
 _REGIONS: Final = _BUCKETS + 2 * PLACES
 _NAMES_LOCK: Final = -1
-"""Locks are on bytes behind the numbers: one for each place, one for each region, one for the names."""
+"""Locks are on bytes after the numbers: one for each place, one for each region, one for the names."""
 
 
 class _Memory:
-    """The numbers, shared by processes (``file`` is open) or of one object alone (``file`` is -1)."""
+    """The numbers, either shared by processes (``file`` is open) or private to one object (``file`` is -1)."""
 
     def __init__(self, file: int, numbers: Any, places: int) -> None:
         self.file = file
@@ -58,7 +58,7 @@ class _Memory:
         self._region = 0
 
     def place(self, name: str) -> int:
-        """The place of this name: the one that it has, or the next free one."""
+        """Returns the place of this name. A new name gets the next free place."""
         if self.file < 0:
             return 0
         fingerprint = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") | 1
@@ -74,12 +74,12 @@ class _Memory:
         return place
 
     def bucket(self, place: int) -> Any:
-        """The two numbers of a bucket, to be written in place."""
+        """Returns the two numbers of a bucket as a writable view."""
         start = 0 if self.file < 0 else _BUCKETS + 2 * place
         return self.numbers[start : start + 2]
 
     def account(self, place: int, region: int) -> Any:
-        """The numbers of an account in this region, to be written in place."""
+        """Returns the numbers of an account in this region as a writable view."""
         start = self._regions + (region * PLACES + place) * FIELDS
         return self.numbers[start : start + FIELDS]
 
@@ -90,8 +90,11 @@ class _Memory:
         return self._region
 
     def _claim(self) -> int:
-        """Takes the first region whose process is not alive. What that process held or was using is over. What it used and is
-        not in the database never will be; what is there stays counted, because others have counted with it."""
+        """Takes the first region whose process is not alive, and clears its open requests and reservations.
+
+        Usage of that process that is not in the database is lost. Usage in the database stays counted, because other processes
+        have counted with it.
+        """
         import fcntl
 
         for region in range(PROCESSES - 1):
@@ -117,7 +120,7 @@ class _Memory:
 
     @contextmanager
     def locked(self, place: int) -> Iterator[None]:
-        """Nobody else is at this place meanwhile."""
+        """Holds the exclusive lock of this place."""
         if self.file < 0:
             yield
             return
@@ -131,7 +134,7 @@ class _Memory:
 
 
 _BYTES: Final = (_REGIONS + PROCESSES * PLACES * FIELDS) * DOUBLE
-"""38 MB, of which the system keeps the pages that were written: a few for each key and process."""
+"""38 MB in a sparse file. The system only stores the pages that were written: a few for each key and process."""
 _shared: _Memory | None = None
 
 
@@ -140,7 +143,7 @@ def _lock_of(place: int) -> int:
 
 
 def share(folder: str) -> None:
-    """From now on the numbers are kept in this folder, for all processes that fork from this one."""
+    """Moves the numbers to this folder, for all processes that fork from this one."""
     global _shared
     with (Path(folder) / "ledger").open("w+b") as file:
         file.truncate(_BYTES)
@@ -149,7 +152,7 @@ def share(folder: str) -> None:
 
 
 def join() -> None:
-    """This process takes a region, and with it what a process that died held in it."""
+    """Takes a region for this process. Clears what a dead process held in it."""
     if _shared is not None:
         _shared.region()
 
@@ -159,7 +162,7 @@ def _memory(doubles: int) -> _Memory:
 
 
 def raise_flag(flag: int) -> None:
-    """It stays raised for all processes that share the numbers, also for those that start later."""
+    """Raises a flag for all processes that share the numbers, including those that start later. It stays raised."""
     if _shared is not None:
         _shared.numbers[flag] = 1.0
 
@@ -169,8 +172,10 @@ def is_raised(flag: int) -> bool:
 
 
 class TokenBucket:
-    """A number of things a minute, saved up for a minute at most. A limit of 0 is none. What is kept is the debt, which time
-    pays off."""
+    """Allows a number of units per minute, saved up for at most a minute. A limit of 0 means no limit.
+
+    The stored number is the debt, which decreases with time.
+    """
 
     def __init__(self, name: str) -> None:
         self._most = 0.0
@@ -186,7 +191,7 @@ class TokenBucket:
         return self._most > 0
 
     def take(self, cost: float, now: float) -> float:
-        """Takes it and gives 0, or gives the seconds to wait."""
+        """Takes the cost and returns 0, or returns the seconds to wait."""
         if not self._most:
             return 0.0
         with self._memory.locked(self._place):
@@ -198,8 +203,10 @@ class TokenBucket:
         return 0.0
 
     def reserve(self, amount: float, now: float) -> float:
-        """Takes the amount if anything is left, however little, and gives 0; else gives the seconds to wait. ``spend`` corrects
-        it when the true amount is known."""
+        """Takes the amount and returns 0 if anything is left, however little. Otherwise returns the seconds to wait.
+
+        ``spend`` corrects the amount when the true one is known.
+        """
         if not self._most:
             return 0.0
         with self._memory.locked(self._place):
@@ -211,7 +218,7 @@ class TokenBucket:
         return 0.0
 
     def spend(self, amount: float, now: float) -> None:
-        """Takes the amount whether it is left or not. A negative amount is given back."""
+        """Takes the amount even if it is not left. A negative amount is given back."""
         if self._most:
             with self._memory.locked(self._place):
                 self._numbers[0] = max(0.0, self._debt(now) + amount)
@@ -224,7 +231,7 @@ class TokenBucket:
 
 
 class Account:
-    """The numbers of one key: those of this process can be added to, the totals are those of all processes."""
+    """The numbers of one key. ``add`` changes those of this process; totals are over all processes."""
 
     def __init__(self, name: str) -> None:
         self._memory = _memory(2 + FIELDS)
@@ -233,7 +240,7 @@ class Account:
         self._all: list[Any] = []
 
     def add(self, field: int, amount: float) -> None:
-        """Adds to the number of this process. One that only looks at accounts needs no region."""
+        """Adds to the number of this process. A process that only reads accounts needs no region."""
         if self._own is None:
             self._own = self._memory.account(self._place, self._memory.region())
         self._own[field] += amount
@@ -246,5 +253,5 @@ class Account:
         return total
 
     def locked(self) -> AbstractContextManager[None]:
-        """``with`` this, a total and what is added because of it are one step."""
+        """Returns a lock that makes reading a total and adding to it one step."""
         return self._memory.locked(self._place)

@@ -1,4 +1,4 @@
-"""A slot among the requests that are answered at the same time."""
+"""A slot for one request, within the limits of concurrent requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .authenticator import Caller
 
 
 class Slot:
-    """``async with`` one: among all requests, and among those of the caller's key."""
+    """An async context manager that holds one slot of the gateway and one of the caller's key."""
 
     __slots__ = ("_caller", "_limit")
 
@@ -18,7 +18,7 @@ class Slot:
         self._caller = caller
 
     async def __aenter__(self) -> None:
-        """A request that waits counts for its key already: others of the key must not pass beside it."""
+        """Takes the slots. A waiting request already counts for its key, so that other requests of the key cannot overtake it."""
         if self._caller is not None:
             self._caller.enter()
         try:

@@ -1,4 +1,4 @@
-"""KeyConfig that are in the store, as this process knows them. They are read in the background, never on the path of a request."""
+"""The keys in the store, as this process knows them. They are read in the background, never while a request waits."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from ...store import Overdrawn, Store, StoredKey
 
 REFRESH_SECONDS: Final = 2.0
-"""A new key is accepted, and a revoked one refused, within this time."""
+"""Seconds within which a new key is accepted and a revoked key is refused."""
 BUDGET_SHARE: Final = 20
-"""Adding up what was spent may take one part in this many of the time."""
+"""One part in this many of the time may be spent on adding up usage."""
 _PERIODS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
 class StoredCallers:
-    """``known``: the store was asked, or there is none to ask. ``revoked``: how many of its keys are no longer valid."""
+    """The callers of the store's keys.
+
+    ``known``: the store was read, or there is none. ``revoked``: the number of keys that are no longer valid.
+    """
 
     def __init__(self) -> None:
         self.callers: dict[str, Caller] = {}
@@ -39,17 +42,19 @@ class StoredCallers:
 
     @property
     def ever(self) -> bool:
-        """Was there ever a key: in the store, or in the configuration of this process or of one that it shares numbers with?
-        It never becomes false again, whatever becomes of the database."""
+        """Whether there ever was a key: in the store, in the configuration, or in a process that shares its numbers.
+
+        It never becomes false again, even if the database is lost.
+        """
         return self._had_keys or ledger.is_raised(ledger.KEYS_IN_USE)
 
     def note_keys(self) -> None:
-        """From now on keys are required."""
+        """Records that keys are required from now on."""
         self._had_keys = True
         ledger.raise_flag(ledger.KEYS_IN_USE)
 
     async def refresh(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        """Takes what the store says now. What a key did in the last minute stays counted."""
+        """Reads the keys of the store. The counts of the last minute stay."""
         keys = await store.keys.news()
         if keys is not None:
             callers: dict[str, Caller] = {}
@@ -67,7 +72,7 @@ class StoredCallers:
             self._count_at = clock() + BUDGET_SHARE * (clock() - began)
 
     async def _add_up(self, store: Store) -> None:
-        """What was used of each budget, as the database knows it."""
+        """Reads the usage of each budget from the database."""
         if any(caller.budget.cost is not None for caller in self.callers.values()):
             await asyncio.to_thread(_load_prices)
         marks = {digest: caller.budget.mark() for digest, caller in self.callers.items()}
@@ -81,18 +86,18 @@ class StoredCallers:
         return any(caller.budget.limited and caller.budget.used_up() for caller in self.callers.values())
 
     def _refusal(self, key: StoredKey, caller: Caller) -> RequestError:
-        """The error for a key whose budget is used up, from what is known now."""
+        """Returns the error for a key whose budget is used up, from what is known now."""
         from ...store import Overdrawn, Spent
 
         tokens, cost = caller.budget.used()
         renews, latest = self._renews.get(key.hash), False
         if renews is None and key.budget_seconds is not None:
-            renews, latest = time.time() + key.budget_seconds, True  # then all that was used is out of the count
+            renews, latest = time.time() + key.budget_seconds, True  # by then all present usage has left the period
         spent = Spent(turns=0, tokens=round(tokens), cost=cost)
         return refusal(Overdrawn(key=key, spent=spent, renews=renews), latest)
 
     async def watch(self, store: Store, tick: Callable[[], object], say: Callable[[Mapping[str, Any]], None]) -> None:
-        """Refreshes until it is cancelled. A store that does not answer leaves everything as it was."""
+        """Refreshes the keys until it is cancelled. If the store does not answer, nothing changes."""
         from ...store import StoreUnavailable
 
         while True:
@@ -107,7 +112,7 @@ class StoredCallers:
 
 
 def refusal(over: Overdrawn, latest: bool = False) -> RequestError:
-    """Says which budget is used up, and when it renews: then, or at the ``latest`` then."""
+    """Returns the error that names the budget that is used up and when it renews. ``latest``: the time is an upper bound."""
     key, spent = over.key, over.spent
     period = "" if key.budget_seconds is None else f" in {_period(key.budget_seconds)}"
     used: list[str] = []
@@ -115,10 +120,10 @@ def refusal(over: Overdrawn, latest: bool = False) -> RequestError:
         used.append(f"{spent.cost:.2f} of the {key.budget_cost:.2f} that it may cost{period}")
     if key.budget_tokens is not None and spent.tokens >= key.budget_tokens:
         used.append(f"{spent.tokens} of the {key.budget_tokens} tokens that it may use{period}")
-    next_step = "that does not renew: ask for a larger budget or another key"
+    next_step = "it does not renew: ask for a larger budget or another key"
     if over.renews is not None:
         moment = f"{datetime.fromtimestamp(over.renews, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        next_step = f"it can go on at {moment}{' at the latest' if latest else ''}"
+        next_step = f"it renews at {moment}{' at the latest' if latest else ''}"
     return RequestError(
         f"the key {key.name!r} has used {' and '.join(used)}; {next_step}",
         code="budget_exceeded",
@@ -134,5 +139,5 @@ def _period(seconds: float) -> str:
 
 
 def _load_prices() -> None:
-    """The table of prices takes a while to load: not on the path of a request."""
+    """Loads the price table ahead of the first request, because loading it is slow."""
     price(TokenCounts(0, 0), "", next(provider.name for provider in PROVIDERS if provider.key_env))

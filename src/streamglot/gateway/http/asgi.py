@@ -1,4 +1,4 @@
-"""ASGI, from both sides: our endpoints on any ASGI server, and any ASGI application on our server."""
+"""ASGI in both directions: the gateway's endpoints on any ASGI server, and any ASGI application on the gateway's server."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 DENIAL: Final = "websocket.http.response"
-"""The extension of ASGI by which an application answers a request for a WebSocket with HTTP."""
+"""The ASGI extension by which an application answers a WebSocket request with HTTP."""
 CALL: Final = "streamglot.call"
-"""The key of a scope under which our own server puts the call."""
+"""The scope key under which the gateway's server puts the call."""
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], most: int, deadline: Deadline) -> bytes:
-    """The whole body of a request, within a size and a time."""
+    """Reads the whole body of a request, within a size and a time."""
     check_length(headers, most)
     body = bytearray()
     try:
@@ -44,7 +44,10 @@ async def read_body(receive: Receive, headers: Mapping[str, str], most: int, dea
 
 
 async def refuse_websocket(scope: Scope, send: Send) -> None:
-    """WebSockets are served by our own server only. 426 lets a client go on with HTTP at once, where the server can say it."""
+    """Refuses a WebSocket, which only the gateway's own server supports.
+
+    If the ASGI server can send it, the status 426 tells the client to use HTTP.
+    """
     if DENIAL in scope.get("extensions", {}):
         await send({"type": f"{DENIAL}.start", "status": 426, "headers": [(b"upgrade", b"HTTP/1.1"), (b"content-length", b"0")]})
         await send({"type": f"{DENIAL}.body", "body": b""})
@@ -53,7 +56,7 @@ async def refuse_websocket(scope: Scope, send: Send) -> None:
 
 
 class DisconnectWatch:
-    """Notices that the client hangs up: at once on our own server, by a task that waits for the message on any other."""
+    """Notices that the client disconnects: at once on the gateway's server, by a waiting task on any other."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._call: HTTPCall | None = scope.get(CALL)
@@ -136,17 +139,20 @@ class ASGICall:
         await self.end(body)
 
     async def send(self, reply: Reply) -> None:
-        """A response that no endpoint made."""
+        """Sends a response that no endpoint made."""
         kind = {"content-type": reply.media_type, "content-length": str(len(reply.body))} if reply.body else {}
         await self.start(reply.status, {**kind, **reply.headers})
         await self.end(reply.body)
 
     def cut(self) -> None:
-        """Another server's connection cannot be closed from here: it sees that the response is not complete."""
+        """Marks the call as ended.
+
+        Another server's connection cannot be closed from here, but that server sees an incomplete response.
+        """
         self.ended = True
 
     async def forward(self, message: Message) -> None:
-        """A message of an application beside our endpoints, with the headers that every response gets."""
+        """Forwards a message of an application beside the endpoints, and adds the headers that every response gets."""
         if self.extra_headers and message["type"] == "http.response.start":
             more = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.extra_headers.items()]
             message["headers"] = [*message["headers"], *more]
@@ -154,7 +160,7 @@ class ASGICall:
 
 
 async def run_asgi(application: Application, call: HTTPCall) -> None:
-    """Answers a call on our own server with an ASGI application."""
+    """Answers a call on the gateway's server with an ASGI application."""
 
     async def receive() -> Message:
         if call.complete and received:
@@ -202,7 +208,7 @@ def _scope(call: HTTPCall) -> Scope:
 
 
 async def run_lifespan(running: AbstractAsyncContextManager[object], receive: Receive, send: Send) -> None:
-    """Starts and stops an application as the lifespan messages of an ASGI server say."""
+    """Starts and stops an application on the lifespan messages of an ASGI server."""
     await receive()  # lifespan.startup
     try:
         async with running:

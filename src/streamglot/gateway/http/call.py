@@ -1,4 +1,4 @@
-"""A call: one HTTP request and its response, as the endpoints see it. The server of our own and ASGI each have a class for it."""
+"""A call: one HTTP request and its response, as the endpoints see it. The gateway's server and ASGI each implement it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _decode = msgspec.json.Decoder().decode
 
 
 class ClientGone(Exception):
-    """The client hung up: there is nobody to answer."""
+    """The client disconnected before it was answered."""
 
 
 class Deadline(Protocol):
-    """A time limit: ``with`` it, a wait that takes longer than ``seconds`` raises a TimeoutError."""
+    """A time limit: a wait inside ``with`` that takes longer than ``seconds`` raises a TimeoutError."""
 
     seconds: float
 
@@ -29,21 +29,21 @@ class Deadline(Protocol):
 
 
 class Call(Protocol):
-    """``headers`` has lower-case names. ``started``: the status is decided. ``ended``: the response is complete or given up."""
+    """``headers`` has lower-case names. ``started``: the status is decided. ``ended``: the response is complete or abandoned."""
 
     method: str
     path: str
     headers: dict[str, str]
     extra_headers: dict[str, str]
-    """Header fields that every response to this call gets, whatever it is: those of CORS."""
+    """Header fields that every response to this call gets: those of CORS."""
     started: bool
     ended: bool
     bytes_sent: int
     remembers: bool
-    """The connection remembers responses by the ids that we give them, whether they are stored or not."""
+    """Whether the connection remembers responses by the gateway's ids, even if they are not stored."""
 
     def query(self, name: str) -> str:
-        """The first value of this parameter in the query string, or nothing."""
+        """Returns the first value of this query parameter; empty if it is absent."""
 
     # --- the request
 
@@ -51,13 +51,13 @@ class Call(Protocol):
         """Reads the whole body, within a size and a time."""
 
     def watch(self, gone: Callable[[], None]) -> None:
-        """Calls ``gone`` when the client hangs up."""
+        """Calls ``gone`` when the client disconnects."""
 
     def unwatch(self) -> None:
-        """Takes ``watch`` back."""
+        """Undoes ``watch``."""
 
     def task(self) -> asyncio.Task[Any] | None:
-        """The task in which this call is answered."""
+        """Returns the task in which this call is answered."""
 
     # --- the response
 
@@ -65,7 +65,7 @@ class Call(Protocol):
         """Begins a streamed response."""
 
     def write(self, data: bytes) -> Awaitable[None]:
-        """Sends a piece of the body. Waiting for it is the backpressure."""
+        """Sends a piece of the body. Awaiting it applies backpressure."""
 
     def end(self, data: bytes = b"") -> Awaitable[None]:
         """Sends the last piece."""
@@ -74,22 +74,25 @@ class Call(Protocol):
         """Sends a whole response."""
 
     def cut(self) -> None:
-        """Closes the connection at once, whatever still waits to be sent."""
+        """Closes the connection at once and drops what still waits to be sent."""
 
 
 class _Done:
-    """An awaitable that is done. A coroutine would be made and thrown away for every chunk."""
+    """An awaitable that is already done. A coroutine would have to be created for every chunk."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return _NOTHING
 
 
-_NOTHING: Final = cast("Generator[Any, None, None]", iter(()))  # it is exhausted, so one serves all waits
+_NOTHING: Final = cast("Generator[Any, None, None]", iter(()))  # an exhausted iterator can serve all waits
 DONE: Final = _Done()
 
 
 class DetachedCall:
-    """The call of a client that is gone, or has its answer for now. The exchange goes on, and its output goes nowhere."""
+    """Replaces the call of a client that has disconnected or has its answer for now.
+
+    The exchange continues, and its output is dropped.
+    """
 
     def __init__(self, call: Call) -> None:
         call.unwatch()
@@ -110,10 +113,10 @@ class DetachedCall:
         return await self._call.body(most, deadline)
 
     def watch(self, gone: Callable[[], None]) -> None:
-        """Nobody is there to hang up."""
+        """Does nothing: there is no client that could disconnect."""
 
     def unwatch(self) -> None:
-        """Nobody is watched."""
+        """Does nothing: there is no client."""
 
     def task(self) -> asyncio.Task[Any] | None:
         return self._call.task()
@@ -144,7 +147,7 @@ def query_value(query_string: bytes, name: str) -> str:
 
 
 def check_length(headers: Mapping[str, str], most: int) -> None:
-    """Refuses a body that says itself that it is too large, before any of it is read."""
+    """Refuses a body whose Content-Length is too large, before any of it is read."""
     length = headers.get("content-length", "")
     if length.isdecimal() and (len(length) > 20 or int(length) > most):
         raise too_large(most)
@@ -159,7 +162,7 @@ def too_slow(seconds: float) -> RequestError:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """The body as the object that every dialect sends."""
+    """Returns the body as the JSON object that every dialect sends."""
     try:
         value = _decode(body)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Cross-origin requests: which web pages may use the gateway. A page of a stranger must not spend the keys of this machine.
+"""Cross-origin requests: decides which web pages may use the gateway. A foreign page must not use the keys of this machine.
 
-A request without an Origin header comes from no page and passes. Pages of this machine pass, those that ``server.origins``
-names too, and where keys are required also those that the gateway itself serves under whatever name it has.
+A request without an Origin header does not come from a page and passes. Pages of this machine and those in ``server.origins``
+pass. If keys are required, pages that the gateway itself serves also pass, under any host name.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from .reply import Reply, error_reply
 
 _THIS_MACHINE: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?")
 PREFLIGHT_SECONDS: Final = 600
-"""Seconds that a browser may remember the answer to its preflight request."""
+"""Seconds that a browser may cache the answer to its preflight request."""
 EXPOSED: Final = "x-request-id, x-streamglot-upstream, x-streamglot-model, x-streamglot-dropped, x-streamglot-cache, retry-after"
 """Response headers that a page may read."""
 
 
 class CORS:
-    """``requires_key`` tells whether keys are required at the moment."""
+    """``requires_key`` returns whether keys are required now."""
 
     def __init__(self, allowed: list[str], requires_key: Callable[[], bool]) -> None:
         self._allowed = frozenset(origin.rstrip("/") for origin in allowed)
@@ -32,7 +32,7 @@ class CORS:
         return self._requires_key() and bool(host) and origin.partition("://")[2] == host
 
     def response_headers(self, origin: str) -> dict[str, str]:
-        """What tells the browser that the page may read the response."""
+        """Returns the headers that allow the page to read the response."""
         return {"access-control-allow-origin": origin, "access-control-expose-headers": EXPOSED, "vary": "origin"}
 
     def refuse(self, origin: str) -> Reply:
@@ -40,7 +40,7 @@ class CORS:
         return error_reply(403, "origin_not_allowed", message, "permission_error")
 
     def preflight(self, method: str, headers: Mapping[str, str]) -> Reply | None:
-        """The answer to a browser that asks before it sends a request; None where this is no such question."""
+        """Returns the answer to a browser's preflight request; None if the request is not one."""
         if method != "OPTIONS" or "access-control-request-method" not in headers:
             return None
         fields = {

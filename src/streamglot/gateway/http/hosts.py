@@ -1,8 +1,8 @@
 """Host checks against DNS rebinding.
 
-A web page can point a name of its own to 127.0.0.1. To the browser, requests to that name are same-origin: it sends no Origin
-header and lets the page read the response. Only the Host header tells them apart. A gateway that requires keys need not care,
-since the page has none; one without keys answers only to names of this machine and to those that ``server.allowed_hosts`` lists.
+A web page can point its own host name to 127.0.0.1. To the browser, requests to that name are same-origin: it sends no Origin
+header and lets the page read the response. Only the Host header shows the difference. A gateway that requires keys is safe,
+because the page has none. A gateway without keys answers only to names of this machine and to those in ``server.allowed_hosts``.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from .reply import Reply, error_reply
 
 ANY: Final = "*"
 _LOOPBACK: Final = re.compile(r"(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|\[::1\]")
-"""Names and addresses that are this machine's wherever they are looked up (RFC 6761, section 6.3)."""
+"""Names and addresses that always mean this machine (RFC 6761, section 6.3)."""
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d*)?", re.IGNORECASE)
 
 
 class AllowedHosts:
-    """The names under which a gateway without keys may be addressed, with any port."""
+    """The host names under which a gateway without keys may be addressed, with any port."""
 
     def __init__(self, listed: list[str]) -> None:
         self._any = ANY in listed
         self._names = frozenset(_name(host) for host in listed)
 
     def allows(self, host: str) -> bool:
-        """No name at all is allowed: browsers always send one."""
+        """Returns whether the host is allowed. A missing name is, because browsers always send one."""
         if self._any or not host:
             return True
         name = _name(host)
@@ -38,6 +38,6 @@ class AllowedHosts:
 
 
 def _name(host: str) -> str:
-    """The name in a Host header: without its port and the root's dot, in lower case. What is no host stays as it is."""
+    """Returns the name in a Host header: lower case, without its port and trailing dot. An invalid host stays unchanged."""
     found = _HOST.fullmatch(host)
     return (host if found is None else found[1].removesuffix(".")).lower()

@@ -1,7 +1,7 @@
-"""A call on a connection of our own server, from its head to the last byte of its response.
+"""A call on a connection of the gateway's server, from its head to the last byte of its response.
 
-Endpoints use it directly: between them and the socket there is no message, no event and no dictionary for each piece. The same
-class carries ASGI applications (``asgi.py``).
+Endpoints use it directly. Between them and the socket there are no messages, events or dictionaries per piece. The same class
+carries ASGI applications (``asgi.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .websocket import WebSocket
 
 READ_AHEAD_BYTES: Final = 65_536
-"""Bytes of a body that may wait for an endpoint that has not asked for them."""
+"""Bytes of a body that may be buffered before the endpoint reads."""
 SWITCHING: Final = "HTTP/1.1 101 Switching Protocols\r\n"
 _NO_BODY: Final = frozenset((204, 304))
 
@@ -71,7 +71,7 @@ class HTTPCall:
         self.extra_headers: dict[str, str] = {}
         self.keep_alive = head.keep_alive
         self.complete = False
-        """The whole request has come."""
+        """Whether the whole request has been received."""
         self.disconnected = False
         self.started = False
         self.ended = False
@@ -91,12 +91,17 @@ class HTTPCall:
         self._left = 0
 
     def _address(self, target: bytes) -> tuple[str, bytes]:
-        """The path, without its escapes, and the query string. A host in the target stands above the header (RFC 9112, 3.2.2)."""
+        """Returns the unquoted path and the query string.
+
+        A host in the target takes precedence over the header (RFC 9112, 3.2.2).
+        """
         if not target.startswith(b"/") and target != b"*":
             try:
                 url = httptools.parse_url(target)
             except httptools.HttpParserError:
-                raise ProtocolError(400, "bad_target", f"{excerpt(target)} is no address that can be served") from None
+                raise ProtocolError(
+                    400, "bad_target", f"{excerpt(target)} is not a valid request target; send a path or a URL"
+                ) from None
             host = b"[%b]" % url.host if url.host and b":" in url.host else url.host or b""
             self.headers["host"] = (b"%b:%d" % (host, url.port) if url.port else host).decode("latin-1")
             target = (url.path or b"/") + (b"?" + url.query if url.query else b"")
@@ -111,7 +116,7 @@ class HTTPCall:
 
     @property
     def addresses(self) -> tuple[Address | None, Address | None]:
-        """The client's end of the connection and ours."""
+        """The addresses of the client's and the server's end of the connection."""
         return self._connection.addresses
 
     def query(self, name: str) -> str:
@@ -123,12 +128,12 @@ class HTTPCall:
         self._task = task
 
     def receive(self, data: bytes) -> bool:
-        """A piece of the body. False where no more is to be read until the endpoint asks for it."""
+        """Adds a piece of the body. Returns False if reading should pause until the endpoint asks for more."""
         if not self._received:
             self._body = data
         elif type(self._body) is bytearray:
             self._body += data
-        else:  # pieces may be as small as a byte: a list of them would take fifty times their size
+        else:  # pieces may be as small as a byte, and a list of them would take fifty times their size
             self._body = bytearray(self._body) + data
         self._received += len(data)
         if self._received <= self._limit:
@@ -137,19 +142,19 @@ class HTTPCall:
         return self._asked
 
     def finish(self) -> None:
-        """The request is complete."""
+        """Marks the request as complete."""
         self.complete = True
         self._expects = False
         self._wake()
 
     def fail(self, error: ProtocolError) -> None:
-        """The body broke off in a way that HTTP does not allow. The endpoint is told when it reads on."""
+        """Records that the body violated HTTP. The endpoint's next read raises the error."""
         self._error = RequestError(error.message, code=error.code, status=error.status)
         self.keep_alive = False
         self._wake()
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """Records that the connection is lost."""
         self.disconnected = True
         self._wake()
         if self._gone is not None:
@@ -158,7 +163,10 @@ class HTTPCall:
 
     @property
     def unanswerable(self) -> bool:
-        """The client waits for ``100 Continue`` and did not get it: nobody knows whether it will still send the body."""
+        """Whether the client waits for a ``100 Continue`` that it did not get.
+
+        It is then unknown whether the client will send the body.
+        """
         return self._expects
 
     def _wake(self) -> None:
@@ -195,7 +203,7 @@ class HTTPCall:
         return self._take()
 
     async def read(self) -> bytes:
-        """The next piece of the body, whatever its size; nothing at the end."""
+        """Returns the next piece of the body, of any size; empty at the end."""
         if not self.complete:
             self._ask_for_more(0)
             while not self.complete and not self._received:
@@ -204,7 +212,7 @@ class HTTPCall:
         return self._take()
 
     async def closed(self) -> None:
-        """Waits until the client hangs up or has its response."""
+        """Waits until the client disconnects or has its response."""
         while not self.disconnected and not self.ended:
             await self._wait()
 
@@ -237,7 +245,7 @@ class HTTPCall:
     # --- the response
 
     def start(self, status: int, headers: Mapping[str, str]) -> Awaitable[None]:
-        """The head goes out with the first bytes behind it."""
+        """Starts the response. The head is sent together with the first bytes of the body."""
         self.started = True
         framing = ""
         if status in _NO_BODY or self.method == "HEAD":
@@ -252,7 +260,7 @@ class HTTPCall:
         return DONE
 
     def send_head(self) -> None:
-        """Sends the head although no bytes follow yet: a client may wait for it."""
+        """Sends the head before any bytes of the body, for a client that waits for it."""
         self._connection.write_soon(self._head)
         self._head = b""
 
@@ -291,7 +299,7 @@ class HTTPCall:
         return self._last(head)
 
     def send(self, reply: Reply) -> Awaitable[None]:
-        """A response that no endpoint made."""
+        """Sends a response that no endpoint made."""
         if reply.status not in _NO_BODY:
             return self.reply(reply.status, reply.body, reply.media_type, reply.headers)
         self.start(reply.status, reply.headers)
@@ -303,11 +311,11 @@ class HTTPCall:
 
     @property
     def can_switch(self) -> bool:
-        """The connection can change to another protocol: the client has sent nothing behind this request."""
+        """Whether the connection can change to another protocol: the client has sent nothing after this request."""
         return self.complete and not self.disconnected and self._connection.can_switch
 
     def switch(self, headers: Mapping[str, str], make: Callable[[Server, asyncio.Transport], WebSocket]) -> WebSocket:
-        """Answers with 101: from then on the connection belongs to the protocol that ``make`` returns."""
+        """Answers with 101. From then on the connection belongs to the protocol that ``make`` returns."""
         self.started = self.ended = True
         fields = header_lines({**headers, **self.extra_headers})
         return self._connection.switch(f"{SWITCHING}{fields}\r\n".encode("latin-1", "replace"), make)
@@ -338,16 +346,21 @@ class HTTPCall:
         return f"{STATUS_LINES[sent_status(status)]}{framing}{header_lines(headers)}\r\n".encode("latin-1", "replace")
 
     def task_ended(self, task: asyncio.Task[Any]) -> None:
-        """Whatever happened in the task: the client gets an answer, or sees that the one it has is not whole."""
+        """Called when the task has ended.
+
+        Sends an error if there is no response, and cuts the connection if the response is incomplete.
+        """
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if self.ended or self.disconnected:
             if self._left and not self.disconnected:
-                self.cut()  # it ended with another length than it said
+                self.cut()  # the length differs from the Content-Length
         elif self.started:
             self.cut()
         elif isinstance(error, asyncio.CancelledError):
             self.send(error_reply(503, "shutting_down", "the gateway is shutting down; send the request again", "server_error"))
         else:
-            self.send(error_reply(500, "internal_error", "a fault of the gateway itself; its log has more", "server_error"))
+            self.send(
+                error_reply(500, "internal_error", "internal error of the gateway; its log has the details", "server_error")
+            )
             error = error or RuntimeError(f"nothing answered {self.method} {self.path}")
         self._connection.server.answered(task, error)

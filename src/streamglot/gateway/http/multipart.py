@@ -1,6 +1,7 @@
-"""multipart/form-data (RFC 7578) as it comes: a form's fields, and the bytes of its file piece by piece. Nothing is held whole.
+"""Parses multipart/form-data (RFC 7578) as a stream: the fields of a form, and the bytes of its file in pieces. It never holds a
+whole file.
 
-Pure: ``feed(bytes) -> parts``, the same for any cut of the body.
+Pure: ``feed(bytes) -> parts``. The result does not depend on how the body is cut.
 """
 
 from __future__ import annotations
@@ -13,35 +14,35 @@ from msgspec import Struct
 from ...errors import RequestError, excerpt
 
 HEAD_BYTES: Final = 16 * 2**10
-"""The headers of one part: a name, a file name, a media type."""
+"""Bytes of the headers of one part: a name, a file name, a media type."""
 PARTS: Final = 64
-"""Parts of one form. The forms that we read have a handful."""
+"""Parts of one form. The supported forms have a handful."""
 _BOUNDARY: Final = re.compile(r'multipart/form-data\s*;.*?boundary=(?:"([^"]{1,70})"|([^;,\s]{1,70}))', re.I | re.S)
 _PARAMETER: Final = re.compile(r';\s*(name|filename)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s]*))', re.I)
 
 
 class PartStart(Struct, frozen=True):
-    """A part begins. ``filename`` is None for a plain field."""
+    """The begin of a part. ``filename`` is None for a plain field."""
 
     name: str
     filename: str | None = None
 
 
 class PartData(Struct, frozen=True):
-    """Bytes of the part that began last."""
+    """Bytes of the current part."""
 
     data: bytes
 
 
 class PartEnd(Struct, frozen=True):
-    """The part is whole."""
+    """The end of the part."""
 
 
 Part = PartStart | PartData | PartEnd
 
 
 def boundary_of(content_type: str) -> bytes:
-    """The boundary that a request names."""
+    """Returns the boundary in a Content-Type."""
     found = _BOUNDARY.match(content_type.strip())
     if found is None:
         raise RequestError(
@@ -51,7 +52,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 class Multipart:
-    """Reads one form. ``close`` says whether the form came to its end."""
+    """Reads one form. ``close`` raises if the form is incomplete."""
 
     def __init__(self, boundary: bytes) -> None:
         self._delimiter = b"\r\n--" + boundary
@@ -72,7 +73,7 @@ class Multipart:
         return []
 
     def _step(self, parts: list[Part]) -> bool:
-        """Reads one piece of the form; False if more bytes are needed."""
+        """Reads one piece of the form. Returns False if more bytes are needed."""
         if self._state == "epilogue":
             self._data = b""
             return False
@@ -83,7 +84,7 @@ class Multipart:
         return self._body(parts)
 
     def _body(self, parts: list[Part]) -> bool:
-        """Up to the next boundary. What may be the beginning of one is held back."""
+        """Reads up to the next boundary. Holds back bytes that may be the beginning of one."""
         place = self._data.find(self._delimiter)
         inside = self._state == "body"
         if place >= 0:
@@ -112,7 +113,7 @@ class Multipart:
             self._check_head()
             return False
         if self._data[:end].strip(b" \t"):
-            raise RequestError("a boundary of the form is followed by something else than a line end", code="invalid_form")
+            raise RequestError("a boundary of the form must be followed by a line end; send the form again", code="invalid_form")
         self._data = self._data[end:]
         self._state = "head"
         return True

@@ -2,16 +2,16 @@
 
 Theory of operation. llhttp (through httptools) reads the bytes and is strict: bare line feeds, folded headers, two lengths, a
 length beside a transfer coding and broken chunks are errors. It keeps nothing, but httptools keeps the header that is being
-read, so three counts limit what a peer can make this process hold:
+read, so three counts limit the memory that a client can make this process use:
 
 - the head: request line and header fields, in bytes and in number;
 - the framing of a chunked body: sizes, extensions and trailers, less what ordinary chunks need. Trailers are read and dropped;
 - empty lines between two requests count as a part of the next head.
 
-``Upgrade`` is the one case that llhttp leaves to its user: it stops behind the head and takes the rest for another protocol. RFC
-9110 section 7.8 lets a server ignore the field, and nobody knows yet whether the endpoint will accept it. The head is therefore read
-a second time without the field, so that the body belongs to its request and the request behind it begins where it should. An
-endpoint that accepts a WebSocket takes the connection over (``websocket.py``); a client sends no frame before that.
+``Upgrade`` is the one case that llhttp leaves to its user: it stops after the head and treats the rest as another protocol. RFC
+9110 section 7.8 lets a server ignore the field, and it is not known yet whether the endpoint will accept it. The head is
+therefore parsed a second time without the field, so that the body belongs to its request and the next request begins where it
+should. An endpoint that accepts a WebSocket takes the connection over (``websocket.py``); a client sends no frame before that.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CHUNK_BYTES: Final = 24
 
 VERSIONS: Final = ("1.1", "1.0")
 _HOP_BY_HOP: Final = (b"upgrade", b"http2-settings")
-"""Fields that only a server which upgrades acts on (RFC 7540 section 3.2)."""
+"""Fields that only matter to a server that upgrades the protocol (RFC 7540 section 3.2)."""
 
 
 class ProtocolError(Exception):
-    """The peer broke a rule of HTTP or a limit of ours. The connection cannot be used for another request."""
+    """The client violated a rule of HTTP or a limit of the server. The connection cannot be used for another request."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -51,16 +51,16 @@ class RequestHead(NamedTuple):
     target: bytes
     version: str
     fields: dict[str, str]
-    """The last value of each field, by its name in lower case."""
+    """The last value of each field, by its lower-case name."""
     raw_headers: list[tuple[bytes, bytes]]
-    """The fields as they came, in order and with repetitions."""
+    """The fields as received, in order and with repetitions."""
     keep_alive: bool
     upgrade: bytes
-    """The protocol that the client offered to change to; empty if it offered none."""
+    """The protocol that the client offered to upgrade to; empty if none."""
 
 
 class RequestReceiver(Protocol):
-    """What a parser calls, in this order, for each request."""
+    """The methods that a parser calls, in this order, for each request."""
 
     def request_started(self, head: RequestHead) -> None: ...
     def body_received(self, data: bytes) -> None: ...
@@ -68,7 +68,7 @@ class RequestReceiver(Protocol):
 
 
 class RequestParser:
-    """Feeds llhttp and checks the limits. ``feed`` raises a ProtocolError at most once; then the parser is done."""
+    """Feeds llhttp and checks the limits. ``feed`` raises a ProtocolError at most once; the parser cannot be used after that."""
 
     __slots__ = (
         "_body_bytes",
@@ -95,17 +95,18 @@ class RequestParser:
         self._target = b""
         self._in_head = True
         self._unread = 0
-        """Bytes that came since the last request ended, as long as the next head is not complete."""
+        """Bytes since the end of the last request, while the next head is not complete."""
         self._upgrading = False
         self._offered = b""
         self._chunked = False
         self._failure: Exception | None = None
-        """What a callback raised. httptools gives it as the context of its own error, which is another one inside a handler."""
+        """The exception of a callback. httptools only gives it as the context of its own error, which differs inside a
+        handler."""
         self._feeding = self._chunks = self._body_bytes = self._excess = self._trailers = 0
 
     @property
     def idle(self) -> bool:
-        """No byte of the next request has come."""
+        """Whether no byte of the next request has come."""
         return self._in_head and not self._unread
 
     def feed(self, data: bytes) -> None:
@@ -121,7 +122,7 @@ class RequestParser:
             raise (self._failure or error) from None
         except httptools.HttpParserError as error:
             raise ProtocolError(
-                400, "not_http", f"this is no HTTP/1.1 request that can be read ({error}); check the client's address and proxy"
+                400, "not_http", f"this is not a valid HTTP/1.1 request ({error}); check the client's address and proxy"
             ) from None
         if rest is not None:
             self._ignore_upgrade(rest)
@@ -132,18 +133,21 @@ class RequestParser:
             self._count_framing(size)
 
     def close(self) -> None:
-        """Nothing comes any more. Parser, llhttp and receiver hold each other; this lets go of them without a collection."""
+        """Ends the parser.
+
+        Parser, llhttp and receiver refer to each other; this breaks the cycle without a garbage collection.
+        """
         del self._parser, self._receiver
 
     def _count_framing(self, size: int) -> None:
-        """Adds what this read had beside content; reads that were content all through pay nothing back."""
+        """Adds the bytes of this read that were not content. Reads of pure content do not reduce the sum."""
         self._excess = max(0, self._excess + size - self._body_bytes - CHUNK_BYTES * self._chunks)
         self._body_bytes = self._chunks = 0
         if self._excess > FRAMING_BYTES:
             raise _framing_too_large()
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Reads the head again as that of a request which offers nothing."""
+        """Parses the head again, without the upgrade that it offered."""
         self._upgrading = False
         version = self._parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._target, version)]
@@ -169,7 +173,7 @@ class RequestParser:
         self._headers = []
         self._target = b""
         self._in_head = True
-        self._unread = self._unread or 1  # how many of this read belong to it is not known, but some do
+        self._unread = self._unread or 1  # the exact number is not known, but some bytes of this read belong to it
         self._chunked = False
         self._trailers = 0
 
@@ -198,7 +202,7 @@ class RequestParser:
             raise _head_too_large()
         if parser.should_upgrade():
             if parser.get_method() == b"CONNECT":
-                raise ProtocolError(405, "no_proxy", "this is no proxy, so CONNECT is not served; send the request itself here")
+                raise ProtocolError(405, "no_proxy", "CONNECT is not served: this is not a proxy; send the request itself")
             self._upgrading = True
             return
         self._unread = 0
@@ -223,23 +227,23 @@ class RequestParser:
         return len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers)
 
     def _check(self, version: str, fields: dict[str, str]) -> None:
-        """What RFC 9112 asks of a server and llhttp does not do."""
+        """Checks the rules of RFC 9112 that llhttp does not check."""
         if version not in VERSIONS:
-            raise ProtocolError(505, "bad_version", f"HTTP/{version} is not served here; send HTTP/1.1")
+            raise ProtocolError(505, "bad_version", f"HTTP/{version} is not supported; send HTTP/1.1")
         hosts, codings = int("host" in fields), int("transfer-encoding" in fields)
         if len(fields) < len(self._headers):
             names = [name.lower() for name, _ in self._headers]
             hosts, codings = names.count(b"host"), names.count(b"transfer-encoding")
         if hosts != 1 and (hosts or version == "1.1"):
-            raise ProtocolError(400, "bad_host", f"a request has one Host header, not {hosts}")
+            raise ProtocolError(400, "bad_host", f"a request must have one Host header, not {hosts}")
         if codings:
             if version != "1.1":
                 raise ProtocolError(400, "bad_framing", "HTTP/1.0 has no Transfer-Encoding; send a Content-Length")
             if codings > 1 or fields["transfer-encoding"].strip().lower() != "chunked":
-                raise ProtocolError(501, "bad_framing", "the only transfer coding that is read here is chunked")
+                raise ProtocolError(501, "bad_framing", "the only supported transfer coding is chunked")
             self._chunked = True
             self._body_bytes = self._chunks = 0
-            self._excess = -self._feeding  # this read has the head in it
+            self._excess = -self._feeding  # this read contains the head
 
     def on_chunk_header(self) -> None:
         self._chunks += 1

@@ -3,16 +3,16 @@
 Theory of operation. The parser names requests as they come; ``_receiving`` is the one whose body is still arriving and ``_call``
 the one that is being answered. Usually they are the same.
 
-- **Order.** A request that comes before the one in front of it is answered waits: parsed in ``_queue`` if it came in the same
-  read, else as bytes in ``_held``. Reading never stops for that, so a client that hangs up is noticed at once.
-- **Deadlines.** There is one, ``deadline``; the server looks at it a few times a second. It covers the wait for a request, a
-  head that comes slowly, the rest of a body that nobody wants, a client that does not read, and a close that does not happen.
-  While an endpoint works there is none: endpoints have limits of their own.
-- **Answers.** Whatever cannot be read is answered with an error and a close. Before the connection is closed on a client that
-  may still be sending, the rest of its bytes is read and dropped for a moment: a close with unread bytes resets the connection,
-  and the answer is lost with it.
-- **Writes** of several connections are sent together at the end of a turn of the event loop: every one wakes the process behind
-  it, and that costs more than the write.
+- **Order.** A request that comes before the previous one is answered must wait: parsed in ``_queue`` if it came in the same read,
+  else as bytes in ``_held``. Reading never stops for that, so a disconnect is noticed at once.
+- **Deadlines.** There is one, ``deadline``; the server checks it a few times a second. It covers the wait for a request, a slow
+  head, the rest of a body that no endpoint reads, a client that does not read, and a close that the client does not answer. While
+  an endpoint works there is none: endpoints have their own limits.
+- **Answers.** Bytes that cannot be parsed are answered with an error and a close. Before the connection to a client that may
+  still be sending is closed, the rest of its bytes is read and dropped for a moment: a close with unread bytes resets the
+  connection, and the answer is lost with it.
+- **Writes** of several connections are sent together at the end of a turn of the event loop: each write wakes the peer's process,
+  and that costs more than the write itself.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
     from .websocket import WebSocket
 
 HEAD_SECONDS: Final = 20.0
-"""Seconds for a request's head to come, from the connection or from its first byte on: a slow line needs one."""
+"""Seconds for a request's head, from the connection or from its first byte: a slow connection needs one."""
 KEEP_ALIVE_SECONDS: Final = 75.0
-"""Seconds that a connection waits for its next request: longer than the pools of known clients keep one."""
+"""Seconds that a connection waits for its next request: longer than the connection pools of known clients keep one."""
 DISCARD_SECONDS: Final = 30.0
-"""Seconds for the rest of a body that came too late to matter: the response is already sent."""
+"""Seconds for the rest of a body after its response has been sent."""
 DISCARD_BYTES: Final = 2**26
-"""Bytes that are read and dropped, so that a client comes to read its response: twice the largest body that is allowed."""
+"""Bytes that are read and dropped, so that a client gets to read its response: twice the largest body that is allowed."""
 LINGER_SECONDS: Final = 2.0
-"""Seconds that a closed connection is still read: the response is on its way."""
+"""Seconds that a closed connection is still read while the response is being delivered."""
 PIPELINED: Final = 32
-"""Parsed requests that may wait for their turn: twice what load generators send at once; other clients send none."""
+"""Parsed requests that may wait for their turn: twice what load generators pipeline. Other clients do not pipeline."""
 PIPELINED_BYTES: Final = 65_536
 """Unparsed bytes that may wait for their turn."""
 FLUSH_BYTES: Final = 65_536
-"""Bytes that may wait for the end of a turn of the event loop: with more the transport's own limits must be asked."""
+"""Bytes that may wait for the end of a turn of the event loop. Above this the transport's own limits apply."""
 NEVER: Final = inf
 Address = tuple[str, int]
 
 
 class _NoMore(ProtocolError):
-    """This request is not read: there are too many before it, or the one before it was the last on this connection."""
+    """Too many requests come before this one, or the previous one was the last on this connection. It is not read."""
 
     def __init__(self) -> None:
-        super().__init__(503, "not_read", "the connection is closed before this request; send it again over another one")
+        super().__init__(503, "not_read", "the connection closes before this request; send it again over another connection")
 
 
 class HTTPProtocol(asyncio.Protocol):
@@ -87,10 +87,10 @@ class HTTPProtocol(asyncio.Protocol):
         self.server = server
         self.deadline = NEVER
         self.paused = False
-        """The client takes less than it is sent: writers wait."""
+        """Whether the client reads too slowly, so that writers wait."""
         self.closing = False
-        """No more is written: the connection is closed, or about to be."""
-        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # connection_made is called before all else
+        """Whether the connection is closed or closing, so that nothing more is written."""
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]  # connection_made is called first
         self._parser = RequestParser(self)
         self._call: HTTPCall | None = None
         self._receiving: HTTPCall | None = None
@@ -107,24 +107,24 @@ class HTTPProtocol(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """It has been used and waits for another request."""
+        """Whether the connection has been used and waits for another request."""
         return not self._head_timed and self._call is None and self._receiving is None and not self.closing
 
     @property
     def addresses(self) -> tuple[Address | None, Address | None]:
-        """The client's end and ours."""
+        """The addresses of the client's and the server's end."""
         client, server = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
         return client and client[:2], server and server[:2]
 
     # --- the transport
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # that of uvloop is no subclass
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvloop's is no subclass
         self._transport = transport
         self.deadline = self.server.loop.time() + self.head_seconds
         if not self.server.opened(self):
             self._refuse(
                 ProtocolError(
-                    503, "too_many_connections", "all connections are taken; try again in a moment, and close unused ones"
+                    503, "too_many_connections", "all connections are in use; try again in a moment, and close unused ones"
                 )
             )
 
@@ -149,7 +149,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._feed(data)
 
     def eof_received(self) -> None:
-        """The client sends no more, which is how hanging up begins: the transport closes."""
+        """The client sends no more, which is the first sign of a disconnect. The transport closes."""
         if self._call is None and self._receiving is None and not self._parser.idle and not self._discarding:
             self._refuse(ProtocolError(400, "cut_off", "the request ends before its headers do; send it whole"))
 
@@ -166,7 +166,7 @@ class HTTPProtocol(asyncio.Protocol):
             self.deadline = self.server.loop.time() + self._limit_seconds()
 
     def _limit_seconds(self) -> float:
-        """How long what this connection waits for may take, while no endpoint works."""
+        """Returns the seconds that the current wait may take while no endpoint works."""
         if self.closing:
             return self.server.stall_seconds
         if self._receiving is not None:
@@ -195,7 +195,7 @@ class HTTPProtocol(asyncio.Protocol):
             self.flush()
 
     def write_soon(self, data: bytes) -> None:
-        """Sends this with whatever follows in this turn of the event loop."""
+        """Sends the data together with other writes of this turn of the event loop."""
         if not self._out:
             self.server.flush_soon(self)
         self._out += data
@@ -206,7 +206,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._transport.write(data)
 
     async def drained(self) -> None:
-        """Waits until the client has taken enough for more to be sent, or is gone."""
+        """Waits until the client has read enough for more to be sent, or is gone."""
         while self.paused and not self.closing:
             waiter = self.server.loop.create_future()
             self._drained.append(waiter)
@@ -222,11 +222,11 @@ class HTTPProtocol(asyncio.Protocol):
 
     @property
     def can_switch(self) -> bool:
-        """Nothing was read behind the request that is being answered."""
+        """Whether nothing was read after the current request."""
         return self._receiving is None and not self._queue and self._error is None and not self._discarding
 
     def switch(self, head: bytes, make: Callable[[Server, asyncio.Transport], WebSocket]) -> WebSocket:
-        """Sends the head of a 101 answer and hands the transport to another protocol. This one is done."""
+        """Sends the head of a 101 answer and hands the transport over to another protocol. This protocol is then done."""
         self._transport.write(self._out + head)
         protocol = make(self.server, self._transport)
         self.server.connections ^= {self, protocol}
@@ -250,7 +250,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._next()
 
     def abort(self) -> None:
-        """Closes at once; what still waits to be sent is lost."""
+        """Closes at once and drops what still waits to be sent."""
         self.closing = True
         self._transport.abort()
 
@@ -278,9 +278,9 @@ class HTTPProtocol(asyncio.Protocol):
         if call is None:
             return
         call.finish()
-        self.resume_reading()  # a large body that came at once has paused it, and hanging up must be noticed
+        self.resume_reading()  # a large body may have paused reading, and a disconnect must be noticed
         if not call.keep_alive:
-            self._discarding = True  # nothing behind this request is read as one
+            self._discarding = True  # nothing after this request is parsed
         elif call.ended and self._call is None:
             self._next()
 
@@ -291,13 +291,13 @@ class HTTPProtocol(asyncio.Protocol):
             self._broken(error)
         except Exception as error:
             self.server.application.say_fault("", error)
-            self._broken(ProtocolError(500, "internal_error", "a fault of the gateway itself; its log has more"))
+            self._broken(ProtocolError(500, "internal_error", "internal error of the gateway; its log has the details"))
         if self._call is None and not self._head_timed and self._receiving is None and not self._parser.idle and not self.closing:
             self._head_timed = True
             self.deadline = self.server.loop.time() + self.head_seconds
 
     def _broken(self, error: ProtocolError) -> None:
-        """Nothing behind this can be read. What came before it is answered first."""
+        """Stops parsing. Requests before the error are answered first."""
         if self._discarding:
             return
         self._discarding = True
@@ -313,7 +313,7 @@ class HTTPProtocol(asyncio.Protocol):
         else:
             self._refuse(error)
 
-    # --- one request after the other
+    # --- request queue
 
     def _start(self, call: HTTPCall) -> None:
         self._call = call
@@ -348,7 +348,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._held.clear()
             last = self._queue[-1] if self._queue else self._call
             assert last is not None
-            last.keep_alive = False  # the client sends the others again, over another connection
+            last.keep_alive = False  # the client sends the others again over another connection
 
     def _discard(self, size: int) -> None:
         self._discarded += size
@@ -358,11 +358,11 @@ class HTTPProtocol(asyncio.Protocol):
     # --- ends
 
     def expire(self) -> None:
-        """The deadline has passed, and one more turn of the event loop has not changed that."""
+        """Called when the deadline has passed and another turn of the event loop did not change that."""
         if self.closing or self.paused or self._receiving is not None:
             self.abort()
         elif self._parser.idle:
-            self.abort()  # nothing is on its way in either direction
+            self.abort()  # nothing is in transit in either direction
         elif self._call is None:
             self._refuse(
                 ProtocolError(
@@ -371,15 +371,15 @@ class HTTPProtocol(asyncio.Protocol):
             )
 
     def shut_down(self) -> None:
-        """The server stops: no more requests on this connection."""
+        """Accepts no more requests on this connection, because the server stops."""
         if self._call is not None:
             last = self._queue[-1] if self._queue else self._call
             last.keep_alive = False
         else:
-            self.deadline = self.server.loop.time()  # a request that waits unread in the socket is still answered
+            self.deadline = self.server.loop.time()  # a request that is still unread in the socket is answered
 
     def _refuse(self, error: ProtocolError) -> None:
-        """An answer to what could not be read as a request."""
+        """Answers bytes that could not be parsed as a request."""
         self._discarding = True
         reply = error_reply(error.status, error.code, error.message)
         fields = {"content-type": reply.media_type, "content-length": str(len(reply.body)), "connection": "close"}
@@ -387,7 +387,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Closes after a response: our side at once, the other when the client has closed its own, or soon after."""
+        """Closes after a response: our side at once, the other when the client has closed its side, or soon after."""
         if self.closing:
             return
         self.flush()

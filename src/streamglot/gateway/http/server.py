@@ -1,4 +1,4 @@
-"""The HTTP server of one process: accepts connections, watches their deadlines, ends gracefully."""
+"""The HTTP server of one process: accepts connections, checks their deadlines, stops gracefully."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .protocol import HTTPProtocol
 from .reply import error_reply
 
 BACKLOG: Final = 4096
-"""Connections that wait to be accepted: what Linux allows by default. Beyond it clients wait for a second and try again."""
+"""Connections that wait to be accepted: the default limit of Linux. Further clients retry after a second."""
 SWEEP_SECONDS: Final = 0.25
-"""Seconds between two looks at the deadlines of all connections: fine enough for limits of seconds."""
+"""Seconds between two checks of all connections' deadlines: fine enough for limits of a few seconds."""
 GRACE_SECONDS: Final = 5.0
-"""Seconds after the last stream was told to end, for its last bytes."""
+"""Seconds for the last bytes after the last stream was stopped."""
 GC_OBJECTS: Final = 2000
-"""New objects between two collections. An exchange leaves a ring or two behind: far more than this lets memory grow."""
+"""New objects between two garbage collections. An exchange leaves one or two cycles; a much larger value lets memory grow."""
 SPARE_FILES: Final = 64
-"""Open files that are no connections: the listener, the store, the log, libraries."""
+"""Open files that are not connections: the listener, the store, the log, libraries."""
 _STOP: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Connection(Protocol):
-    """A connection to a client. ``deadline`` is when ``expire`` must be called; a ``reusable`` one waits for its client."""
+    """A client connection. ``expire`` must be called at ``deadline``. A ``reusable`` connection waits for its client."""
 
     deadline: float
 
@@ -43,33 +43,36 @@ class Connection(Protocol):
 
 
 class Application(Protocol):
-    """What a server serves."""
+    """The application that a server runs."""
 
     @property
     def stall_seconds(self) -> float:
-        """How long a client may take nothing of what it is sent."""
+        """Seconds that a client may read nothing of what it is sent."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Around the time in which calls are answered."""
+        """A context manager around the time in which calls are answered."""
 
     def respond(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
-        """Answers a call. Whatever it raises, the client gets an answer."""
+        """Answers a call. If it raises, the server sends an error."""
 
     def converse(self, call: HTTPCall) -> Coroutine[Any, Any, None] | None:
-        """Answers a request for a WebSocket. None: there is none at this address."""
+        """Answers a WebSocket request. Returns None if this path has no WebSocket."""
 
     def stop(self, seconds: float) -> None:
-        """No new work; what still runs after this time is ended."""
+        """Accepts no new work. Ends what still runs after this time."""
 
     def reload(self) -> None:
         """Reads the configuration again."""
 
     def say_fault(self, request_id: str, error: BaseException) -> None:
-        """Logs a fault of our own."""
+        """Logs an internal error."""
 
 
 class Server:
-    """``parent`` is the process whose end is ours too; ``most`` the number of connections at once, 0 for what the system has."""
+    """``parent`` is a process with whose end this server stops.
+
+    ``most`` is the number of connections; 0 means the system's limit.
+    """
 
     def __init__(self, application: Application, shutdown_seconds: float, most: int = 0, parent: int = 0) -> None:
         self.application = application
@@ -78,7 +81,7 @@ class Server:
         self.started = False
         self.stopping = False
         self.crowded = False
-        """Several calls are answered at the same time: their writes are sent together."""
+        """Whether several calls are answered at the same time, so that their writes are sent together."""
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]  # set before a connection is accepted
         self._most = most or most_connections()
         self._shutdown_seconds = shutdown_seconds
@@ -88,10 +91,10 @@ class Server:
         self._last_sweep = 0.0
         self._unsent: list[HTTPProtocol] = []
 
-    # --- life
+    # --- life cycle
 
     def run(self, listener: socket.socket) -> None:
-        """Serves until it is told to stop."""
+        """Serves until it is stopped."""
         if sys.platform == "win32":
             asyncio.run(self.serve(listener))
         else:
@@ -101,11 +104,11 @@ class Server:
                 runner.run(self.serve(listener))
 
     def stop(self) -> None:
-        """From any thread: stop gracefully."""
+        """Stops gracefully. May be called from any thread."""
         if self.loop is None:
             self._stop.set()
         else:
-            with suppress(RuntimeError):  # the loop is closed: it has stopped
+            with suppress(RuntimeError):  # the loop is closed, so the server has stopped
                 self.loop.call_soon_threadsafe(self._stop.set)
 
     async def serve(self, listener: socket.socket) -> None:
@@ -113,7 +116,7 @@ class Server:
         with _Signals(self._stop_signal, self._reload):
             async with self.application.running():
                 gc.collect()
-                gc.freeze()  # what is there now stays: collections need not look at it
+                gc.freeze()  # collections skip the objects that exist now, because they stay
                 gc.set_threshold(GC_OBJECTS, 10, 10)
                 server = await self.loop.create_server(lambda: HTTPProtocol(self), sock=listener, backlog=BACKLOG)
                 sweep = self.loop.create_task(self._sweep())
@@ -125,13 +128,13 @@ class Server:
                     sweep.cancel()
 
     def _stop_signal(self) -> None:
-        """The first one stops gracefully, the second at once."""
+        """Stops gracefully at the first signal, and at once at the second."""
         self._forced = self._stop.is_set()
         self._stop.set()
 
     async def _shut_down(self, server: asyncio.Server) -> None:
-        """Calls that are under way have ``shutdown_seconds``, then the application ends them; whatever is left is cancelled."""
-        await asyncio.sleep(0)  # accepts what waits for that
+        """Waits ``shutdown_seconds`` for running calls, then lets the application end them, and finally cancels the rest."""
+        await asyncio.sleep(0)  # accepts connections that wait to be accepted
         server.close()
         self.stopping = True
         self.application.stop(self._shutdown_seconds)
@@ -143,7 +146,7 @@ class Server:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # for what the cancelled calls still say
+        await asyncio.sleep(0)  # lets cancelled calls send their last bytes
         for connection in list(self.connections):
             connection.abort()
         while self.connections:
@@ -158,7 +161,7 @@ class Server:
     # --- connections
 
     def opened(self, connection: HTTPProtocol) -> bool:
-        """Counts a new connection. When there are too many, one that waits for a request makes room; False if none does."""
+        """Counts a new connection. If there are too many, closes one that waits for a request; returns False if there is none."""
         self.connections.add(connection)
         if len(self.connections) <= self._most:
             return True
@@ -175,7 +178,7 @@ class Server:
     async def _sweep(self) -> None:
         """Ends connections whose deadline has passed.
 
-        A deadline must have passed by the sweep before: in between the event loop has read whatever waited in the sockets.
+        A deadline must have passed by the previous sweep: since then the event loop has read what waited in the sockets.
         Without that, a request that came during a busy moment would be closed without an answer.
         """
         while True:
@@ -211,7 +214,10 @@ class Server:
             self.application.say_fault("", error)
 
     def _respond_to_upgrade(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
-        """An offer to change to another protocol is ignored, unless the client needs it: a WebSocket has nothing else to say."""
+        """Answers a request with an Upgrade.
+
+        Ignores the offer, except for a WebSocket, because its client can do nothing else.
+        """
         if call.head.upgrade != b"websocket" or call.method != "GET":
             return self.application.respond(call)
         message = f"there is no WebSocket at {call.path}; send a POST request, with stream: true for a stream"
@@ -220,7 +226,7 @@ class Server:
     # --- writes
 
     def flush_soon(self, connection: HTTPProtocol) -> None:
-        """Sends what this connection has at the end of this turn of the event loop, with all others'."""
+        """Sends this connection's data at the end of this turn of the event loop, together with that of other connections."""
         if not self._unsent:
             self.loop.call_soon(self._flush)
         self._unsent.append(connection)
@@ -230,13 +236,13 @@ class Server:
         for connection in unsent:
             try:
                 connection.flush()
-            except Exception as error:  # the others are no part of it
+            except Exception as error:  # an error must not affect the other connections
                 self.application.say_fault("", error)
                 connection.abort()
 
 
 async def refuse_upgrade(call: HTTPCall, message: str) -> None:
-    """426: the client should go on with HTTP."""
+    """Answers 426, so that the client continues with HTTP."""
     await call.send(error_reply(426, "upgrade_not_supported", message, upgrade="HTTP/1.1", connection="upgrade"))
 
 
@@ -245,7 +251,7 @@ async def _raised(error: Exception) -> None:
 
 
 def most_connections() -> int:
-    """Connections for which there are open files: each may need another one to an upstream."""
+    """Returns the number of connections that the limit of open files allows. Each may need a second file for its upstream."""
     try:
         import resource
     except ImportError:  # Windows
@@ -257,7 +263,7 @@ def most_connections() -> int:
 class _Signals:
     """SIGTERM and SIGINT stop the server, SIGHUP reloads it; in the main thread only, where signals arrive.
 
-    Until the handlers are set, ``block_signals`` keeps signals waiting: one that comes before would end the process.
+    Until the handlers are set, ``block_signals`` defers signals, because an earlier one would end the process.
     """
 
     def __init__(self, stop: Callable[[], object], reload: Callable[[], None]) -> None:
@@ -282,7 +288,7 @@ class _Signals:
 
 
 def block_signals() -> None:
-    """Keeps the signals that a server handles waiting until it can."""
+    """Defers the signals that a server handles until it has set its handlers."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOP, signal.SIGHUP))
 

@@ -1,16 +1,15 @@
-"""WebSocket connections (RFC 6455) on our own server: text messages in, text frames out.
+"""WebSocket connections (RFC 6455) on the gateway's server: text messages in, text frames out.
 
 Theory of operation. An upgrade request is a call like any other until ``accept`` answers it with 101. From then on the
-``WebSocket`` is the protocol of the transport, and the HTTP connection is done. wsproto parses what comes: masks, fragments,
-UTF-8, close codes. What goes out is built here, because a server's text frame is a header of at most ten bytes before bytes
-that we have already.
+``WebSocket`` is the protocol of the transport, and the HTTP connection is done. wsproto parses the input: masks, fragments,
+UTF-8, close codes. The output is built here, because a server's text frame is only a header of at most ten bytes and the data.
 
-- **Limits.** A message has at most ``most`` bytes and ``message_seconds`` seconds from its first frame to its last. Messages
-  wait in ``_messages``; more than ``WAITING_BYTES`` of them stop the reading. Pongs are not sent to a client that does not read.
-- **Deadlines.** There is one, as an HTTP connection has it; the server looks at it a few times a second. A silent client is
-  pinged and then given up. A client that takes nothing of what it is sent is given up too.
+- **Limits.** A message has at most ``most`` bytes and ``message_seconds`` seconds from its first frame to its last. Messages wait
+  in ``_messages``; above ``WAITING_BYTES`` reading pauses. Pongs are not sent to a client that does not read.
+- **Deadlines.** There is one, as on an HTTP connection; the server checks it a few times a second. A silent client is pinged and
+  then dropped. A client that does not read is dropped too.
 - **Ends.** ``close`` sends a close frame and waits a moment for the client's. ``receive`` then raises ``WebSocketClosed``. When
-  the server stops, an idle connection is closed with 1001 at once, any other one as soon as its user calls ``settle``.
+  the server stops, an idle connection is closed with 1001 at once, any other one as soon as its owner calls ``settle``.
 """
 
 from __future__ import annotations
@@ -34,28 +33,28 @@ if TYPE_CHECKING:
     from .server import Server
 
 PING_SECONDS: Final = 25.0
-"""Seconds of silence after which a client is pinged: proxies drop connections that are silent for a minute."""
+"""Seconds of silence after which a client is pinged. Proxies drop connections that are silent for a minute."""
 PONG_SECONDS: Final = 20.0
-"""Seconds within which a ping must be answered, by a pong or by anything else."""
+"""Seconds within which the client must answer a ping, with a pong or anything else."""
 CLOSE_SECONDS: Final = 2.0
 """Seconds that a client has to answer a close frame."""
 WAITING_BYTES: Final = 65_536
-"""Bytes of messages that may wait to be received. More pause the reading: the client waits, and memory does not grow."""
+"""Bytes of messages that may wait to be received. Above this, reading pauses, so that memory does not grow."""
 VERSION: Final = "13"
 _KEY_CHARS: Final = 24
-"""A Sec-WebSocket-Key is 16 bytes in base64."""
+"""A Sec-WebSocket-Key: 16 bytes in base64."""
 
 
 class WebSocketClosed(Exception):
-    """The connection is over: the client closed it, it was lost, or we closed it."""
+    """The connection has ended: the client closed it, it was lost, or the server closed it."""
 
 
 class HandshakeError(Exception):
-    """The upgrade request is not one that can be accepted."""
+    """The upgrade request cannot be accepted."""
 
 
 def check_handshake(call: HTTPCall) -> None:
-    """Raises a HandshakeError unless the request asks for a WebSocket as RFC 6455 section 4.2.1 wants it."""
+    """Raises a HandshakeError unless the request is a valid WebSocket handshake (RFC 6455 section 4.2.1)."""
     fields = call.headers
     if call.head.version != "1.1":
         raise HandshakeError("a WebSocket needs HTTP/1.1")
@@ -68,7 +67,7 @@ def check_handshake(call: HTTPCall) -> None:
 
 
 class WebSocket(asyncio.Protocol):
-    """``most``: bytes of the largest message. ``gone`` is called once, as soon as nothing more can be sent to the client."""
+    """``most``: bytes of the largest message. ``gone`` is called once, when nothing more can be sent to the client."""
 
     ping_seconds = PING_SECONDS
     pong_seconds = PONG_SECONDS
@@ -78,7 +77,7 @@ class WebSocket(asyncio.Protocol):
         self.deadline = inf
         self.paused = False
         self.busy = False
-        """Its user works for the client. An idle connection may be closed to make room for another one."""
+        """Whether the owner works for the client. An idle connection may be closed to make room for another one."""
         self.closing = False
         self.gone: Callable[[], None] | None = None
         self._transport = transport
@@ -94,12 +93,12 @@ class WebSocket(asyncio.Protocol):
         self._going_away = False
         self._receiver: asyncio.Future[None] | None = None
         self._drained: list[asyncio.Future[None]] = []
-        self._heard()
+        self._note_alive()
 
-    # --- its user
+    # --- for the owner
 
     async def receive(self) -> bytes:
-        """The next text message."""
+        """Returns the next text message."""
         while not self._messages:
             if self.closing:
                 raise WebSocketClosed
@@ -116,13 +115,13 @@ class WebSocket(asyncio.Protocol):
         return message
 
     def send(self, *messages: bytes) -> Awaitable[None]:
-        """Sends each as one text message. Waiting for it is the backpressure."""
+        """Sends each as one text message. Awaiting it applies backpressure."""
         if not self.closing:
             self._transport.write(b"".join([_text_frame(message) for message in messages]))
         return self._wait_until_drained() if self.paused else DONE
 
     def close(self, code: int, reason: str = "") -> None:
-        """Says goodbye. Nothing is sent after it."""
+        """Sends a close frame. Nothing is sent after it."""
         if self.closing:
             return
         if self._frames.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
@@ -133,7 +132,7 @@ class WebSocket(asyncio.Protocol):
         self.deadline = self.server.loop.time() + CLOSE_SECONDS
 
     def settle(self) -> None:
-        """Its user has nothing to do for the client now."""
+        """Called when the owner has no work for the client."""
         self.busy = False
         if self._going_away:
             self.close(CloseReason.GOING_AWAY, "the gateway is shutting down; connect again")
@@ -155,18 +154,18 @@ class WebSocket(asyncio.Protocol):
                     if not self.paused:
                         self._transport.write(bytes(self._frames.send(event.response())))
                 elif isinstance(event, BytesMessage):
-                    self.close(CloseReason.UNSUPPORTED_DATA, "only text messages are read here")
+                    self.close(CloseReason.UNSUPPORTED_DATA, "only text messages are supported")
                 elif isinstance(event, CloseConnection):
                     self.close(event.code, event.reason or "")
         except LocalProtocolError:
             self.abort()
         if not self.closing:
-            self._heard()
+            self._note_alive()
 
     def _add(self, event: TextMessage) -> None:
         self._partial += event.data.encode()
         if len(self._partial) > self._most:
-            limit = f"a message may have {self._most} bytes (server.max_body_bytes)"
+            limit = f"a message may have at most {self._most} bytes (server.max_body_bytes)"
             self.close(CloseReason.MESSAGE_TOO_BIG, limit)
         elif event.message_finished:
             self._messages.append(bytes(self._partial))
@@ -192,7 +191,7 @@ class WebSocket(asyncio.Protocol):
         self.paused = False
         self._wake_writers()
         if not self.closing:
-            self._heard()
+            self._note_alive()
 
     async def _wait_until_drained(self) -> None:
         while self.paused and not self.closing:
@@ -207,11 +206,11 @@ class WebSocket(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """It may be closed to make room: its user does nothing for the client."""
+        """Whether the connection may be closed to make room: its owner does no work for the client."""
         return not self.busy and not self.closing
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """Called when the deadline has passed."""
         if self.closing or self.paused or self._pinged:
             self.abort()
         elif self._partial_until <= self.server.loop.time():
@@ -222,7 +221,7 @@ class WebSocket(asyncio.Protocol):
             self.deadline = self.server.loop.time() + self.pong_seconds
 
     def shut_down(self) -> None:
-        """The server stops."""
+        """Called when the server stops."""
         self._going_away = True
         if not self.busy:
             self.settle()
@@ -231,23 +230,23 @@ class WebSocket(asyncio.Protocol):
         self._stop()
         self._transport.abort()
 
-    # --- inside
+    # --- internals
 
-    def _heard(self) -> None:
-        """The client is there: the next ping, or the end of a slow message, is what comes next."""
+    def _note_alive(self) -> None:
+        """Notes that the client is alive, and sets the deadline of the next ping or of a slow message."""
         self._pinged = False
         if not self.paused:
             self.deadline = min(self.server.loop.time() + self.ping_seconds, self._partial_until)
 
     def _stop(self) -> None:
-        """Nothing more is sent."""
+        """Stops sending."""
         self.closing = True
         self._partial.clear()
         self._messages.clear()
         self._waiting_bytes = 0
         if not self._reading and not self._transport.is_closing():
             self._reading = True
-            self._transport.resume_reading()  # for the client's close frame, and to see that it hangs up
+            self._transport.resume_reading()  # to read the client's close frame and notice a disconnect
         self._wake_receiver()
         self._wake_writers()
         if self.gone is not None:
@@ -265,7 +264,7 @@ class WebSocket(asyncio.Protocol):
 
 
 def _text_frame(data: bytes) -> bytes:
-    """A whole text message as one frame (RFC 6455 section 5.2). Servers do not mask."""
+    """Returns a whole text message as one frame (RFC 6455 section 5.2). Servers do not mask."""
     size = len(data)
     if size < 126:
         return b"\x81%c%b" % (size, data)
@@ -275,7 +274,7 @@ def _text_frame(data: bytes) -> bytes:
 
 
 def accept(call: HTTPCall, most: int, message_seconds: float, headers: Mapping[str, str]) -> WebSocket:
-    """Answers an upgrade request with 101; the connection is a WebSocket from then on. ``headers`` go with the answer."""
+    """Answers an upgrade request with 101. From then on the connection is a WebSocket. ``headers`` are added to the answer."""
     check_handshake(call)
     token = generate_accept_token(call.headers["sec-websocket-key"].strip().encode("latin-1")).decode("ascii")
     fields = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-accept": token, **headers}

@@ -1,1 +1,1 @@
-"""What the gateway reports: logs, metrics, traces, memory."""
+"""Observability of the gateway: logs, metrics, traces, memory."""

@@ -1,7 +1,7 @@
-"""What the gateway does now, and did in the last hour: the numbers of the overview, in memory.
+"""The figures of the overview: what the gateway does now and did in the last hour, in memory.
 
-``Live`` holds finished exchanges and wakes those who watch. A watcher is not sent each change. It is woken, waits a moment, and reads
-the state as it is then. So there are no queues, and a slow reader costs nothing but its own connection.
+``Live`` holds finished exchanges and wakes watchers. A watcher does not get each change. It is woken, waits a moment, and reads
+the current state. So there are no queues, and a slow reader costs nothing but its connection.
 """
 
 from __future__ import annotations
@@ -22,23 +22,27 @@ from ...upstream.prices import price
 
 HOUR: Final = 3600.0
 MAX_FINISHED: Final = 5_000
-"""Finished exchanges that are held, about 500 bytes each: an hour of more than one request a second. A busier gateway is shown its
-last 5,000, and has metrics."""
+"""Finished exchanges in memory, about 500 bytes each: an hour of more than one request a second. A busier gateway shows its last
+5,000; its metrics have all."""
 MAX_WATCHERS: Final = {"overview": 32, "approvals": 1_000}
-"""Watchers of each kind at once: an overview is sent some kilobytes twice a second while streams run, a chat only the approvals that
-concern it, when there are others."""
+"""Concurrent watchers of each kind. An overview gets some kilobytes twice a second while streams run. A chat only gets the
+approvals that concern it, when they change."""
 MAX_OPEN: Final = 200
-"""Open streams in one state: more than anybody reads."""
+"""Open streams in one state: more than a person reads."""
 MAX_ERRORS: Final = 20
+"""Errors in one state: the latest ones."""
 MAX_GROUPS: Final = 50
-"""Models, upstreams or keys in one table, those with the most requests first."""
+"""Models, upstreams or keys in one table: those with the most requests."""
 MESSAGE_CHARS: Final = 500
+"""Characters of an error message in the overview: about three lines of a page."""
 MINUTES: Final = 60
 
 
 class FinishedExchange(Struct):
-    """One exchange that ended. ``at`` is seconds since 1970. ``cost`` is known once somebody has looked: the price list takes a
-    while to load."""
+    """One exchange that ended.
+
+    ``at`` is seconds since 1970. ``cost`` is computed on first use, because the price list is slow to load.
+    """
 
     at: float
     request_id: str
@@ -58,7 +62,7 @@ class FinishedExchange(Struct):
 
 
 class _Entry(Struct):
-    """``usage`` and ``upstream_model`` until the exchange is priced, then None."""
+    """``usage`` and ``upstream_model`` are None once the exchange is priced."""
 
     shown: FinishedExchange
     usage: TokenCounts | None
@@ -72,7 +76,7 @@ class _Entry(Struct):
 
 
 class Live:
-    """``time`` gives seconds since 1970."""
+    """``time`` returns seconds since 1970."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
@@ -86,15 +90,15 @@ class Live:
     # --- watchers
 
     def check_room(self, kind: str) -> None:
-        """Raises a RequestError if there is no room for one more watcher of this kind."""
+        """Raises a RequestError if there is no room for another watcher of this kind."""
         limit = MAX_WATCHERS[kind]
         if len(self._watchers[kind]) >= limit:
-            message = f"{limit} pages watch the {kind} already; close one of them"
+            message = f"{limit} pages already watch the {kind}, which is the limit; close one of them"
             raise RequestError(message, code="too_many_watchers", status=503)
 
     @contextmanager
     def watched(self, kind: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever something has changed."""
+        """Yields an event that is set whenever something has changed."""
         event = asyncio.Event()
         event.set()
         self._watchers[kind].add(event)
@@ -114,7 +118,7 @@ class Live:
     # --- exchanges
 
     def observer(self, turn_id: str) -> Observer:
-        """The observer of one exchange."""
+        """Returns the observer of one exchange."""
         return _LiveObserver(self, turn_id)
 
     def add(self, result: ExchangeResult, turn_id: str) -> None:
@@ -142,8 +146,10 @@ class Live:
         self.changed()
 
     def state(self, key: str | None) -> dict[str, Any]:
-        """The last hour, as far as this key may see it; None is the operator, who sees all. It is made anew when an exchange has
-        ended, or a minute."""
+        """Returns the last hour as this key may see it; None is the operator, who sees all.
+
+        It is computed again when an exchange has ended, and every minute.
+        """
         now = self._time()
         version = hash((self._added, int(now // 60)))
         if version != self._states_of:
@@ -181,7 +187,7 @@ class _LiveObserver(Observer):
 
 
 def open_exchange(record: ExchangeRecord, turn_id: str, now: float) -> dict[str, Any]:
-    """An exchange that runs, as a row of the overview."""
+    """Returns a running exchange as a row of the overview."""
     usage = _counts(record)
     return {
         "request_id": record.request_id,
@@ -233,7 +239,7 @@ def _percentile(ordered: list[float], share: float) -> float | None:
 
 
 def _minutes(seen: Iterable[FinishedExchange], now: float) -> list[dict[str, int]]:
-    """Requests and errors of each of the last minutes, the oldest first."""
+    """Returns the requests and errors of each of the last minutes, the oldest first."""
     rows = [{"requests": 0, "errors": 0} for _ in range(MINUTES)]
     for one in seen:
         row = rows[max(0, MINUTES - 1 - int((now - one.at) // 60))]

@@ -1,4 +1,4 @@
-"""The log: lines of JSON on standard error, those of one moment in one write."""
+"""The log: lines of JSON on standard error. Lines of one moment share one write."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Any, Final
 import msgspec
 
 MOMENT_SECONDS: Final = 0.02
-"""How long a line may wait for others: too short to be noticed, long enough for a hundred of them under load."""
+"""Seconds that a line may wait for others: too short to notice, and long enough for a hundred lines under load."""
 REPR_CHARS: Final = 2000
-"""A line that JSON cannot express is written as its ``repr``, up to this length."""
+"""Characters of the ``repr`` of a line that JSON cannot express."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Log:
-    """Writes each line at once where no loop runs, and after ``close``. It never raises: a log that cannot be written must not
-    end what it tells of. Lines that were lost are counted in the next one that can be written."""
+    """Writes each line at once if no event loop runs, and after ``close``.
+
+    It never raises, because an unwritable log must not end the work that it reports on. The next line that can be written counts
+    those that were lost.
+    """
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []

@@ -1,8 +1,8 @@
-"""Memory given back to the system: what the allocator keeps for later is returned once it is no longer in use.
+"""Returns unused memory of the allocator to the system.
 
-The allocator keeps the memory of large strings and of many small objects, in the hope that they come again. After a crowd, or after
-a few very large answers, that is gigabytes for a process that needs a hundred megabytes. Giving back costs milliseconds, so it is
-done when it is likely to help: the process has grown, and what made it grow has ended.
+The allocator keeps the memory of large strings and of many small objects for reuse. After many concurrent streams, or a few very
+large answers, that can be gigabytes in a process that needs a hundred megabytes. Returning memory takes milliseconds, so it is
+done when it is likely to help: the process has grown, and the work that made it grow has ended.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ from contextlib import suppress
 from typing import Any, Final
 
 GROWTH_BYTES: Final = 48 * 2**20
-"""A process that has grown by less is left alone: so much comes and goes with the load."""
+"""Bytes. Smaller growth is ignored, because it comes and goes with the load."""
 CROWD: Final = 250
-"""With so many exchanges under way looking for garbage takes too long: first most of them have to end."""
+"""Running exchanges. With more, a garbage collection takes too long, so most of them must end first."""
 FIRST_TICKS: Final = 8
-"""Ticks between two attempts, which are two seconds: what has just ended is still on its way to the store."""
+"""Ticks between two attempts (two seconds): the store is still writing what has just ended."""
 LONGEST_TICKS: Final = 240
-"""A minute. After each attempt that did not help, the next one comes after twice as many ticks, up to these."""
+"""Ticks (a minute). The pause doubles after each attempt that did not help, up to this."""
 USEFUL: Final = 0.9
-"""An attempt helped if no more than this share of the memory is left."""
+"""An attempt helped if at most this share of the memory is left."""
 ATTEMPTS: Final = 12
-"""After so many attempts in a row that did not help, which take about six minutes, the memory is really in use."""
+"""Attempts in a row that did not help, over about six minutes. After these the memory is considered to be in use."""
 LARGE_BYTES: Final = 2**20
-"""A block of this size is asked of the system by itself: larger than anything that is made for each chunk of a stream."""
+"""Bytes. Blocks of this size are allocated directly from the system. It is larger than anything allocated per chunk of a
+stream."""
 SPARE_BYTES: Final = 8 * 2**20
-"""What each heap may keep at its end for later."""
+"""Bytes that each heap may keep at its end for reuse."""
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-"""The numbers of these options in the C library's own malloc.h."""
+"""The numbers of these options in glibc's malloc.h."""
 _PAGE: Final = resource.getpagesize()
 
 
 class Memory:
-    """``resident`` tells the bytes of memory that the process has, 0 where that cannot be told."""
+    """``resident`` returns the process's memory in bytes, or 0 if it is unknown."""
 
     def __init__(self, resident: Callable[[], int] | None = None, give_back: Callable[[], object] | None = None) -> None:
         self._resident = resident or _resident()
@@ -51,12 +52,12 @@ class Memory:
         self._under_way = 0
 
     def tick(self, under_way: int) -> None:
-        """Called by the gateway's clock with the number of exchanges."""
+        """Called by the gateway's clock with the number of running exchanges."""
         if not self._base:
-            self._base = self._resident()  # at once: later it may have large answers in it
+            self._base = self._resident()  # measured at once, because later it may include large answers
         self._most = max(self._most, under_way)
         self._ticks += 1
-        if 0 < self._under_way >= 2 * under_way:  # what used the memory at the last attempt has ended since
+        if 0 < self._under_way >= 2 * under_way:  # the work that used the memory at the last attempt has ended
             self._pause, self._under_way = FIRST_TICKS, 0
         if self._ticks < self._pause:
             return
@@ -84,10 +85,10 @@ class Memory:
 
 
 def set_allocator() -> None:
-    """Tells the C library to ask the system for every large block by itself, which goes back as soon as it is free.
+    """Tells the C library to allocate every large block directly from the system, which gets it back when the block is freed.
 
-    By default it takes large blocks from its own heaps once some were freed, and the heaps of threads never shrink below that. It is
-    told once for each process, unless the environment says how it is to be.
+    By default the C library takes large blocks from its heaps once some were freed, and the heaps of threads do not shrink below
+    that. This is set once per process, unless the environment sets it.
     """
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return
@@ -98,7 +99,10 @@ def set_allocator() -> None:
 
 
 def _resident() -> Callable[[], int]:
-    """Reads the size from an open file of the system: opening it costs ten times as much."""
+    """Returns a function that reads the size from an open file in /proc.
+
+    Opening the file each time would cost ten times as much.
+    """
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -107,7 +111,7 @@ def _resident() -> Callable[[], int]:
 
     def read() -> int:
         nonlocal file, owner
-        if owner != os.getpid():  # behind a fork the file still tells of the parent
+        if owner != os.getpid():  # after a fork the open file still describes the parent
             os.close(file)
             file, owner = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC), os.getpid()
         return int(os.pread(file, 100, 0).split()[1]) * _PAGE
@@ -116,7 +120,7 @@ def _resident() -> Callable[[], int]:
 
 
 def _giver() -> Callable[[], object]:
-    """Collects garbage, and tells the C library to give back what it holds, where it has a word for that."""
+    """Returns a function that collects garbage and, if the C library supports it, returns its free memory to the system."""
     trim: Callable[[int], Any] | None
     try:
         trim = ctypes.CDLL(None).malloc_trim

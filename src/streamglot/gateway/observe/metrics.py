@@ -1,7 +1,7 @@
 """Prometheus metrics: every name in one place.
 
-A process counts in plain numbers, because that is cheap, and they are put into metrics only when somebody asks for the page. With
-several workers each writes its numbers into a shared folder (``metrics_files.py``), and any of them tells the sum.
+A process counts in plain numbers, because that is cheap. They become metrics only when the page is requested. With several
+workers, each writes its numbers into a shared folder (``metrics_files.py``), and any of them serves the sum.
 """
 
 from __future__ import annotations
@@ -27,31 +27,32 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key")
 SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+"""Upper bounds of the histogram buckets, in seconds: from a fast local model to the longest usual timeout."""
 _BUCKETS: Final = (*map(str, map(float, SECONDS)), "+Inf")
 OPENMETRICS: Final = "application/openmetrics-text"
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 _STORE_COUNTERS: Final = (
     ("commits", "Batches written"),
     ("failures", "Attempts to write that failed"),
-    ("missed", "Looks into the past that had no answer; the request went on without"),
+    ("missed", "Lookups of history that failed; the request continued without it"),
 )
 _STORE_COUNTERS_BY_KIND: Final = (
     ("written", "Entries written, by kind"),
     ("dropped", "Entries that did not fit into the queue, by kind"),
-    ("unfit", "Entries that no database would take, by kind"),
+    ("unfit", "Entries that the database rejected, by kind"),
 )
 _folder: MetricsFiles | None = None
-"""Where the workers of this gateway share their numbers; None where there is one process."""
+"""The folder in which the workers share their numbers; None with one process."""
 
 
 def share(folder: str) -> None:
-    """From now on the numbers of all processes are kept in this folder, so that any of them can tell the sum."""
+    """Stores the numbers of all processes in this folder from now on, so that any of them can serve the sum."""
     global _folder
     _folder = MetricsFiles(folder)
 
 
 def forget(process: int) -> None:
-    """A process is gone: what it had open is gone with it, what it counted stays."""
+    """Removes the live numbers of a process that ended. Its counts stay."""
     if _folder is not None:
         _folder.retire(process, Numbers, lambda numbers: sum_of(numbers, Numbers()))
 
@@ -73,7 +74,7 @@ class Traced:
 
 @dataclass(slots=True)
 class Spread:
-    """How many of some times fell into each bucket, their sum, and an exemplar for each bucket."""
+    """A histogram: the number of times in each bucket, their sum, and an exemplar for each bucket."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
     sum: float = 0.0
@@ -109,7 +110,7 @@ class Spread:
 
 @dataclass(slots=True)
 class UpstreamNumbers:
-    """What came to an end at one upstream. ``requests`` are by dialect and ending, ``errors`` by kind."""
+    """The numbers of one upstream. ``requests`` are by dialect and ending, ``errors`` by kind."""
 
     requests: dict[tuple[str, str], int] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
@@ -135,14 +136,14 @@ class UpstreamNumbers:
 
 @dataclass(slots=True)
 class StoreNumbers:
-    """What the store counted, by name and kind; counts that have no kind are under ""."""
+    """The store's counts, by name and kind. Counts without a kind are under ""."""
 
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class LiveNumbers:
-    """What is so now, and is gone with its process."""
+    """Current values, which end with their process."""
 
     open: int = 0
     breakers: dict[str, bool] = field(default_factory=dict)
@@ -173,7 +174,7 @@ class Numbers:
 
 
 def sum_of(gone: Iterable[Numbers], living: Numbers) -> Numbers:
-    """The numbers of several processes as those of one. Of those that are gone, what they had open does not count."""
+    """Returns the sum of the numbers of several processes. The live numbers of ended processes do not count."""
     upstreams, store = dict(living.upstreams), dict(living.store.counts)
     for numbers in gone:
         for name, one in numbers.upstreams.items():
@@ -183,7 +184,7 @@ def sum_of(gone: Iterable[Numbers], living: Numbers) -> Numbers:
 
 
 class Metrics:
-    """The metrics of this process and of those that it shares a folder with. It is a collector of prometheus_client."""
+    """The metrics of this process and of those that share its folder. It is a prometheus_client collector."""
 
     def __init__(self) -> None:
         self._numbers = Numbers()
@@ -195,7 +196,7 @@ class Metrics:
     # --- counting
 
     def note(self, record: ExchangeRecord, trace_id: str = "", time: float = 0.0) -> None:
-        """An exchange is over. ``trace_id`` becomes an exemplar of its times; ``time`` is in seconds since 1970."""
+        """Counts an exchange that has ended. ``trace_id`` becomes an exemplar of its times; ``time`` is in seconds since 1970."""
         noted = self._numbers.upstreams.get(record.upstream)
         if noted is None:
             noted = self._numbers.upstreams[record.upstream] = UpstreamNumbers()
@@ -227,18 +228,18 @@ class Metrics:
                 self._count((name, kind), count)
 
     def _count(self, place: tuple[str, str], count: int) -> None:
-        """A counter only goes up: by what was added since the last report."""
+        """Adds the growth since the last report, because a counter only increases."""
         counts = self._numbers.store.counts
         counts[place] = counts.get(place, 0) + max(0, count - self._reported.get(place, 0))
         self._reported[place] = count
 
     def publish(self, live: int) -> None:
-        """Shows the numbers to the other processes. Called by the gateway's clock."""
+        """Publishes the numbers to the other processes. Called by the gateway's clock."""
         self._numbers.live.open = live
         if self._files is not None:
             self._files.write(self._numbers)
 
-    # --- telling
+    # --- reporting
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """The page and its media type. A reader that accepts OpenMetrics gets it, with exemplars; others get the older text."""
@@ -248,7 +249,7 @@ class Metrics:
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def collect(self) -> Iterator[Metric]:
-        """What prometheus_client asks a collector for."""
+        """Yields the metrics. prometheus_client calls it."""
         numbers = self._numbers
         if self._files is not None:
             others, gone = self._files.read(Numbers)
@@ -273,7 +274,7 @@ def _upstream_metrics(numbers: Numbers) -> Iterator[Metric]:
         "streamglot_longest_gap_seconds", "Longest gap between two reads of a stream", labels=["upstream"]
     )
     breakers = GaugeMetricFamily(
-        "streamglot_upstream_open", "1 where an upstream is left alone after failures", labels=["upstream"]
+        "streamglot_upstream_open", "1 if the circuit breaker of an upstream is open", labels=["upstream"]
     )
     for name, noted in numbers.upstreams.items():
         for (dialect, ending), count in noted.requests.items():
@@ -296,7 +297,7 @@ def _upstream_metrics(numbers: Numbers) -> Iterator[Metric]:
     yield first
     yield gap
     yield longest
-    yield GaugeMetricFamily("streamglot_streams_open", "Exchanges under way", value=numbers.live.open)
+    yield GaugeMetricFamily("streamglot_streams_open", "Running exchanges", value=numbers.live.open)
     yield breakers
 
 
@@ -304,9 +305,9 @@ def _store_metrics(numbers: Numbers) -> Iterator[Metric]:
     live, counts = numbers.live, numbers.store.counts
     for name, what, value in (
         ("queued", "Entries that wait to be written", live.queued),
-        ("queued_bytes", "About how many bytes they hold", live.queued_bytes),
-        ("behind_seconds", "The age of what waits longest", live.behind),
-        ("failing", "1 where the database, or Valkey, does not take what is written", live.failing),
+        ("queued_bytes", "Approximate bytes of the entries that wait", live.queued_bytes),
+        ("behind_seconds", "Age of the oldest entry that waits", live.behind),
+        ("failing", "1 if the database or Valkey does not accept writes", live.failing),
     ):
         yield GaugeMetricFamily(f"streamglot_store_{name}", what, value=value)
     for name, what in _STORE_COUNTERS_BY_KIND:

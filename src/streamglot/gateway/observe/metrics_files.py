@@ -1,10 +1,11 @@
-"""Numbers of several processes in one folder: each writes files of its own, and any of them can read all.
+"""Shares the numbers of several processes in one folder: each process writes its own files, and any of them can read all.
 
-A process writes its numbers several times a second, so a write is one system call on an open file. It has two files and writes to
-them in turn: whenever it is killed, one of them is whole. A checksum tells which is, a number tells which is newer.
+A process writes its numbers several times a second, so a write is one system call on an open file. It alternates between two
+files, so that one of them is complete even if the process is killed. A checksum shows which file is complete, a counter which is
+newer.
 
-The process that watches over the others adds the numbers of one that died to those of all that died before; their file lists what
-it holds, so that nothing is counted twice while that happens.
+The supervising process adds the numbers of a process that died to those of all that died before. That file lists the processes it
+includes, so that nothing is counted twice meanwhile.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ T = TypeVar("T")
 LIVING: Final = ".live"
 DEAD: Final = "dead"
 NAMES: Final = 1000
-"""Dead processes that are remembered by name: a reader may still hold what it read of them a moment ago."""
+"""Dead processes that are listed by name, because a reader may have read their files a moment ago."""
 ATTEMPTS: Final = 5
-"""How often a file is read that is being written at that moment."""
+"""Attempts to read a file that is being written at that moment."""
 _HEAD: Final = struct.Struct("<IIQ")
-"""Checksum of all that follows, length of the numbers, and how many writes there were before."""
+"""Checksum of what follows, length of the numbers, and the number of earlier writes."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Dead(Struct):
-    """The sum of the processes that are gone, and their names."""
+    """The sum of the ended processes, and their names."""
 
     names: list[str]
     numbers: msgspec.Raw
 
 
 class MetricsFiles:
-    """Numbers that cannot be written or read because of the disk are missing from the page, and that is all."""
+    """The files of one folder. If the disk fails, the affected numbers are missing from the page, without further effect."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -52,12 +53,12 @@ class MetricsFiles:
         self._written = b""
 
     def write(self, numbers: Any) -> None:
-        """The numbers of this process, if they are others than before."""
+        """Writes the numbers of this process if they have changed."""
         data = _encode(numbers)
         if data == self._written and self._owner == os.getpid():
             return
         try:
-            if self._owner != os.getpid():  # the first time, and again behind a fork
+            if self._owner != os.getpid():  # the first write, or the first one after a fork
                 self._open()
             self._writes += 1
             body = _HEAD.pack(0, len(data), self._writes)[4:] + data
@@ -73,14 +74,14 @@ class MetricsFiles:
         self._name, self._owner = name, os.getpid()
 
     def read(self, kind: type[T]) -> tuple[list[T], list[T]]:
-        """The numbers of the other living processes, and of those that are gone."""
+        """Returns the numbers of the other living processes, and of those that ended."""
         found = self._living(kind)
-        dead = self._dead()  # the last of all: a process that was living when it was read may stand here too
+        dead = self._dead()  # read last: a process that lived when its file was read may be included here too
         living = [numbers for name, numbers in found.items() if dead is None or name not in dead.names]
         return living, [] if dead is None else [msgspec.msgpack.decode(dead.numbers, type=kind)]
 
     def retire(self, process: int, kind: type[T], add: Callable[[list[T]], T]) -> None:
-        """Adds the numbers of a process that died to those of the others that did. Only one process may do this."""
+        """Adds the numbers of a process that died to those of the others that died. Only one process may do this."""
         dead = self._dead() or _Dead([], msgspec.Raw(_encode(add([]))))
         for name, numbers in self._living(kind, f"{process}-").items():
             both = add([msgspec.msgpack.decode(dead.numbers, type=kind), numbers])
@@ -96,7 +97,7 @@ class MetricsFiles:
                 path.unlink()
 
     def _living(self, kind: type[T], prefix: str = "") -> dict[str, T]:
-        """The newest numbers of each process, by its name."""
+        """Returns the newest numbers of each process, by its name."""
         newest: dict[str, tuple[int, bytes]] = {}
         for path in self._folder.glob(f"{prefix}*{LIVING}"):
             name = path.name.partition(".")[0]
@@ -113,7 +114,7 @@ class MetricsFiles:
 
 
 def _whole(path: Path) -> tuple[int, bytes] | None:
-    """What a file holds, and the number of its write; None for one that was never written whole."""
+    """Returns a file's content and the number of its write; None if the file was never written completely."""
     for _ in range(ATTEMPTS):
         try:
             data = path.read_bytes()

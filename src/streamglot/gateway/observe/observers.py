@@ -25,7 +25,7 @@ class AccessLog(Observer):
 
 
 class ContentLogger(Observer):
-    """What was asked and answered, where the configuration asks for it."""
+    """Logs requests and answers, if the configuration enables it."""
 
     wants_response = True
 
@@ -47,7 +47,7 @@ class MetricsObserver(Observer):
 
 
 class UsageMeter(Observer):
-    """Settles what an exchange reserved for its key. It comes before the turn recorder, which says when the usage is stored."""
+    """Settles the reservation of an exchange. It must come before the turn recorder, which reports when the usage is stored."""
 
     wants_usage = True
 
