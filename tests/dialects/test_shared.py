@@ -134,3 +134,14 @@ def test_state_without_a_name_is_claimed_by_the_provider_that_is_asked() -> None
     assert [getattr(part, "echo", None) for part in given.parts] == [Echo("router", {"a": 1}), other, None]
     assert given.echo == Echo("router", {"a": 1})
     assert request.messages[1].echo == own
+
+
+@pytest.mark.parametrize("name", ["openai_chat", "openai_completions", "openai_responses"])
+def test_an_error_names_the_field_of_the_request_that_is_at_fault(name: str) -> None:
+    def param(error: StreamError) -> object:
+        return dialect(name).error_body(error)["error"]["param"]
+
+    assert param(streamglot.RequestError("no", detail={"param": "tools[0]"}).as_event()) == "tools[0]"
+    for detail in (None, {}, {"param": ""}, {"param": 1}):
+        assert param(streamglot.RequestError("no", detail=detail).as_event()) is None
+    assert param(StreamError("x", "no", detail={"param": "a field of our request to the upstream"})) is None
