@@ -205,5 +205,5 @@ def test_a_stored_key_names_the_tools_that_it_may_use(tmp_path: Path) -> None:
         assert [status(some, "time"), status(some, "calculator")] == [200, 403]
         assert [status(none, "time"), status(none, "")] == [403, 200]
         assert status(free, "calculator") == 200
-    with pytest.raises(RequestError, match="a pattern of tools has characters"):
+    with pytest.raises(RequestError, match="must consist of visible characters"):
         add(url, "odd", tools=["\n"])
