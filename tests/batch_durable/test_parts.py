@@ -223,3 +223,9 @@ async def test_a_background_call_that_is_given_up_takes_no_slot() -> None:
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)
     assert limit.taken == 0
+
+
+@pytest.mark.parametrize("data", [b"[]", b'{"requests": "x"}', b'{"more": 1, "requests": []}', b" " * 2000])
+def test_a_body_that_begins_otherwise_is_told_how_to_begin(data: bytes) -> None:
+    with pytest.raises(RequestError, match="it must begin with"):
+        read_array(data, 7)

@@ -335,7 +335,7 @@ def test_no_tools_where_none_may_be_called_and_own_tools_as_they_came() -> None:
         (Request(messages=[Message("user", [MediaPart("image/png", file_id="f")])]), "by its URL"),
         (Request(messages=[Message("user", [MediaPart("audio/wav", "x")])]), "audio/wav"),
         (Request(messages=[Message("user", [NativePart("other", {})])]), "other"),
-        (Request(messages=[Message("user", [ToolCallPart("a", "f", "{}")])]), "ToolCallPart"),
+        (Request(messages=[Message("user", [ToolCallPart("a", "f", "{}")])]), "the type 'tool_call' cannot"),
         (Request(tools=[ToolSpec("f")], tool_choice=ToolChoice("required")), "which tool"),
         (Request(tools=[ToolSpec("f")], tool_choice=ToolChoice("auto", ["f"])), "which tool"),
         (Request(n=2), "'n'"),

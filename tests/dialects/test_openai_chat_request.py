@@ -229,7 +229,7 @@ def test_refusals_audio_and_native_parts_of_an_assistant() -> None:
     user = Message("user", [TextPart("a", cache=""), RefusalPart("no")])
     built = CHAT.build_request(Request(messages=[user]), abilities=ABLE).body["messages"][0]["content"]
     assert built == [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}, {"type": "refusal", "refusal": "no"}]
-    with pytest.raises(Unsupported, match="NativePart"):
+    with pytest.raises(Unsupported, match="which only other has, cannot"):
         CHAT.build_request(Request(messages=[Message("user", [NativePart("other", {})])]))
 
 

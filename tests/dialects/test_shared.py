@@ -12,11 +12,12 @@ import streamglot
 from streamglot import ConfigError, UpstreamProtocolError
 from streamglot.dialects import DIALECTS, Dialect, dialect
 from streamglot.dialects.echo import claimed
+from streamglot.dialects.fields import named_part
 from streamglot.dialects.lenient import clean, fit, loads
 from streamglot.dialects.parameters import PARAMETERS
 from streamglot.dialects.reader import Reader
 from streamglot.events import Echo, StreamError
-from streamglot.messages import Message, Part, ReasoningPart, Request, Response, TextPart
+from streamglot.messages import Message, NativePart, Part, ReasoningPart, Request, Response, TextPart
 
 
 class Inner(msgspec.Struct):
@@ -134,3 +135,22 @@ def test_state_without_a_name_is_claimed_by_the_provider_that_is_asked() -> None
     assert [getattr(part, "echo", None) for part in given.parts] == [Echo("router", {"a": 1}), other, None]
     assert given.echo == Echo("router", {"a": 1})
     assert request.messages[1].echo == own
+
+
+@pytest.mark.parametrize("name", ["openai_chat", "openai_completions", "openai_responses"])
+def test_an_error_names_the_field_of_the_request_that_is_at_fault(name: str) -> None:
+    def param(error: StreamError) -> object:
+        return dialect(name).error_body(error)["error"]["param"]
+
+    assert param(streamglot.RequestError("no", detail={"param": "tools[0]"}).as_event()) == "tools[0]"
+    for detail in (None, {}, {"param": ""}, {"param": 1}):
+        assert param(streamglot.RequestError("no", detail=detail).as_event()) is None
+    assert param(StreamError("x", "no", detail={"param": "a field of our request to the upstream"})) is None
+
+
+@pytest.mark.parametrize("name", ["openai_chat", "openai_responses", "cohere"])
+def test_a_part_that_cannot_be_sent_is_called_by_the_type_that_the_client_gave_it(name: str) -> None:
+    part = NativePart("other", {"type": "container_upload"})
+    with pytest.raises(streamglot.Unsupported, match="'container_upload', which only other has"):
+        dialect(name).build_request(Request(model="m", messages=[Message("user", [part])]))
+    assert named_part(ReasoningPart("x")) == "a part of the type 'reasoning'"

@@ -102,6 +102,9 @@ def test_a_key_may_use_its_models_only(locked: Running, upstream: HostileUpstrea
     assert locked.ask("/v1/models/closed", headers={"x-api-key": "only-replay"}).status == 403
     assert locked.ask("/v1/embeddings", {"model": "closed", "input": "q"}, {"x-api-key": "only-replay"}).status == 403
     assert [one["id"] for one in locked.ask("/v1/models", headers={"x-api-key": "only-replay"}).json()["data"]] == ["replay"]
+    for field in ("model", "name"):
+        assert locked.ask("/api/show", {field: "replay"}, {"x-api-key": "only-replay"}).status == 200
+        assert locked.ask("/api/show", {field: "openai_chat/closed"}, {"x-api-key": "only-replay"}).status == 403
 
 
 def test_requests_per_minute() -> None:

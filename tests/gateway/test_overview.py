@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.archived import with_store
 from gateway.dialect_clients import body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
@@ -124,6 +125,19 @@ def test_a_key_in_the_address_is_not_taken(upstream: HostileUpstream, url: str) 
     with keeping(upstream, url, server={"keys": KEYS}) as gateway:
         assert gateway.ask("/overview?key=ada").status == 401
         assert gateway.ask("/overview", headers=bearer("ada")).status == 200
+
+
+def test_a_watcher_that_is_not_admitted_any_more_is_sent_nothing(url: str) -> None:
+    with running({"store": {"url": url}}) as gateway:
+        overview, approvals = states(gateway), states(gateway, path="/approvals/events")
+        assert next(overview)["operator"]
+        assert next(approvals) == {"approvals": []}
+        secret = with_store(url, lambda store: store.keys.add("ada"))[1]
+        until(lambda: gateway.ask("/overview").status == 401)
+        assert gateway.ask(CHAT, body_of("openai_chat", "replay"), bearer(secret)).status == 200
+        assert all(state["totals"]["requests"] == 0 for state in overview), "a key's exchange is not for those without one"
+        assert list(approvals) == []
+        assert "Traceback" not in str(gateway.lines)
 
 
 def test_watchers_are_limited_and_leave_no_trace(gateway: Running) -> None:

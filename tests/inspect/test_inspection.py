@@ -27,6 +27,7 @@ from streamglot.events import (
     ToolCallEnd,
     ToolCallStart,
     ToolResult,
+    Usage,
     encode,
 )
 from streamglot.inband import FORMATS, Format, parse_text
@@ -250,6 +251,22 @@ def test_events_can_be_pasted_too() -> None:
     assert found.kinds() == ["stream_start", "tool_call_start", "tool_call_delta", "tool_call_end", "stream_end"]
     broken = read_source(encode(events[0]) + b"\nnonsense\n")
     assert of_pieces(Inspection(broken.dialect), broken.pieces).kinds() == ["stream_start", "stream_error"]
+
+
+def test_a_line_of_a_recording_that_is_no_event_is_shown_as_an_error() -> None:
+    lines = [encode(StreamStart("a", "m")), b"{}", b'{"type": "nonsense"}', b"\xff", b'{"type":' + b"[" * 100_000]
+    pieces = [Piece(0.0, "events", line) for line in lines]
+    found = of_pieces(Inspection("openai_chat", "anthropic", has_events=True), pieces)
+    assert found.kinds() == ["stream_start", *["stream_error"] * 4]
+    assert "is no event" in found.events()[1]["message"]
+
+
+def test_a_writer_that_gives_up_leaves_what_was_folded_before() -> None:
+    events: list[Event] = [StreamStart("a", "m"), Usage(1, 1), TextDelta("outside of a block")]
+    inspection = Inspection("events", "gemini")
+    found = of_pieces(inspection, [Piece(0.0, "up", encode(event) + b"\n") for event in events])
+    assert found.head["folded"] == {"Usage": 1}
+    assert found.head["how_folded"]["Usage"]
 
 
 @pytest.mark.parametrize("client", ["agui", "vercel_ui"])

@@ -251,6 +251,9 @@ def test_a_person_approves_changes_and_refuses() -> None:
         assert (first.message, first.tool, first.text, first.seconds, first.key) == ("one?", "one", "{}", 5.0, "k")
         ids = {request.tool: request.id for request in approvals.open()}
         approvals.decide(ids["three"], Decision(False))
+        for broken in ("not json", "[1]", "", "[" * 100_000):
+            with pytest.raises(RequestError, match="must be a JSON object"):
+                approvals.decide(ids["two"], Decision(True, text=broken))
         approvals.decide(ids["two"], Decision(True, text='{"less": 1}', by="ann"))
         assert calls_of(driver.out) == []
         approvals.decide(ids["one"], Decision(True))
@@ -320,13 +323,24 @@ def test_the_users_of_a_client_that_can_ask_are_asked_by_the_client() -> None:
         assert {fact["verdict"] for fact in driver.context.annotations["policies"]} == {"ask"}
         with pytest.raises(RequestError, match="there is no suspended call"):
             approvals.resume(asked[0]["id"], "another key")
+        with pytest.raises(RequestError, match="must be a JSON object"):
+            approvals.resume(asked[0]["id"], "k", "not json")
         assert approvals.is_suspended(asked[0]["id"])
-        suspended = approvals.resume(asked[0]["id"], "k")
+        suspended = approvals.resume(asked[0]["id"], "k", "{}")
         again = Driver(AskTheClient(), context=ExchangeContext(can_ask=True, state={"approved_calls": {"call_one"}}))
         again.feed(stream(suspended.events, reason="tool_calls"))
         assert calls_of(await again.settled()) == [("one", "{}")]
         with pytest.raises(RequestError, match="there is no suspended call"):
             approvals.resume(asked[0]["id"], "k")
+
+    asyncio.run(scenario())
+
+
+def test_the_arguments_of_a_call_that_takes_free_text_may_be_any_text() -> None:
+    async def scenario() -> None:
+        approvals = Approvals(lambda: "1")
+        approvals.suspend(ApprovalRequest("r", "p", "?", "tool_call", text="*** Begin Patch", seconds=600.0), [])
+        assert approvals.resume("1", "", "*** Another Patch").request.id == "1"
 
     asyncio.run(scenario())
 

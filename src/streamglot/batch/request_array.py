@@ -12,6 +12,7 @@ from ..framing.utf8 import Utf8
 OPENING_CHARS: Final = 1024
 """Characters before the first request: a name, two brackets and white space."""
 _OPENING: Final = re.compile(r'\s*\{\s*"requests"\s*:\s*\[')
+_NO_OPENING: Final = 'it must begin with {"requests": [, without other fields'
 _LINE_ENDS: Final = str.maketrans("\r\n", "  ")
 """Replaces line ends by spaces. Outside of strings they are white space, and JSON does not allow them inside."""
 
@@ -33,6 +34,8 @@ class RequestArray:
 
     def close(self) -> list[bytes]:
         lines = self._read(self._utf8.close())
+        if self._state == "opening":
+            raise _wrong(_NO_OPENING)
         if self._state != "end":
             raise _wrong("it ends before its last bracket")
         return lines
@@ -45,7 +48,7 @@ class RequestArray:
             found = _OPENING.match(self._text)
             if found is None:
                 if len(self._text) > OPENING_CHARS:
-                    raise _wrong('it must begin with {"requests": [')
+                    raise _wrong(_NO_OPENING)
                 return lines
             text, position, self._text = self._text, found.end(), ""
             self._state = "first"

@@ -164,4 +164,10 @@ def typed_error_body(error: StreamError) -> dict[str, Any]:
         kind = "invalid_request_error"
     elif error.status >= 500:
         kind = "server_error"
-    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code}}
+    return {"error": {"message": error.message, "type": kind, "param": _param(error), "code": error.code}}
+
+
+def _param(error: StreamError) -> str | None:
+    """The field of the client's request that is at fault. What an upstream names is a field of our request to it."""
+    param = error.detail.get("param") if error.detail is not None and error.origin == "client" else None
+    return param if isinstance(param, str) and param else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeVar, overload
 
 from ..errors import RequestError, excerpt
-from ..messages import EFFORTS, Effort
+from ..messages import EFFORTS, Effort, NativePart, Part
 
 T = TypeVar("T")
 
@@ -79,3 +79,10 @@ class Fields:
 
     def wrong(self, name: str, wanted: str, value: Any) -> RequestError:
         return RequestError(f"{self.where(name)} must be {wanted}, not {excerpt(value)}", detail={"param": self.where(name)})
+
+
+def named_part(part: Part) -> str:
+    """What a part is called in an error: the type that the client gave it, not the class that holds it."""
+    if isinstance(part, NativePart):
+        return f"a part of the type {excerpt(part.data.get('type'))}, which only {part.dialect} has,"
+    return f"a part of the type {part.__struct_config__.tag!r}"

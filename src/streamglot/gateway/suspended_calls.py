@@ -22,7 +22,7 @@ def resumed_answer(approvals: Approvals, answers: list[ApprovalAnswer], key: str
     parts: list[Part] = []
     approved: set[str] = set()
     for answer in answers:
-        suspended = approvals.resume(answer.id, key)
+        suspended = approvals.resume(answer.id, key, answer.arguments if answer.approved else None)
         if not answer.approved:
             parts.append(TextPart(answer.reason or REFUSED))
             continue

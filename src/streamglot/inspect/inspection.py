@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ..dialects import DIALECTS, dialect
 from ..dialects.writer import Writer
-from ..errors import StreamglotError
+from ..errors import RequestError, StreamglotError
 from ..events import Choice, Event, StreamError, StreamStart, ToolCallStart, decode, encode
 from ..inband import FORMATS
 from .bars import Bars
@@ -76,6 +76,8 @@ class Inspection:
         self.dropped_events = 0
         self.lost: Counter[str] = Counter()
         self.folded: Counter[str] = Counter()
+        self.how_folded: dict[str, str] = {}
+        """In which form the client's dialect says what it has no word for."""
         self.first_event = self.first_client = -1.0
         self.seconds = 0.0
         self.bytes_up = self.bytes_down = 0
@@ -95,11 +97,6 @@ class Inspection:
         self._last_up = -1.0
         self._ended = False
         self._removed_before = 0
-
-    @property
-    def how_folded(self) -> dict[str, str]:
-        """The forms in which the client's dialect expresses events that it has no type for."""
-        return {} if self._writer is None else {name: self._writer.folded[name] for name in self.folded}
 
     # --- pieces
 
@@ -187,7 +184,11 @@ class Inspection:
         self._has_events = True
         for line in data.split(b"\n"):
             if line:
-                event = decode(line)
+                try:
+                    event = decode(line)
+                except (ValueError, RecursionError) as error:  # a recording that was pasted may have anything in it
+                    event = RequestError(f"this line of the recording is no event: {error}").as_event()
+                    line = encode(event)
                 row, own = self._origin(event)
                 self._event(at, event, line, row, OWN if own and self.attempts else 0)
 
@@ -229,6 +230,7 @@ class Inspection:
         elif name in self._writer.folded and b"," in line:  # an event without fields has nothing to fold
             flags |= FOLDED
             self.folded[name] += 1
+            self.how_folded[name] = self._writer.folded[name]
         self.events.add(at, row, flags, _shown_line(line))
         if self._has_client:
             self._moment.append((number, len(written)))

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import MsgspecError, Struct, json, structs
 
 from ..errors import LimitExceeded, RequestError, excerpt
 from ..events import BareEvent
@@ -93,6 +93,8 @@ class Approvals:
             raise RequestError(
                 f"there is no open approval {excerpt(id)}: it was decided, or its time has passed", code="not_found", status=404
             )
+        if decision.approved and decision.text is not None:
+            _check_arguments(entry[0], decision.text)
         entry[1].set_result(decision)
 
     def suspend(self, request: ApprovalRequest, events: Sequence[BareEvent]) -> SuspendedCall:
@@ -110,12 +112,31 @@ class Approvals:
         """Whether this is the id of a suspended call, even of one whose time has passed."""
         return id in self._suspended
 
-    def resume(self, id: str, key: str) -> SuspendedCall:
-        """Gives back a suspended call, once, to the caller whose call it is."""
+    def resume(self, id: str, key: str, arguments: str | None = None) -> SuspendedCall:
+        """Gives back a suspended call, once, to the caller whose call it is. ``arguments`` are to replace its own."""
         call = self._suspended.get(id)
         if call is None or call.request.key != key or call.until <= asyncio.get_running_loop().time():
             raise RequestError(
                 f"there is no suspended call {excerpt(id)}: it was decided, or its time has passed", code="not_found", status=404
             )
+        if arguments is not None:
+            _check_arguments(call.request, arguments)
         del self._suspended[id]
         return call
+
+
+def _check_arguments(request: ApprovalRequest, changed: str) -> None:
+    """Refuses changed arguments that are no JSON object where those of the call are one: the call would break, and nobody could
+    decide about it again. Other calls take free text."""
+    if request.kind == "tool_call" and _is_object(request.text) and not _is_object(changed):
+        raise RequestError(
+            f"the changed arguments of {request.tool!r} must be a JSON object, not {excerpt(changed)}; nothing was decided",
+            detail={"param": "text"},
+        )
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.decode(text), dict)
+    except (MsgspecError, UnicodeError, RecursionError):
+        return False

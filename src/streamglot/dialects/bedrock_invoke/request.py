@@ -15,7 +15,7 @@ from ...errors import RequestError, Unsupported
 from ...messages import Built, Message, Request, TextPart
 from .. import dialect
 from ..abilities import NONE_SAID, Abilities
-from ..fields import Fields
+from ..fields import Fields, named_part
 from ..parameters import give, give_extra, take
 from .wire import DIALECT
 
@@ -178,7 +178,7 @@ def _build_prompt(request: Request, prompt: Prompt) -> Built:
         form = {"assistant": prompt.assistant, "system": prompt.system, "developer": prompt.system}.get(message.role, prompt.user)
         for part in message.parts:
             if not isinstance(part, TextPart):
-                raise Unsupported(f"a model that takes one prompt accepts text only, not {type(part).__name__}")
+                raise Unsupported(f"a model that takes one prompt accepts text only, not {named_part(part)}")
         pieces.append(form.replace("{text}", message.text))
     built = Built({prompt.field: "".join((*pieces, prompt.finish))})
     given = Built({}, built.dropped)

@@ -18,7 +18,7 @@ from ...messages import (
     ToolResultPart,
 )
 from ..echo import unpack
-from ..fields import Fields
+from ..fields import Fields, named_part
 from ..media import data_url, media_from_url
 from .wire import DIALECT, read_citation
 
@@ -189,4 +189,4 @@ def _build_part(part: Part) -> dict[str, Any]:
             raise Unsupported(f"media of the type {part.mime!r} cannot be sent to this upstream; it takes images and text")
         case NativePart(dialect="cohere"):
             return part.data
-    raise Unsupported(f"a part of the type {type(part).__name__} cannot be expressed in a message to this upstream")
+    raise Unsupported(f"{named_part(part)} cannot be expressed in a message to this upstream")

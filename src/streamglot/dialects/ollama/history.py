@@ -20,7 +20,7 @@ from ...messages import (
     ToolCallPart,
     ToolResultPart,
 )
-from ..fields import Fields
+from ..fields import Fields, named_part
 from ..media import media_from_url
 from ..tool_results import split_results
 from .wire import arguments_object, image_mime
@@ -170,7 +170,7 @@ def build_content(parts: list[Part], built: Built, name: str = "content") -> dic
             case NativePart():
                 raise Unsupported(f"a part of the dialect {part.dialect!r} cannot be sent to this upstream")
             case _:
-                raise Unsupported(f"a part of the type {type(part).__name__} cannot be part of such a message")
+                raise Unsupported(f"{named_part(part)} cannot be part of such a message")
     body: dict[str, Any] = {name: "".join(texts)}
     if images:
         body["images"] = images

@@ -20,7 +20,7 @@ from ...messages import (
     ToolResultPart,
 )
 from ..echo import unpack
-from ..fields import Fields
+from ..fields import Fields, named_part
 from ..media import data_url, media_from_url
 from ..tool_results import split_results
 
@@ -277,7 +277,7 @@ def _build_part(part: Part) -> dict[str, Any]:
         case NativePart(dialect="openai_chat"):
             body = part.data
         case _:
-            raise Unsupported(f"a part of the type {type(part).__name__} cannot be expressed in a chat message")
+            raise Unsupported(f"{named_part(part)} cannot be expressed in a chat message")
     cache = getattr(part, "cache", None)
     if cache is not None:
         body["cache_control"] = {"type": "ephemeral", **({"ttl": cache} if cache else {})}

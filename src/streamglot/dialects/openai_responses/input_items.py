@@ -20,6 +20,7 @@ from ...messages import (
     ToolResultPart,
     ToolSpec,
 )
+from ..fields import named_part
 from ..media import data_url
 from ..tool_results import failure_marked
 from .tools import Origin, origins
@@ -167,7 +168,7 @@ def _build_part(part: Part, role: str) -> dict[str, Any]:
             return _build_media(part)
         case NativePart(dialect="openai_responses"):
             return part.data
-    raise Unsupported(f"a part of the type {type(part).__name__} cannot be expressed in a {role} message")
+    raise Unsupported(f"{named_part(part)} cannot be expressed in a {role} message")
 
 
 def _build_media(part: MediaPart) -> dict[str, Any]:

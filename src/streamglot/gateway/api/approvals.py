@@ -54,7 +54,10 @@ def approval_routes(gateway: Gateway) -> list[Route]:
                     yield sse.comment("ping")
                     continue
                 changed.clear()
-                now = msgspec.json.encode({"approvals": open_to(http)})
+                try:
+                    now = msgspec.json.encode({"approvals": open_to(http)})
+                except RequestError:  # its key was revoked, or keys are required now and it has none
+                    return
                 if now != sent:
                     sent = now
                     yield b"event: approvals\ndata: %b\n\n" % now

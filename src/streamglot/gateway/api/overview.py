@@ -9,7 +9,7 @@ GET  /overview/models            the models with their upstreams, and the tools,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -42,11 +42,11 @@ def overview_routes(gateway: Gateway) -> list[Route]:
         return json_reply(overview(gateway, admitted(http)))
 
     async def events(http: HttpRequest) -> Response:
-        caller = admitted(http)
+        admitted(http)
         gateway.live.check_room("overview")
         await asyncio.to_thread(load_prices)  # loading prices must not block the event loop
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        return StreamingResponse(_states(gateway, caller), 200, headers, "text/event-stream")
+        return StreamingResponse(_states(gateway, lambda: admitted(http)), 200, headers, "text/event-stream")
 
     async def stop(http: HttpRequest) -> Response:
         caller, id = admitted(http), id_in(http)
@@ -88,7 +88,9 @@ def overview(gateway: Gateway, caller: Caller | None) -> dict[str, Any]:
     }
 
 
-async def _states(gateway: Gateway, caller: Caller | None) -> AsyncIterator[bytes]:
+async def _states(gateway: Gateway, admitted: Callable[[], Caller | None]) -> AsyncIterator[bytes]:
+    """The states until the gateway stops, or until the watcher may not see them any more: its key was revoked, or keys are
+    required now and it has none."""
     quiet = gateway.server.keep_alive_seconds
     with gateway.live.watched("overview") as changed:
         while not gateway.stopping:
@@ -99,6 +101,10 @@ async def _states(gateway: Gateway, caller: Caller | None) -> AsyncIterator[byte
                 yield sse.comment("ping")
                 continue
             changed.clear()
+            try:
+                caller = admitted()
+            except RequestError:
+                return
             yield b"event: overview\ndata: %b\n\n" % msgspec.json.encode(overview(gateway, caller))
             await asyncio.sleep(COALESCE_SECONDS)
 

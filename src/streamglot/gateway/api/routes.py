@@ -86,15 +86,15 @@ def pages(gateway: Gateway) -> Starlette:
         return reply(catalog.version())
 
     async def local_show(http: HttpRequest) -> Response:
-        _, body = await asked(http)
+        _, body = await asked(http, field="name")
         name = str(body.get("model") or body.get("name") or "")
         owner = gateway.pool.routes.find(name, lambda: 0.0)[0].upstream.name
         return reply(catalog.show(name, owner))
 
-    async def asked(http: HttpRequest, model: str = "") -> tuple[Caller | None, dict[str, Any]]:
+    async def asked(http: HttpRequest, model: str = "", field: str = "model") -> tuple[Caller | None, dict[str, Any]]:
         """Returns the caller and the body of a request that is not an exchange, with the same limits.
 
-        ``model`` comes from the path.
+        ``model`` comes from the path; ``field`` is another field that may have the model's name.
         """
         caller = admit(http)
         server = gateway.server
@@ -102,7 +102,7 @@ def pages(gateway: Gateway) -> Starlette:
             await read_body(http.receive, http.headers, server.max_body_bytes, gateway.within(server.body_seconds))
         )
         if caller is not None:
-            caller.check(gateway.pool.routes.named(model or str(body.get("model", ""))), gateway.clock())
+            caller.check(gateway.pool.routes.named(model or str(body.get("model") or body.get(field) or "")), gateway.clock())
         return caller, body
 
     async def counted(http: HttpRequest) -> Response:
