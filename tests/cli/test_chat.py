@@ -146,8 +146,8 @@ def test_what_a_command_did_is_said(shell: Shell) -> None:
         "the system message is removed",
         "there is no system message",
         "note.md is sent with the next message",
-        "streamglot: /save needs the name of a file",
-        "streamglot: /attach needs the name of a file, or an address",
+        "streamglot: /save needs the name of a file: /save FILE",
+        "streamglot: /attach needs the name of a file, or an address: /attach FILE",
     ]
 
 

@@ -94,14 +94,14 @@ def test_a_database_that_was_deleted(keeping: Shell, tmp_path: Path) -> None:
     assert (status, found["state"]) == (1, "bad")
     assert "had keys before and has none now" in found["says"]
     assert not database(keeping).exists()
-    assert "Nobody can use it: keys are required and none is known" in greeting(keeping, tmp_path)
+    assert "The gateway cannot be used: keys are required and none is known" in greeting(keeping, tmp_path)
     assert "had keys before and has none now" in listing(keeping)
 
 
 def test_a_setting_that_asks_for_none(keeping: Shell) -> None:
     keeping.environment["STREAMGLOT_SERVER__AUTHENTICATION"] = "none"
     done = keeping.run("keys", "add", "me")
-    assert b"the gateway does not ask for it" in done.stderr
+    assert b"the gateway does not require it" in done.stderr
     assert "1 key in the store is not asked for" in listing(keeping)
     assert doctor(keeping)[1]["state"] == "note"
 
@@ -110,7 +110,7 @@ def test_patterns_of_models_that_nobody_sees(keeping: Shell) -> None:
     for pattern in ("", "a\x1bb"):
         done = keeping.run("keys", "add", "me", "-m", pattern)
         assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done
-        assert b"a model pattern" in done.stderr
+        assert b"a pattern of models" in done.stderr
 
 
 def test_bytes_that_are_no_text_find_nothing(keeping: Shell) -> None:

@@ -87,7 +87,7 @@ def test_the_gateway_ends_with_a_launcher_that_is_killed(agent: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("nobody",), "there are: codex, claude, gemini, opencode, qwen"),
+        (("nobody",), "choose one of: codex, claude, gemini, opencode, qwen"),
         (("gemini",), "npm install -g @google/gemini-cli"),
         (("claude",), "name one with -m"),
     ],

@@ -75,7 +75,7 @@ def test_a_process_that_died_leaves_no_turn_that_runs(shell: Shell) -> None:
 
 
 def test_lists_and_searches(shell: Shell) -> None:
-    assert shell.run("logs", "list").stderr == b"no turn was kept yet\n"
+    assert shell.run("logs", "list").stderr == b"no turn is stored yet\n"
     first, second, third = fill(shell)
     lines = listed(shell, "logs", "list")
     assert [line["id"] for line in lines] == [third, second, first]
@@ -121,7 +121,7 @@ def test_tables_are_for_people_and_safe(shell: Shell) -> None:
     assert [(session["turns"], session["caller"]) for session in sessions] == [(1, "a key"), (2, "")]
     out = shell.run("sessions", "list").stdout
     assert not CONTROLS.search(out)
-    assert shell.run("sessions", "list", "--here").stderr == b"no session was kept yet\n"
+    assert shell.run("sessions", "list", "--here").stderr == b"no session is stored yet\n"
 
 
 def test_a_turn_is_shown_whole(shell: Shell) -> None:
@@ -352,7 +352,7 @@ def test_prune(shell: Shell) -> None:
     done = shell.run("logs", "prune", "--larger-than", "10GB", "--yes")
     assert done.stdout.startswith(b"0 turns removed")
     with shell.terminal("logs", "prune", "--older-than", "0s", "--archive", "old.jsonl", "--forget-spending") as terminal:
-        assert b"3 turns are kept" in terminal.until(b"Go on? [y/N]:")
+        assert b"3 turns are stored" in terminal.until(b"Go on? [y/N]:")
         terminal.type("y\r")
         assert terminal.end() == 0
     assert b"3 turns removed, 3 of them archived in old.jsonl; 0 are left" in terminal.seen
@@ -369,7 +369,7 @@ def test_keys(shell: Shell) -> None:
     done = shell.run("keys", "add", "ann", *limits)
     secret = done.stdout.decode().strip()
     assert secret.startswith("sg-")
-    assert b"the only time" in done.stderr
+    assert b"the key is shown only this once" in done.stderr
     assert secret.encode() not in database(shell).read_bytes()
 
     async def work(store: Store) -> tuple[object, ...]:

@@ -253,7 +253,7 @@ def test_a_newcomer_talks_to_a_real_model(shell: Shell) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     if b"5 out" in done.stderr:
-        assert b"it ended early: length" in done.stderr
+        assert b"the answer ended early: length" in done.stderr
     assert b"cost: nothing, it ran on this machine" in done.stderr
     done = shell.run("chat", "-m", "smollm2", "--max-tokens", "3", stdin=b"hi\nand?\n", environment=cache)
     assert done.returncode == 0, done.stderr

@@ -141,7 +141,7 @@ def test_a_file_that_is_not_there_is_written(shell: Shell, client: str) -> None:
     assert (status, path.stat().st_mode & 0o777) == (0, 0o600), words
     assert read(path.read_text()) == read(recipe(client, ADDRESS, "some-model", KEY).text)
     assert KEY not in words
-    assert "as it was" not in words
+    assert "backup of the old file" not in words
 
 
 @pytest.mark.parametrize("client", FILES)
@@ -164,7 +164,7 @@ def test_the_rest_of_a_file_stays(shell: Shell, client: str) -> None:
         assert comment in after.splitlines()
     backup = path.with_name(f"{path.name}.before-streamglot-1")
     assert (backup.read_text(), path.stat().st_mode & 0o777) == (before, 0o640)
-    assert f"as it was: {backup}" in words
+    assert f"backup of the old file: {backup}" in words
     assert ADDRESS in words
     assert KEY not in words
     assert OLD_KEY not in words
@@ -180,7 +180,7 @@ def test_a_second_time_changes_nothing(shell: Shell, client: str) -> None:
     after = path.read_text()
     status, words = write(shell, client)
     assert status == 0
-    assert words.startswith("nothing to change: ")
+    assert " has these settings already\n" in words
     assert path.read_text() == after
     assert len(list(path.parent.glob("*before-streamglot*"))) == 1
     if client in ("codex", "claude-code", "opencode", "aider", "continue"):
@@ -193,23 +193,23 @@ def test_a_second_time_changes_nothing(shell: Shell, client: str) -> None:
     ("client", "broken", "why"),
     [
         ("codex", "model = \n", "not valid TOML"),
-        ("codex", 'model_providers = { a = { name = "x" } }\n', "cannot be added"),
-        ("codex", 'model_providers = "none"\n', "`model_providers` is no table"),
+        ("codex", 'model_providers = { a = { name = "x" } }\n', "no place where a setting can be added"),
+        ("codex", 'model_providers = "none"\n', "`model_providers` is not a table"),
         ("claude-code", "mine", "not plain JSON"),
         ("claude-code", '{\n  // mine\n  "a": 1\n}', "line 2"),
-        ("claude-code", "[1]", "no JSON object"),
-        ("claude-code", '{"env": "none"}', "`env` is no table"),
-        ("opencode", '{"provider": {"streamglot": []}}', "`provider.streamglot` is no table"),
+        ("claude-code", "[1]", "does not contain a JSON object"),
+        ("claude-code", '{"env": "none"}', "`env` is not a table"),
+        ("opencode", '{"provider": {"streamglot": []}}', "`provider.streamglot` is not a table"),
         ("aider", "{model: x}\n", "line 1"),
         ("aider", "a: 1\n---\nb: 2\n", "line 2"),
         ("aider", "model: x\nmodel: y\n", "twice"),
-        ("aider", "model: >\n  x\n", "plain one on its own line"),
-        ("aider", "model: &anchor x\nweak-model: *anchor\n", "plain one on its own line"),
+        ("aider", "model: >\n  x\n", "plain value on the same line"),
+        ("aider", "model: &anchor x\nweak-model: *anchor\n", "plain value on the same line"),
         ("continue", "models: [{name: x}]\n", "not a list of items"),
         ("continue", "models:\n  name: x\n", "not a list of items"),
-        ("openai", "what is this\n", "line 1 is no NAME=value"),
-        ("anthropic", 'KEY="one\ntwo"\n', "line 1 is no NAME=value"),
-        ("open-webui", "A=1\n= 2\n", "line 2 is no NAME=value"),
+        ("openai", "what is this\n", "line 1 is not NAME=value"),
+        ("anthropic", 'KEY="one\ntwo"\n', "line 1 is not NAME=value"),
+        ("open-webui", "A=1\n= 2\n", "line 2 is not NAME=value"),
     ],
 )
 def test_what_is_not_understood_is_left_alone(shell: Shell, client: str, broken: str, why: str) -> None:
@@ -219,7 +219,7 @@ def test_what_is_not_understood_is_left_alone(shell: Shell, client: str, broken:
     status, words = write(shell, client)
     assert (status, path.read_text()) == (2, broken)
     assert why in words
-    assert f"add by hand what `streamglot setup {client}` shows" in words
+    assert f"add by hand the settings that `streamglot setup {client}` shows" in words
     assert not list(path.parent.glob("*before-streamglot*"))
 
 
@@ -281,7 +281,7 @@ def test_the_name_of_a_variable_is_no_secret(shell: Shell) -> None:
     ("client", "model", "context", "warned"),
     [
         ("claude-code", "local", "", "STREAMGLOT_LOCAL_CONTEXT=65536"),
-        ("qwen-code", "local", "", "16,000 tokens, and the model 'local' has a context of 8,192"),
+        ("qwen-code", "local", "", "16,000 tokens, but the model 'local' has a context of 8,192"),
         ("claude-code", "local", "32768", ""),
         ("claude-code", "gpt-5.5", "", ""),
         ("aider", "local", "", ""),
@@ -317,7 +317,7 @@ def test_tables_that_hide_in_arrays() -> None:
     ours = recipe("codex", ADDRESS, "m", KEY).text
     there = 'matrix = [\n  ["a"],\n  ["b"]\n]\n'
     assert tomllib.loads(merged("toml", there, ours)[0]) == {**tomllib.loads(there), **tomllib.loads(ours)}
-    with pytest.raises(NotMerged, match="cannot be added"):
+    with pytest.raises(NotMerged, match="no place where a setting can be added"):
         merged("toml", there.replace("  ", ""), ours)
 
 
@@ -373,7 +373,7 @@ def test_a_setting_that_stands_twice_is_left_alone(shell: Shell) -> None:
         place.parent.mkdir(exist_ok=True)
         place.write_text(text)
         status, words = write(shell, "claude-code")
-        assert (status, "stands there twice" in words, place.read_text()) == (2, True, text)
+        assert (status, "occurs there twice" in words, place.read_text()) == (2, True, text)
 
 
 @pytest.mark.parametrize(
@@ -411,7 +411,7 @@ def test_a_device_is_no_settings_file(shell: Shell, client: str) -> None:
     place.parent.mkdir(exist_ok=True)
     place.symlink_to("/dev/zero")
     status, words = write(shell, client)
-    assert (status, "no regular file" in words) == (2, True)
+    assert (status, "not a regular file" in words) == (2, True)
     place.unlink()
     place.write_bytes(b"#" * (SETTINGS_BYTES + 1))
     status, words = write(shell, client)

@@ -96,7 +96,7 @@ def test_probe_of_a_server_that_does_everything_wrong(shell: Shell) -> None:
         "fragments of tool calls have no `index`",
         "`arguments` is a JSON value",
         "no usage was reported",
-        "reasoning was asked for, and none was shown",
+        "reasoning was requested, but none came",
     ):
         assert sentence in words
     assert done.returncode == 0
