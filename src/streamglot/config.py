@@ -51,10 +51,10 @@ class ServerConfig(Struct, forbid_unknown_fields=True, kw_only=True):
     - ``max_connections``: client connections per worker; 0 means as many as the limit of open files allows.
     - ``origins``: origins of web pages that may use the gateway, in addition to this machine.
     - ``allowed_hosts``: host names, in addition to this machine's, of a gateway without keys; ``"*"`` allows any.
-    - ``public_paths``: which of ``/metrics`` and ``/ready`` need no key if keys are required. By default both on loopback and none
-      elsewhere.
-    - ``log_content``: write requests and answers to the log, without what ``redact`` matches: patterns in RE2's syntax, which need
-      the extra ``policies``.
+    - ``public_paths``: which of ``/metrics`` and ``/ready`` need no key if keys are required. By default both on loopback and
+      none elsewhere.
+    - ``log_content``: write requests and answers to the log, without what ``redact`` matches: patterns in RE2's syntax, which
+      need the extra ``policies``.
     - ``batch_items``: requests of one call of ``/v1/batch``; ``batch_concurrent``: how many of them run at once.
     - ``default_model``: for requests that name no model. ``fallback_model``: for names that no upstream serves, as side requests
       of coding agents have them; ``auto`` takes the only model if just one is served, ``none`` refuses them.
@@ -109,11 +109,12 @@ class ValkeyConfig(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class BatchesConfig(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Durable batches: ``/v1/files``, ``/v1/batches`` and ``/v1/messages/batches``. They need a store. ``worker``: run batches in this
-    gateway; switch it off where ``streamglot batch worker`` does it. ``concurrency``: calls at once in each process. ``directory``:
-    where uploaded files are, beside the database unless told. ``window_seconds``: how long a batch may run. ``keep_days``: how long
-    files and results are kept. ``max_file_bytes`` and ``max_items``: the largest input. ``attempts``: how often a failing item is
-    run. ``poll_seconds``: how often a provider is asked for the state of a batch of its own. ``bad_lines``: report lines that cannot be used and run the others, or fail the whole batch."""
+    """Durable batches: ``/v1/files``, ``/v1/batches`` and ``/v1/messages/batches``. They need a store. ``worker``: run batches in
+    this gateway; switch it off where ``streamglot batch worker`` does it. ``concurrency``: calls at once in each process.
+    ``directory``: where uploaded files are, beside the database unless told. ``window_seconds``: how long a batch may run.
+    ``keep_days``: how long files and results are kept. ``max_file_bytes`` and ``max_items``: the largest input. ``attempts``: how
+    often a failing item is run. ``poll_seconds``: how often a provider is asked for the state of a batch of its own.
+    ``bad_lines``: report lines that cannot be used and run the others, or fail the whole batch."""
 
     enabled: bool = True
     worker: bool = True

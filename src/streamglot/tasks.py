@@ -23,7 +23,8 @@ WriteLine: TypeAlias = Callable[[Mapping[str, Any]], None]
 FIRST_PAUSE: Final = 0.25
 """Seconds before failed work starts again: long enough not to use up a processor, short enough for timeouts of seconds."""
 LONGEST_PAUSE: Final = 30.0
-"""Seconds. The pause doubles up to this; work that ran for longer than this before it failed starts again after the first pause."""
+"""Seconds. The pause doubles up to this; work that ran for longer than this before it failed starts again after the first
+pause."""
 REPEAT_SECONDS: Final = 60.0
 """The same fault of the same task is logged once in this time, with a count: a task may fail several times a second."""
 MESSAGE_CHARS: Final = 300

@@ -118,7 +118,8 @@ def retry(address: GatewayAddress, id: str, *, wait: bool, output: Path | None, 
         found = await client.batch(id)
         if found.get("status") not in ENDED:
             raise ConfigError(
-                f"the batch {id} is {found.get('status')}; its failures are known when it has ended: wait for it with --wait, then retry"
+                f"the batch {id} is {found.get('status')}; its failures are known when it has ended: "
+                f"wait with `streamglot batch status {id} --wait`, then retry"
             )
         failed = await _failed_ids(client, found)
         if not failed:

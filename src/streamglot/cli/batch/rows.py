@@ -31,8 +31,8 @@ class Row(Struct):
 
 
 class Rows(Protocol):
-    """``columns`` is None if the columns are not known before the first row is read. ``total`` is None if the number of rows is not
-    known."""
+    """``columns`` is None if the columns are not known before the first row is read. ``total`` is None if the number of rows is
+    not known."""
 
     columns: list[str] | None
     total: int | None

@@ -109,8 +109,8 @@ def setup(client: str | None, address: str, model: str, key: str, write: bool) -
 def launch(agent: str, model: str, key: str, config: Path | None, arguments: tuple[str, ...]) -> int:
     """Run a coding agent on any model.
 
-    AGENT is codex, claude, gemini, opencode or qwen. If no gateway runs, one is started and stopped with the agent. The agent gets
-    its settings as variables and options; its files are not changed. ARGUMENTS are passed to the agent.
+    AGENT is codex, claude, gemini, opencode or qwen. If no gateway runs, one is started and stopped with the agent. The agent
+    gets its settings as variables and options; its files are not changed. ARGUMENTS are passed to the agent.
     """
     require("starlette", "prometheus_client", "wsproto")
     from .launch import run

@@ -73,9 +73,9 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only
 def batch_run(file: Path, prompt: str, output: Path | None, column: str, **given: Any) -> int:  # Click passes the rest by name
     """Ask a model about every row of a file, without a server.
 
-    FILE is CSV, TSV, JSON Lines or Parquet. The output is JSON Lines with each row and its answer, in a file beside FILE unless -o
-    names another. Lines of the batch API (custom_id, url, body) get result lines of that API. If the run is stopped or killed, run
-    the same command again: it continues, and retries the rows that failed.
+    FILE is CSV, TSV, JSON Lines or Parquet. The output is JSON Lines with each row and its answer, in a file beside FILE unless
+    -o names another. Lines of the batch API (custom_id, url, body) get result lines of that API. If the run is stopped or killed,
+    run the same command again: it continues, and retries the rows that failed.
     """
     from ..batch.run import RunOptions, run
     from ..question import Question

@@ -142,7 +142,8 @@ async def reachable(address: str) -> str:
 
 
 async def _store(loaded: LoadedConfig) -> list[Finding]:
-    """Checks where the store is, whether it opens, and whether its keys let anyone use the gateway. It does not create a store."""
+    """Checks where the store is, whether it opens, and whether its keys let anyone use the gateway. It does not create a
+    store."""
     url = loaded.config.store.url
     nothing = authentication(loaded.config.server, stored=0, revoked=0, had_keys=False)
     if url == NOTHING:

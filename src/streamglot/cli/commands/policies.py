@@ -73,7 +73,7 @@ def policies_check(file: Path | None) -> int:
 @click.option("--from", "source", type=text, default="", help="The dialect of the recording; by default it is recognised.")
 @click.option("--as", "target", type=text, default="", help="Write the stream after the policies in this dialect instead.")
 def policies_try(recording: str, file: Path | None, source: str, target: str) -> int:
-    """Show a stream before and after the policies, with the parts that were held and their delays. RECORDING is a file or a turn's id."""
+    """Show a stream before and after the policies, with held parts and delays. RECORDING is a file or a turn's id."""
     from ...policies import load_policies
     from ...policies.trial import side_by_side, summary, try_policies
 

@@ -35,7 +35,8 @@ def run(words: list[str], question: Question, look: Look, session: str, here: bo
 
 
 def continued(turn: TurnDetail, question: Question, text: str) -> Request:
-    """Returns the request that follows this turn, with the same model, system message and tools unless the options change them."""
+    """Returns the request that follows this turn, with the same model, system message and tools unless the options change
+    them."""
     assert turn.request is not None
     said = turn.request.messages
     if question.system:

@@ -19,8 +19,8 @@ NARROWEST: Final = 8
 
 
 def show(names: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()) -> None:
-    """Prints a table. ``numbers`` names the columns that are aligned to the right. If a terminal is too narrow, the widest columns
-    are made narrower, the last one first."""
+    """Prints a table. ``numbers`` names the columns that are aligned to the right. If a terminal is too narrow, the widest
+    columns are made narrower, the last one first."""
     cells = [[one_line(cell) for cell in row] for row in (names, *rows)]
     lengths = [[cell_len(cell) for cell in row] for row in cells]
     widths = [max(column) for column in zip(*lengths, strict=True)]

@@ -24,7 +24,8 @@ from .terminal import CYAN, DIM, RESET, coloured, is_terminal, neutral
 
 
 class PlainPrinter:
-    """Prints events as they arrive. ``exact``: a file or a pipe gets the text unchanged; a terminal gets no control characters."""
+    """Prints events as they arrive. ``exact``: a file or a pipe gets the text unchanged; a terminal gets no control
+    characters."""
 
     def __init__(self, out: TextIO, err: TextIO, *, reasoning: bool = True, exact: bool = False) -> None:
         self.out, self.err = out, err
