@@ -1,4 +1,4 @@
-"""What ``keys``, ``doctor`` and the start of the gateway say of a gateway that asks for keys."""
+"""``keys``, ``doctor`` and the start of the gateway report whether keys are required and valid."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_setting_that_asks_for_none(keeping: Shell) -> None:
     assert doctor(keeping)[1]["state"] == "note"
 
 
-def test_patterns_of_models_that_nobody_sees(keeping: Shell) -> None:
+def test_invisible_model_patterns_are_refused(keeping: Shell) -> None:
     for pattern in ("", "a\x1bb"):
         done = keeping.run("keys", "add", "me", "-m", pattern)
         assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done

@@ -56,8 +56,8 @@ def listed(shell: Shell, *arguments: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_process_that_died_leaves_no_turn_that_runs(shell: Shell) -> None:
-    """Who reads is not told that it runs, although no process has started since that would have noticed."""
+def test_turns_of_a_dead_process_are_not_shown_as_running(shell: Shell) -> None:
+    """A reader notices the dead process itself, because no other process has started since."""
 
     async def die(store: Store) -> None:
         session = await store.find_session(Wanted(), ask())
@@ -163,7 +163,7 @@ def test_a_turn_is_shown_whole(shell: Shell) -> None:
 
 
 def test_a_session_is_shown_with_all_that_was_said(shell: Shell) -> None:
-    """Each word once, though every request repeats those before it; and those of another conversation under the same name."""
+    """Each message is shown once, although every request repeats the earlier ones. Another conversation with the same name is shown too."""
     rule = Message("system", [TextPart("Be brief.")])
 
     async def work(store: Store) -> str:
@@ -436,12 +436,12 @@ def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe(shell: Shell) -> None:
     ("widths", "room", "fitted"),
     [([5, 9, 40], 80, [5, 9, 40]), ([5, 9, 40], 30, [5, 9, 12]), ([5, 30, 40], 40, [5, 23, 8]), ([9, 9, 9], 4, [8, 8, 8])],
 )
-def test_the_last_column_gives_way_first(widths: list[int], room: int, fitted: list[int]) -> None:
+def test_the_last_column_is_narrowed_first(widths: list[int], room: int, fitted: list[int]) -> None:
     fit(widths, room)
     assert widths == fitted
 
 
-def test_completion_offers_what_was_kept(shell: Shell) -> None:
+def test_completion_offers_stored_ids(shell: Shell) -> None:
     first, _, _ = fill(shell)
     assert first in shell.completions("streamglot", "logs", "show", "turn_")
     assert set(shell.completions("streamglot", "logs", "")) == {"list", "search", "show", "export", "prune"}

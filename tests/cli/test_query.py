@@ -25,7 +25,7 @@ def test_words_and_standard_input_are_joined(shell: Shell) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_nothing_asked(shell: Shell) -> None:
+def test_an_empty_question_is_refused(shell: Shell) -> None:
     done = shell.run("query")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"nothing was asked" in done.stderr

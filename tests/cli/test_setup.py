@@ -128,7 +128,7 @@ def write(shell: Shell, client: str, model: str = "some-model") -> tuple[int, st
     return done.returncode, (done.stdout + done.stderr).decode()
 
 
-def test_every_client_is_one_or_the_other() -> None:
+def test_every_client_has_a_file_or_a_text_to_paste() -> None:
     assert set(FILES) | set(PASTED) == set(RECIPES)
     assert {client for client, known in RECIPES.items() if known.file} == set(FILES)
 
@@ -212,7 +212,7 @@ def test_a_second_time_changes_nothing(shell: Shell, client: str) -> None:
         ("open-webui", "A=1\n= 2\n", "line 2 is not NAME=value"),
     ],
 )
-def test_what_is_not_understood_is_left_alone(shell: Shell, client: str, broken: str, why: str) -> None:
+def test_a_file_that_cannot_be_parsed_is_not_changed(shell: Shell, client: str, broken: str, why: str) -> None:
     path = shell.home / FILES[client][0]
     path.parent.mkdir(exist_ok=True)
     path.write_text(broken)
@@ -244,7 +244,7 @@ def test_links_line_ends_and_bytes_that_are_no_text(shell: Shell) -> None:
     assert "not in UTF-8" in write(shell, "aider")[1]
 
 
-def test_a_place_that_is_no_file(shell: Shell) -> None:
+def test_a_directory_is_refused(shell: Shell) -> None:
     (shell.home / ".codex" / "config.toml").mkdir(parents=True)
     status, words = write(shell, "codex")
     assert status == 2
@@ -260,12 +260,12 @@ def test_what_a_terminal_shows_is_harmless(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("value", ["a;reboot", "a b", 'a"b', "a$b", "a|b", "a\nb"])
-def test_a_value_that_would_be_more_than_a_value(shell: Shell, value: str) -> None:
+def test_values_with_special_characters_are_refused(shell: Shell, value: str) -> None:
     assert shell.run("setup", "openai", "--key", value).returncode == 2
 
 
 @pytest.mark.parametrize("client", ["codex", "goose", "zed", "qwen-code", "gemini-cli"])
-def test_what_is_left_to_do_is_told_without_the_key(shell: Shell, client: str) -> None:
+def test_the_next_step_is_printed_without_the_key(shell: Shell, client: str) -> None:
     for _ in range(2):
         status, words = write(shell, client)
         assert status == 0
@@ -313,7 +313,7 @@ def test_an_item_goes_where_the_list_is() -> None:
         assert merged("yaml", text, ours) == (text, [])
 
 
-def test_tables_that_hide_in_arrays() -> None:
+def test_brackets_in_arrays_are_not_tables() -> None:
     ours = recipe("codex", ADDRESS, "m", KEY).text
     there = 'matrix = [\n  ["a"],\n  ["b"]\n]\n'
     assert tomllib.loads(merged("toml", there, ours)[0]) == {**tomllib.loads(there), **tomllib.loads(ours)}
@@ -367,7 +367,7 @@ def test_json_that_is_not_ours_stays_as_it_is_written(kept: str) -> None:
         assert json.loads(result)["env"] == {"URL": "new"}
 
 
-def test_a_setting_that_stands_twice_is_left_alone(shell: Shell) -> None:
+def test_a_file_with_a_repeated_setting_is_not_changed(shell: Shell) -> None:
     for text in ('{"env": {}, "env": {"x": 1}}', '{"env": {"ANTHROPIC_MODEL": "a", "ANTHROPIC_MODEL": "b"}}'):
         place = shell.home / ".claude" / "settings.json"
         place.parent.mkdir(exist_ok=True)
@@ -386,7 +386,7 @@ def test_a_setting_that_stands_twice_is_left_alone(shell: Shell) -> None:
     ],
     ids=["json lists", "json objects", "toml lists", "toml tables"],
 )
-def test_a_file_that_is_nested_deeply_is_left_alone(shell: Shell, client: str, text: str) -> None:
+def test_a_deeply_nested_file_is_not_changed(shell: Shell, client: str, text: str) -> None:
     place = shell.home / FILES[client][0]
     place.parent.mkdir()
     place.write_text(text)
@@ -420,7 +420,7 @@ def test_a_device_is_no_settings_file(shell: Shell, client: str) -> None:
 
 @pytest.mark.parametrize(("form", "line"), [("yaml", "a:{}x"), ("env", "A={}x"), ("env", "A=b{}x #"), ("toml", "[{}x]")])
 def test_long_runs_of_spaces_are_read_in_linear_time(form: Any, line: str) -> None:
-    """A pattern that tries every cut of the run would take hours."""
+    """A pattern with quadratic backtracking would take hours."""
     text = f"{line.format(' ' * 1_000_000)}\n"
     new = {"yaml": "b: 1\n", "env": "B=1\n", "toml": "b = 1\n"}[form]
     assert merged(form, text, new)[0] != text
