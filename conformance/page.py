@@ -96,26 +96,31 @@ def _head() -> list[str]:
         "<!-- made by `make matrix` (the cells) and `make docs` (the rest); change the code, not this page -->",
         "",
         "Every recorded stream of a corpus goes through its reader, through every writer, and into the vendors' own clients",
-        "over a real socket. It came through when the client raised nothing of its own and understood the same text,",
-        "reasoning, refusal, calls, finish and usage; where the stream ended in an error, when the client reported one, with",
-        "the text before it, unless it is a client that has a whole answer or none.",
+        "over a real socket. A stream passes if the client raises no error and understands the same text, reasoning, refusal,",
+        "calls, finish and usage. A stream that ends in an error passes if the client reports the error, with the text before it",
+        "unless the client returns only whole answers.",
         "`make test` does the same with the recordings in tests/corpus.",
         "",
         "## Cells",
         "",
-        "Streams that came through / streams, for each reader (columns), writer and client (rows).",
+        "Streams that pass / all streams, for each reader (columns), writer and client (rows).",
         "",
     ]
 
 
 def _limits() -> list[str]:
-    lines = ["## What clients cannot read", "", "Whoever writes it. Such a stream is not given to that client.", ""]
+    lines = [
+        "## What clients cannot read",
+        "",
+        "These limits do not depend on the writer. Such a stream is not given to that client.",
+        "",
+    ]
     lines += ["| client | what | why |", "|---|---|---|"]
     return lines + [f"| {', '.join(limit.clients)} | {limit.what} | {limit.why} |" for limit in LIMITS]
 
 
 def _rules() -> list[str]:
-    lines = ["## Rules", "", "What goes wrong elsewhere, what we do, and the tests (below tests/) that hold it."]
+    lines = ["## Rules", "", "Faults that were seen elsewhere, our behaviour, and the tests (below tests/) that check it."]
     about = ""
     for rule in rules():
         if rule.about != about:

@@ -12,8 +12,7 @@ run_in_thread()    the same for an event loop that must not wait
 @tool              makes a tool of a typed function, for ``Client(tools=[…])``
 
 ``Client`` and ``run_in_thread`` need the extra ``client`` and are imported by name; ``from streamglot import *`` imports only
-what
-needs no package but msgspec. docs/library.md describes everything.
+what needs no package but msgspec. docs/library.md describes everything.
 """
 
 from __future__ import annotations

@@ -43,8 +43,7 @@ class StreamglotError(Exception):
     """The base class of all exceptions of streamglot.
 
     ``has_context``: the message names the upstream, the next step and the request, and contains no secrets. It is a flag because
-    the
-    message itself may be an upstream's text.
+    the message itself may be an upstream's text.
     """
 
     status = 500

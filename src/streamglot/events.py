@@ -1,12 +1,10 @@
 """The event vocabulary: everything that a stream can contain.
 
 A stream is ``StreamStart (block | loose)* (StreamEnd | StreamError)``. A block is a start, deltas and an end. One block is open
-at a
-time, so events carry no index: their order is enough. ``grammar.py`` has this rule as a table.
+at a time, so events carry no index: their order is enough. ``grammar.py`` has this rule as a table.
 
-An answer of several model turns (a tool loop) has a ``StepEnd`` after each turn except the last. A call that the loop itself
-runs has
-the kind "server", so that no client runs it again, and its ``ToolResult`` follows it.
+An answer of several model turns (a tool loop) has a ``StepEnd`` after each turn except the last. A call that the loop itself runs
+has the kind "server", so that no client runs it again, and its ``ToolResult`` follows it.
 
 Every event is a frozen struct tagged by ``type``; ``encode`` and ``decode`` convert one to a line of JSON and back.
 """

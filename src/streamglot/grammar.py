@@ -1,8 +1,7 @@
 """The allowed order of events: one table, one checker, and its diagram for the docs.
 
 ``TABLE[state][event type]`` is the next state; what is not in the table is not allowed. Each choice above 0 has its own state,
-which
-starts in IDLE because all choices share one StreamStart.
+which starts in IDLE because all choices share one StreamStart.
 """
 
 from __future__ import annotations

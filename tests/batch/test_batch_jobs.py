@@ -78,7 +78,7 @@ def test_only_what_failed_is_retried(
     assert custom_ids(gateway.files[made["input_file_id"]]) == ["r1", "r4"]
     assert made["metadata"] == {"retry_of": "batch_1"}
     assert batch("retry", "batch_2") == 0
-    assert "nothing failed" in capsys.readouterr().out
+    assert "no request failed" in capsys.readouterr().out
 
 
 def test_status_list_cancel_and_results(
@@ -95,7 +95,7 @@ def test_status_list_cancel_and_results(
     assert [msgspec.json.decode(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["batch_2", "batch_1"]
     assert batch("status", "batch_1") == 0
     assert "batch_1: in_progress; 5 total, 0 completed, 0 failed" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="at its end"):
+    with pytest.raises(ConfigError, match="when it has ended"):
         batch("retry", "batch_1")
     assert batch("results", "batch_1") == 0
     assert "has no results" in capsys.readouterr().err

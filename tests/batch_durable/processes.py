@@ -17,7 +17,7 @@ from typing import Any
 from waiting import PATIENCE, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
-WORKS = re.compile(r"streamglot works on the batches")
+WORKS = re.compile(r"streamglot runs the batches")
 COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()"]
 CONFIG = """\
 [server]

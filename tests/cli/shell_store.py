@@ -1,4 +1,4 @@
-"""What the command line kept, and what it finds kept: the store of a shell, from inside the test."""
+"""Reads and fills the store of a shell from inside the test."""
 
 from __future__ import annotations
 

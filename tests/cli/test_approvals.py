@@ -61,7 +61,7 @@ def held(tmp_path: Path, server: str = "", **environment: str) -> Iterator[Waiti
         yield Waiting(shell, gateway)
 
 
-def test_what_waits_is_listed(tmp_path: Path) -> None:
+def test_open_approvals_are_listed(tmp_path: Path) -> None:
     with held(tmp_path) as waiting:
         listed = waiting.run("list")
         assert listed.split()[:2] == ["id", "tool"]
@@ -101,7 +101,7 @@ def test_arguments_are_edited_in_an_editor(tmp_path: Path) -> None:
         assert waiting.answer().calls == [("shell", {"command": "ls"})]
 
 
-def test_what_cannot_be_decided_is_said(tmp_path: Path) -> None:
+def test_invalid_decisions_are_refused_with_the_reason(tmp_path: Path) -> None:
     with held(tmp_path) as waiting:
         assert "no open approval 'nothing'" in waiting.run("approve", "nothing", status=1)
         assert "not valid JSON" in waiting.run("edit", waiting.asked["id"], "{", status=2)
@@ -118,7 +118,7 @@ def test_a_gateway_that_asks_for_a_key(tmp_path: Path) -> None:
         assert waiting.answer().error is None
 
 
-def test_an_address_without_a_gateway_is_said(tmp_path: Path) -> None:
+def test_an_address_without_a_gateway_is_reported(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     config = tmp_path / "streamglot.toml"
     config.write_text(config.read_text().replace("[server]", '[server]\nport = 9\nhost = "0.0.0.0"'))

@@ -20,7 +20,7 @@ def test_lines_of_a_pipe(shell: Shell) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_what_was_said_is_sent_again(shell: Shell) -> None:
+def test_each_request_repeats_the_conversation(shell: Shell) -> None:
     shell.tape("song", said("la"))
     done = shell.run("chat", "-m", "song", "-s", "Sing.", stdin=b"one\ntwo\n/save talk.json\n")
     assert done.stdout == b"la\nla\n"
@@ -54,7 +54,7 @@ def words(text: str) -> Message:
     return Message("user", [TextPart(text)])
 
 
-def test_what_is_said_after_a_call_is_its_result() -> None:
+def test_the_message_after_a_call_is_its_result() -> None:
     asked = Message("assistant", [TextPart("Let me see."), call("a")])
     result = ToolResultPart("a", [TextPart("sunny")], name="tool_a")
     assert with_results([words("Weather?"), asked, words("sunny")]) == [words("Weather?"), asked, Message("tool", [result])]
@@ -64,7 +64,7 @@ def test_what_is_said_after_a_call_is_its_result() -> None:
     assert shown.content == picture.parts
 
 
-def test_several_calls_were_not_run() -> None:
+def test_several_calls_get_the_result_not_run() -> None:
     asked = Message("assistant", [call("a"), call("b", "custom"), call("s", "server")])
     refused = [
         ToolResultPart("a", [TextPart("not run")], name="tool_a"),
@@ -84,7 +84,7 @@ def test_calls_that_have_their_results_are_left_alone() -> None:
 
 
 def test_a_chat_goes_on_after_a_call(shell: Shell) -> None:
-    """Each request that goes out answers the calls before it; what is saved is what was said."""
+    """Each request has a result for every earlier call; the saved file has only the messages."""
     function = {"name": "weather", "arguments": "{}"}
     shell.tape(
         "calls",
@@ -111,7 +111,7 @@ def test_an_error_does_not_end_the_conversation(shell: Shell) -> None:
     assert shell.run("chat", "-m", "nowhere/gone", stdin=b"hi\n").returncode == 1
 
 
-def test_a_model_that_nobody_serves_is_refused_and_the_old_one_stays(shell: Shell) -> None:
+def test_an_unserved_model_is_refused_and_the_old_one_stays(shell: Shell) -> None:
     shell.tape("song", said("la"))
     served = {"STREAMGLOT_UPSTREAMS__TAPE__MODELS": '["song"]'}
     lines = b"/usage\n/model nosuch\n/usage\nhi\n/model nosuch\n/usage\n/model\n"
@@ -127,14 +127,14 @@ def test_a_model_that_nobody_serves_is_refused_and_the_old_one_stays(shell: Shel
     ]
 
 
-def test_a_model_of_the_options_that_nobody_serves_does_not_end_the_chat(shell: Shell) -> None:
+def test_an_unserved_model_in_the_options_does_not_end_the_chat(shell: Shell) -> None:
     served = {"STREAMGLOT_UPSTREAMS__TAPE__MODELS": '["song"]'}
     done = shell.run("chat", "-m", "nosuch", stdin=b"hi\n/usage\n/model replay\nhello\n", environment=served)
     assert (done.returncode, done.stdout) == (0, b"You said: hello\n")
     assert b"no upstream serves the model 'nosuch'" in done.stderr
 
 
-def test_what_a_command_did_is_said(shell: Shell) -> None:
+def test_commands_report_what_they_did(shell: Shell) -> None:
     (shell.home / "note.md").write_text("note")
     lines = "hi\n/save talk.json\n/reset\n/save talk.json\n/system A.\n/system clear\n/system\n/attach note.md\n/save\n/attach\n"
     done = shell.run("chat", "-m", "replay", stdin=lines.encode())
@@ -146,8 +146,8 @@ def test_what_a_command_did_is_said(shell: Shell) -> None:
         "the system message is removed",
         "there is no system message",
         "note.md is sent with the next message",
-        "streamglot: /save needs the name of a file",
-        "streamglot: /attach needs the name of a file, or an address",
+        "streamglot: /save needs the name of a file: /save FILE",
+        "streamglot: /attach needs the name of a file, or an address: /attach FILE",
     ]
 
 
@@ -190,7 +190,7 @@ def test_a_resumed_conversation_keeps_its_tools(shell: Shell) -> None:
     assert [tool.name for tool in request.tools] == ["weather"]
 
 
-def test_there_may_be_nothing_to_resume(shell: Shell) -> None:
+def test_resuming_without_a_stored_conversation_is_an_error(shell: Shell) -> None:
     shell.keeps()
     for option, words in ((["-c"], b"no answer yet"), (["--here"], b"of this directory"), (["-c", "ses_none"], b"no session")):
         done = shell.run("chat", *option, stdin=b"hi\n")
@@ -200,7 +200,7 @@ def test_there_may_be_nothing_to_resume(shell: Shell) -> None:
     assert shell.run("chat", "-c", environment={"STREAMGLOT_STORE__URL": "none"}).returncode == 2
 
 
-def test_a_person_sees_how_a_resumed_conversation_ended(shell: Shell) -> None:
+def test_a_resumed_chat_shows_the_end_of_the_conversation(shell: Shell) -> None:
     shell.keeps().run("query", "-m", "replay", "the question")
     with shell.terminal("chat", "--continue") as terminal:
         terminal.until(prompt("replay"))
@@ -235,7 +235,7 @@ def echoes(terminal: Terminal) -> bool:
 
 
 @pytest.mark.parametrize("command", [["chat", "-m", "slow"], ["query", "-m", "slow", "go"]], ids=["chat", "query"])
-def test_an_interrupt_is_said_and_moves_nothing_on_the_screen(shell: Shell, command: list[str]) -> None:
+def test_an_interrupt_is_reported_without_moving_the_cursor(shell: Shell, command: list[str]) -> None:
     """The terminal's own ``^C`` at the right margin would begin a line, and the block would be drawn one line too low."""
     shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal(*command) as terminal:

@@ -1,4 +1,4 @@
-"""How commands end when standard output, standard error or a package is not there: a sentence and a status."""
+"""Commands end with one sentence and a status if standard output, standard error or a package is missing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_output_that_cannot_be_written_is_an_error(kept: Shell, arguments: li
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_a_reader_that_went_away_is_told_nothing(kept: Shell, arguments: list[str]) -> None:
+def test_a_closed_pipe_gives_no_error_message(kept: Shell, arguments: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
@@ -100,7 +100,7 @@ def test_streams_that_are_not_needed_may_be_closed(kept: Shell, redirections: st
 
 
 def test_a_file_does_not_become_standard_output(shell: Shell) -> None:
-    """The database would be the first file that is opened, and have the number of the stream that is closed."""
+    """The database is the first file that is opened. It must not get the number of the closed stream."""
     shell.keeps()
     for redirections in (">&-", ">&- 2>&-", ">&- 2>&- <&-"):
         assert run(shell, ["query", "-m", "replay", "hi"], redirections).returncode == 1
@@ -109,7 +109,7 @@ def test_a_file_does_not_become_standard_output(shell: Shell) -> None:
 
 
 def test_a_status_is_kept_when_the_output_cannot_be_flushed(shell: Shell) -> None:
-    """Without a flush of its own the interpreter would make it 120."""
+    """If the command did not flush, the interpreter would make the status 120."""
     shell.tape("cut", [chunk(content="half an ans")])
     assert run(shell, ["query", "-m", "cut", "--json", "x"], ">/dev/full").returncode == 1
     assert run(shell, ["query", "--nosuch"], ">/dev/full").returncode == 2

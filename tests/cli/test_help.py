@@ -34,7 +34,7 @@ def words(text: str) -> str:
 
 
 @pytest.mark.parametrize(("path", "command"), EVERY)
-def test_nothing_is_cut(path: tuple[str, ...], command: click.Command) -> None:
+def test_help_shows_every_text_complete(path: tuple[str, ...], command: click.Command) -> None:
     text = shown(path, command)
     assert max(map(len, text.splitlines())) <= 80
     assert command.help

@@ -45,7 +45,7 @@ def test_a_device_without_an_end_is_refused(shell: Shell, arguments: list[str]) 
 def test_a_file_may_have_as_many_bytes_as_its_limit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x" * 5)
     assert read_file(tmp_path / "file", 5) == b"x" * 5
-    with pytest.raises(ConfigError, match="larger than 4 bytes"):
+    with pytest.raises(ConfigError, match="larger than the limit of 4 bytes"):
         read_file(tmp_path / "file", 4)
     for name in ("none", ".", "nul\0"):
         with pytest.raises(ConfigError, match="cannot be read"):

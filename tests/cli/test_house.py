@@ -105,7 +105,7 @@ def test_doctor_and_the_store(shell: Shell) -> None:
         return done.returncode, next(finding for finding in json.loads(done.stdout) if finding["about"] == "store")
 
     shell.keeps()
-    assert store()[1]["says"].endswith("streamglot.db is not there yet: the first turn makes it")
+    assert store()[1]["says"].endswith("streamglot.db does not exist yet: the first turn creates it")
     assert not database(shell).exists()
     assert store(STREAMGLOT_STORE__URL="none")[1]["state"] == "note"
     shell.run("query", "-m", "replay", "x")
@@ -121,8 +121,8 @@ def test_doctor_and_the_store(shell: Shell) -> None:
     assert "store.url" in found["step"]
     done = shell.run("query", "-m", "replay", "x")
     assert (done.returncode, done.stdout) == (0, b"You said: x\n")
-    assert b"a newer one made it" in done.stderr
-    assert b"a newer one made it" in shell.run("logs", "list").stderr
+    assert b"a newer release made it" in done.stderr
+    assert b"a newer release made it" in shell.run("logs", "list").stderr
     status, found = store(STREAMGLOT_STORE__URL="postgresql://me:hidden@127.0.0.1:9/none")
     assert (status, found["state"]) == (1, "bad")
     assert "hidden" not in found["says"]

@@ -1,4 +1,4 @@
-"""What commands import. Their start is as quick as that is little; the time itself depends on the machine, and is no test."""
+"""Commands import little, so that they start quickly. The time itself depends on the machine and is not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``query``, ``chat`` and ``reply`` keep, and what goes on when nothing can be kept."""
+"""``query``, ``chat`` and ``reply`` store their turns, and still answer if nothing can be stored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def quietly(done: subprocess.CompletedProcess[bytes]) -> None:
 # --- query and chat
 
 
-def test_a_query_is_kept(shell: Shell) -> None:
+def test_a_query_is_stored(shell: Shell) -> None:
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
     shell.tape("song", [chunk(reasoning_content="hm"), chunk(content="la"), chunk("stop", usage), DONE])
     done = shell.run("query", "-m", "tape/song", "-s", "Sing.", "a", "song")
@@ -79,7 +79,7 @@ def test_a_chat_is_one_session_until_it_is_reset(shell: Shell) -> None:
     assert texts(third) == ["user: three", "answer: You said: three"]
 
 
-def test_ctrl_c_keeps_what_came(shell: Shell) -> None:
+def test_ctrl_c_stores_the_partial_answer(shell: Shell) -> None:
     shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.started("query", "-m", "slow", "x") as process:
         assert process.stdout is not None
@@ -98,7 +98,7 @@ def test_ctrl_c_keeps_what_came(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_who_is_ended_keeps_what_came(shell: Shell, number: signal.Signals, status: int) -> None:
+def test_sigterm_stores_the_partial_answer(shell: Shell, number: signal.Signals, status: int) -> None:
     shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
     quietly(shell.run("query", "-m", "replay", "x"))
     for command in (("query", "-m", "slow"), ("reply", "-m", "slow")):
@@ -113,7 +113,7 @@ def test_who_is_ended_keeps_what_came(shell: Shell, number: signal.Signals, stat
         assert texts(turns(shell)[0])[-1].startswith("answer: first ")
 
 
-def test_a_chat_that_is_ended_does_not_go_on(shell: Shell) -> None:
+def test_sigterm_ends_a_chat(shell: Shell) -> None:
     shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal("chat", "-m", "slow") as terminal:
         terminal.until(prompt("slow"))
@@ -130,7 +130,7 @@ def test_a_chat_that_is_ended_does_not_go_on(shell: Shell) -> None:
     assert b"Traceback" not in terminal.seen
 
 
-def test_a_terminal_that_goes_away_keeps_what_came(shell: Shell) -> None:
+def test_a_closed_terminal_stores_the_partial_answer(shell: Shell) -> None:
     shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
     with shell.terminal("query", "-m", "slow", "x") as terminal:
         terminal.until(b"first")
@@ -141,7 +141,7 @@ def test_a_terminal_that_goes_away_keeps_what_came(shell: Shell) -> None:
     assert texts(turn)[-1].startswith("answer: first ")
 
 
-def test_a_signal_that_is_ignored_stays_so(shell: Shell) -> None:
+def test_an_ignored_signal_stays_ignored(shell: Shell) -> None:
     shell.tape("slow", said("first ", *("more " for _ in range(10)), "last"), gap=0.1)
     with subprocess.Popen(
         ["nohup", PROGRAM, "query", "-m", "slow", "x"],
@@ -158,7 +158,7 @@ def test_a_signal_that_is_ignored_stays_so(shell: Shell) -> None:
     assert process.returncode == 0
 
 
-def test_a_reader_that_went_away_is_an_ending_too(shell: Shell) -> None:
+def test_a_closed_pipe_is_stored_as_client_gone(shell: Shell) -> None:
     shell.tape("long", said(*("word " * 100 for _ in range(500))), gap=0.002)
     with shell.started("query", "-m", "long", "x") as process:
         assert process.stdout is not None
@@ -170,7 +170,7 @@ def test_a_reader_that_went_away_is_an_ending_too(shell: Shell) -> None:
     assert texts(turn)[-1].startswith("answer: word word ")
 
 
-def test_errors_are_kept_with_what_came_before_them(shell: Shell) -> None:
+def test_errors_are_stored_with_the_partial_answer(shell: Shell) -> None:
     shell.tape("cut", [chunk(content="half an ans")])
     assert shell.run("query", "-m", "cut", "x").returncode == 1
     assert shell.run("query", "-m", "nowhere/gone", "x").returncode == 1
@@ -182,7 +182,7 @@ def test_errors_are_kept_with_what_came_before_them(shell: Shell) -> None:
     assert "cannot be reached" in refused.error.message
 
 
-def test_nothing_is_kept_where_nothing_is_wanted(shell: Shell) -> None:
+def test_nothing_is_stored_if_storing_is_switched_off(shell: Shell) -> None:
     quietly(shell.run("query", "--no-log", "-m", "replay", "x"))
     quietly(shell.run("chat", "--no-log", "-m", "replay", stdin=b"x\n"))
     quietly(shell.run("query", "-m", "replay", "x", environment={"STREAMGLOT_STORE__URL": "none"}))
@@ -201,7 +201,7 @@ def test_nothing_is_kept_where_nothing_is_wanted(shell: Shell) -> None:
         ("mysql://me:hidden@127.0.0.1/none", b"store.url begins with 'mysql'"),
     ],
 )
-def test_a_store_that_cannot_be_opened_costs_one_line(shell: Shell, url: str, words: bytes) -> None:
+def test_a_store_that_cannot_be_opened_gives_one_line_of_warning(shell: Shell, url: str, words: bytes) -> None:
     elsewhere = {"STREAMGLOT_STORE__URL": url}
     done = shell.run("query", "-m", "replay", "x", environment=elsewhere)
     assert (done.returncode, done.stdout) == (0, b"You said: x\n")
@@ -215,7 +215,7 @@ def test_a_store_that_cannot_be_opened_costs_one_line(shell: Shell, url: str, wo
     assert shell.run("logs", "list", environment=elsewhere).returncode == 2
 
 
-def test_a_database_that_is_locked_for_long_costs_one_line(shell: Shell) -> None:
+def test_a_database_that_is_locked_for_long_gives_one_line_of_warning(shell: Shell) -> None:
     quietly(shell.run("query", "-m", "replay", "x"))
     holder = sqlite3.connect(database(shell))
     holder.execute("BEGIN IMMEDIATE")
@@ -293,7 +293,7 @@ def test_reply_here_and_to_a_session(shell: Shell) -> None:
     assert shell.run("reply", "--here", "--session", home.session_id, "x").returncode == 2
 
 
-def test_reply_skips_what_has_no_answer(shell: Shell) -> None:
+def test_reply_skips_turns_without_an_answer(shell: Shell) -> None:
     done = shell.run("reply", "x")
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
     assert b"there is no answer yet" in done.stderr
@@ -329,7 +329,7 @@ def test_a_reply_to_a_call_is_its_result(shell: Shell) -> None:
     assert shell.run("sessions", "show", turns(shell)[0].session_id).stdout.count("← sunny".encode()) == 2
 
 
-def test_a_reply_brings_signatures_back_to_who_made_them(shell: Shell) -> None:
+def test_a_reply_returns_signatures_to_their_provider(shell: Shell) -> None:
     asked: list[bytes] = []
     with serve_response((CORPUS / "anthropic" / "thinking.sse").read_bytes(), "text/event-stream", asked=asked) as url:
         upstream(shell, url, "anthropic")

@@ -1,4 +1,4 @@
-"""What ``keys``, ``doctor`` and the start of the gateway say of a gateway that asks for keys."""
+"""``keys``, ``doctor`` and the start of the gateway report whether keys are required and valid."""
 
 from __future__ import annotations
 
@@ -94,19 +94,19 @@ def test_a_database_that_was_deleted(keeping: Shell, tmp_path: Path) -> None:
     assert (status, found["state"]) == (1, "bad")
     assert "had keys before and has none now" in found["says"]
     assert not database(keeping).exists()
-    assert "Nobody can use it: keys are required and none is known" in greeting(keeping, tmp_path)
+    assert "The gateway cannot be used: keys are required and none is known" in greeting(keeping, tmp_path)
     assert "had keys before and has none now" in listing(keeping)
 
 
 def test_a_setting_that_asks_for_none(keeping: Shell) -> None:
     keeping.environment["STREAMGLOT_SERVER__AUTHENTICATION"] = "none"
     done = keeping.run("keys", "add", "me")
-    assert b"the gateway does not ask for it" in done.stderr
+    assert b"the gateway does not require it" in done.stderr
     assert "1 key in the store is ignored" in listing(keeping)
     assert doctor(keeping)[1]["state"] == "note"
 
 
-def test_patterns_of_models_that_nobody_sees(keeping: Shell) -> None:
+def test_invisible_model_patterns_are_refused(keeping: Shell) -> None:
     for pattern in ("", "a\x1bb"):
         done = keeping.run("keys", "add", "me", "-m", pattern)
         assert (done.returncode, b"Traceback" in done.stderr) == (1, False), done

@@ -87,12 +87,12 @@ def test_the_gateway_ends_with_a_launcher_that_is_killed(agent: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("nobody",), "there are: codex, claude, gemini, opencode, qwen"),
+        (("nobody",), "choose one of: codex, claude, gemini, opencode, qwen"),
         (("gemini",), "npm install -g @google/gemini-cli"),
         (("claude",), "name one with -m"),
     ],
 )
-def test_what_cannot_be_launched_says_why(agent: Shell, arguments: tuple[str, ...], why: str) -> None:
+def test_a_launch_that_is_not_possible_is_refused_with_the_reason(agent: Shell, arguments: tuple[str, ...], why: str) -> None:
     path = f"{agent.home / 'bin'}:/usr/bin:/bin"
     settings = {"PATH": path, "STREAMGLOT_UPSTREAMS__MORE": '{"base_url": "file:/x", "models": ["a", "b"]}'}
     done = agent.run("launch", *arguments, environment=settings)

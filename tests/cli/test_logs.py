@@ -56,8 +56,8 @@ def listed(shell: Shell, *arguments: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_process_that_died_leaves_no_turn_that_runs(shell: Shell) -> None:
-    """Who reads is not told that it runs, although no process has started since that would have noticed."""
+def test_turns_of_a_dead_process_are_not_shown_as_running(shell: Shell) -> None:
+    """A reader notices the dead process itself, because no other process has started since."""
 
     async def die(store: Store) -> None:
         session = await store.find_session(Wanted(), ask())
@@ -75,7 +75,7 @@ def test_a_process_that_died_leaves_no_turn_that_runs(shell: Shell) -> None:
 
 
 def test_lists_and_searches(shell: Shell) -> None:
-    assert shell.run("logs", "list").stderr == b"no turn was kept yet\n"
+    assert shell.run("logs", "list").stderr == b"no turn is stored yet\n"
     first, second, third = fill(shell)
     lines = listed(shell, "logs", "list")
     assert [line["id"] for line in lines] == [third, second, first]
@@ -121,7 +121,7 @@ def test_tables_are_for_people_and_safe(shell: Shell) -> None:
     assert [(session["turns"], session["caller"]) for session in sessions] == [(1, "a key"), (2, "")]
     out = shell.run("sessions", "list").stdout
     assert not CONTROLS.search(out)
-    assert shell.run("sessions", "list", "--here").stderr == b"no session was kept yet\n"
+    assert shell.run("sessions", "list", "--here").stderr == b"no session is stored yet\n"
 
 
 def test_a_turn_is_shown_whole(shell: Shell) -> None:
@@ -163,7 +163,7 @@ def test_a_turn_is_shown_whole(shell: Shell) -> None:
 
 
 def test_a_session_is_shown_with_all_that_was_said(shell: Shell) -> None:
-    """Each word once, though every request repeats those before it; and those of another conversation under the same name."""
+    """Each message is shown once, although every request repeats the earlier ones. Another conversation with the same name is shown too."""
     rule = Message("system", [TextPart("Be brief.")])
 
     async def work(store: Store) -> str:
@@ -352,7 +352,7 @@ def test_prune(shell: Shell) -> None:
     done = shell.run("logs", "prune", "--larger-than", "10GB", "--yes")
     assert done.stdout.startswith(b"0 turns removed")
     with shell.terminal("logs", "prune", "--older-than", "0s", "--archive", "old.jsonl", "--forget-spending") as terminal:
-        assert b"3 turns are kept" in terminal.until(b"Go on? [y/N]:")
+        assert b"3 turns are stored" in terminal.until(b"Go on? [y/N]:")
         terminal.type("y\r")
         assert terminal.end() == 0
     assert b"3 turns removed, 3 of them archived in old.jsonl; 0 are left" in terminal.seen
@@ -369,7 +369,7 @@ def test_keys(shell: Shell) -> None:
     done = shell.run("keys", "add", "ann", *limits)
     secret = done.stdout.decode().strip()
     assert secret.startswith("sg-")
-    assert b"the only time" in done.stderr
+    assert b"the key is shown only this once" in done.stderr
     assert secret.encode() not in database(shell).read_bytes()
 
     async def work(store: Store) -> tuple[object, ...]:
@@ -436,12 +436,12 @@ def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe(shell: Shell) -> None:
     ("widths", "room", "fitted"),
     [([5, 9, 40], 80, [5, 9, 40]), ([5, 9, 40], 30, [5, 9, 12]), ([5, 30, 40], 40, [5, 23, 8]), ([9, 9, 9], 4, [8, 8, 8])],
 )
-def test_the_last_column_gives_way_first(widths: list[int], room: int, fitted: list[int]) -> None:
+def test_the_last_column_is_narrowed_first(widths: list[int], room: int, fitted: list[int]) -> None:
     fit(widths, room)
     assert widths == fitted
 
 
-def test_completion_offers_what_was_kept(shell: Shell) -> None:
+def test_completion_offers_stored_ids(shell: Shell) -> None:
     first, _, _ = fill(shell)
     assert first in shell.completions("streamglot", "logs", "show", "turn_")
     assert set(shell.completions("streamglot", "logs", "")) == {"list", "search", "show", "export", "prune"}

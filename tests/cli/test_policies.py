@@ -56,7 +56,7 @@ def test_a_configuration_is_checked(file: Path, tmp_path: Path, monkeypatch: pyt
     assert run("check", nothing).splitlines() == ["1 policy: system_note", "  nothing of an answer is held"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert "there is no configuration" in run("check", status=2)
+    assert "no configuration file was found" in run("check", status=2)
     for broken, rule in (
         ('[[policies]]\nuse = "x"', "policies[0]"),
         ("policies = 3", "a list of tables"),

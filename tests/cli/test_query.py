@@ -25,7 +25,7 @@ def test_words_and_standard_input_are_joined(shell: Shell) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_nothing_asked(shell: Shell) -> None:
+def test_an_empty_question_is_refused(shell: Shell) -> None:
     done = shell.run("query")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"nothing was asked" in done.stderr
@@ -253,7 +253,7 @@ def test_a_newcomer_talks_to_a_real_model(shell: Shell) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     if b"5 out" in done.stderr:
-        assert b"it ended early: length" in done.stderr
+        assert b"the answer ended early: length" in done.stderr
     assert b"cost: nothing, it ran on this machine" in done.stderr
     done = shell.run("chat", "-m", "smollm2", "--max-tokens", "3", stdin=b"hi\nand?\n", environment=cache)
     assert done.returncode == 0, done.stderr

@@ -52,6 +52,6 @@ def test_attachments(tmp_path: Path) -> None:
         Question(attachments=["nowhere.png"]),
     ],
 )
-def test_what_is_wrong_is_said(question: Question) -> None:
+def test_invalid_options_are_refused(question: Question) -> None:
     with pytest.raises(ConfigError):
         question.request([question.message("hi")])

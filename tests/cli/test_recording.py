@@ -23,7 +23,7 @@ def test_our_own_events_are_recognised() -> None:
     assert every_cut(RecognisingReader, b"".join(encode(event) + b"\n" for event in events)) == events
 
 
-def test_a_stream_that_gives_nothing_away_is_refused() -> None:
+def test_a_stream_that_cannot_be_recognised_is_refused() -> None:
     for data in (b"hello\n", b"\0\0\0\0", b"x" * LOOKED_AT_BYTES, b"\n" * LOOKED_AT_BYTES + b'"candidates":'):
         with pytest.raises(ConfigError, match="--from"):
             every_cut(RecognisingReader, data, cuts=1)

@@ -128,7 +128,7 @@ def write(shell: Shell, client: str, model: str = "some-model") -> tuple[int, st
     return done.returncode, (done.stdout + done.stderr).decode()
 
 
-def test_every_client_is_one_or_the_other() -> None:
+def test_every_client_has_a_file_or_a_text_to_paste() -> None:
     assert set(FILES) | set(PASTED) == set(RECIPES)
     assert {client for client, known in RECIPES.items() if known.file} == set(FILES)
 
@@ -141,7 +141,7 @@ def test_a_file_that_is_not_there_is_written(shell: Shell, client: str) -> None:
     assert (status, path.stat().st_mode & 0o777) == (0, 0o600), words
     assert read(path.read_text()) == read(recipe(client, ADDRESS, "some-model", KEY).text)
     assert KEY not in words
-    assert "as it was" not in words
+    assert "backup of the old file" not in words
 
 
 @pytest.mark.parametrize("client", FILES)
@@ -164,7 +164,7 @@ def test_the_rest_of_a_file_stays(shell: Shell, client: str) -> None:
         assert comment in after.splitlines()
     backup = path.with_name(f"{path.name}.before-streamglot-1")
     assert (backup.read_text(), path.stat().st_mode & 0o777) == (before, 0o640)
-    assert f"as it was: {backup}" in words
+    assert f"backup of the old file: {backup}" in words
     assert ADDRESS in words
     assert KEY not in words
     assert OLD_KEY not in words
@@ -180,7 +180,7 @@ def test_a_second_time_changes_nothing(shell: Shell, client: str) -> None:
     after = path.read_text()
     status, words = write(shell, client)
     assert status == 0
-    assert words.startswith("nothing to change: ")
+    assert " has these settings already\n" in words
     assert path.read_text() == after
     assert len(list(path.parent.glob("*before-streamglot*"))) == 1
     if client in ("codex", "claude-code", "opencode", "aider", "continue"):
@@ -193,33 +193,33 @@ def test_a_second_time_changes_nothing(shell: Shell, client: str) -> None:
     ("client", "broken", "why"),
     [
         ("codex", "model = \n", "not valid TOML"),
-        ("codex", 'model_providers = { a = { name = "x" } }\n', "cannot be added"),
-        ("codex", 'model_providers = "none"\n', "`model_providers` is no table"),
+        ("codex", 'model_providers = { a = { name = "x" } }\n', "no place where a setting can be added"),
+        ("codex", 'model_providers = "none"\n', "`model_providers` is not a table"),
         ("claude-code", "mine", "not plain JSON"),
         ("claude-code", '{\n  // mine\n  "a": 1\n}', "line 2"),
-        ("claude-code", "[1]", "no JSON object"),
-        ("claude-code", '{"env": "none"}', "`env` is no table"),
-        ("opencode", '{"provider": {"streamglot": []}}', "`provider.streamglot` is no table"),
+        ("claude-code", "[1]", "does not contain a JSON object"),
+        ("claude-code", '{"env": "none"}', "`env` is not a table"),
+        ("opencode", '{"provider": {"streamglot": []}}', "`provider.streamglot` is not a table"),
         ("aider", "{model: x}\n", "line 1"),
         ("aider", "a: 1\n---\nb: 2\n", "line 2"),
         ("aider", "model: x\nmodel: y\n", "twice"),
-        ("aider", "model: >\n  x\n", "plain one on its own line"),
-        ("aider", "model: &anchor x\nweak-model: *anchor\n", "plain one on its own line"),
+        ("aider", "model: >\n  x\n", "plain value on the same line"),
+        ("aider", "model: &anchor x\nweak-model: *anchor\n", "plain value on the same line"),
         ("continue", "models: [{name: x}]\n", "not a list of items"),
         ("continue", "models:\n  name: x\n", "not a list of items"),
-        ("openai", "what is this\n", "line 1 is no NAME=value"),
-        ("anthropic", 'KEY="one\ntwo"\n', "line 1 is no NAME=value"),
-        ("open-webui", "A=1\n= 2\n", "line 2 is no NAME=value"),
+        ("openai", "what is this\n", "line 1 is not NAME=value"),
+        ("anthropic", 'KEY="one\ntwo"\n', "line 1 is not NAME=value"),
+        ("open-webui", "A=1\n= 2\n", "line 2 is not NAME=value"),
     ],
 )
-def test_what_is_not_understood_is_left_alone(shell: Shell, client: str, broken: str, why: str) -> None:
+def test_a_file_that_cannot_be_parsed_is_not_changed(shell: Shell, client: str, broken: str, why: str) -> None:
     path = shell.home / FILES[client][0]
     path.parent.mkdir(exist_ok=True)
     path.write_text(broken)
     status, words = write(shell, client)
     assert (status, path.read_text()) == (2, broken)
     assert why in words
-    assert f"add by hand what `streamglot setup {client}` shows" in words
+    assert f"add by hand the settings that `streamglot setup {client}` shows" in words
     assert not list(path.parent.glob("*before-streamglot*"))
 
 
@@ -244,7 +244,7 @@ def test_links_line_ends_and_bytes_that_are_no_text(shell: Shell) -> None:
     assert "not in UTF-8" in write(shell, "aider")[1]
 
 
-def test_a_place_that_is_no_file(shell: Shell) -> None:
+def test_a_directory_is_refused(shell: Shell) -> None:
     (shell.home / ".codex" / "config.toml").mkdir(parents=True)
     status, words = write(shell, "codex")
     assert status == 2
@@ -260,12 +260,12 @@ def test_what_a_terminal_shows_is_harmless(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("value", ["a;reboot", "a b", 'a"b', "a$b", "a|b", "a\nb"])
-def test_a_value_that_would_be_more_than_a_value(shell: Shell, value: str) -> None:
+def test_values_with_special_characters_are_refused(shell: Shell, value: str) -> None:
     assert shell.run("setup", "openai", "--key", value).returncode == 2
 
 
 @pytest.mark.parametrize("client", ["codex", "goose", "zed", "qwen-code", "gemini-cli"])
-def test_what_is_left_to_do_is_told_without_the_key(shell: Shell, client: str) -> None:
+def test_the_next_step_is_printed_without_the_key(shell: Shell, client: str) -> None:
     for _ in range(2):
         status, words = write(shell, client)
         assert status == 0
@@ -281,7 +281,7 @@ def test_the_name_of_a_variable_is_no_secret(shell: Shell) -> None:
     ("client", "model", "context", "warned"),
     [
         ("claude-code", "local", "", "STREAMGLOT_LOCAL_CONTEXT=65536"),
-        ("qwen-code", "local", "", "16,000 tokens, and the model 'local' has a context of 8,192"),
+        ("qwen-code", "local", "", "16,000 tokens, but the model 'local' has a context of 8,192"),
         ("claude-code", "local", "32768", ""),
         ("claude-code", "gpt-5.5", "", ""),
         ("aider", "local", "", ""),
@@ -313,11 +313,11 @@ def test_an_item_goes_where_the_list_is() -> None:
         assert merged("yaml", text, ours) == (text, [])
 
 
-def test_tables_that_hide_in_arrays() -> None:
+def test_brackets_in_arrays_are_not_tables() -> None:
     ours = recipe("codex", ADDRESS, "m", KEY).text
     there = 'matrix = [\n  ["a"],\n  ["b"]\n]\n'
     assert tomllib.loads(merged("toml", there, ours)[0]) == {**tomllib.loads(there), **tomllib.loads(ours)}
-    with pytest.raises(NotMerged, match="cannot be added"):
+    with pytest.raises(NotMerged, match="no place where a setting can be added"):
         merged("toml", there.replace("  ", ""), ours)
 
 
@@ -367,13 +367,13 @@ def test_json_that_is_not_ours_stays_as_it_is_written(kept: str) -> None:
         assert json.loads(result)["env"] == {"URL": "new"}
 
 
-def test_a_setting_that_stands_twice_is_left_alone(shell: Shell) -> None:
+def test_a_file_with_a_repeated_setting_is_not_changed(shell: Shell) -> None:
     for text in ('{"env": {}, "env": {"x": 1}}', '{"env": {"ANTHROPIC_MODEL": "a", "ANTHROPIC_MODEL": "b"}}'):
         place = shell.home / ".claude" / "settings.json"
         place.parent.mkdir(exist_ok=True)
         place.write_text(text)
         status, words = write(shell, "claude-code")
-        assert (status, "stands there twice" in words, place.read_text()) == (2, True, text)
+        assert (status, "occurs there twice" in words, place.read_text()) == (2, True, text)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_a_setting_that_stands_twice_is_left_alone(shell: Shell) -> None:
     ],
     ids=["json lists", "json objects", "toml lists", "toml tables"],
 )
-def test_a_file_that_is_nested_deeply_is_left_alone(shell: Shell, client: str, text: str) -> None:
+def test_a_deeply_nested_file_is_not_changed(shell: Shell, client: str, text: str) -> None:
     place = shell.home / FILES[client][0]
     place.parent.mkdir()
     place.write_text(text)
@@ -411,7 +411,7 @@ def test_a_device_is_no_settings_file(shell: Shell, client: str) -> None:
     place.parent.mkdir(exist_ok=True)
     place.symlink_to("/dev/zero")
     status, words = write(shell, client)
-    assert (status, "no regular file" in words) == (2, True)
+    assert (status, "not a regular file" in words) == (2, True)
     place.unlink()
     place.write_bytes(b"#" * (SETTINGS_BYTES + 1))
     status, words = write(shell, client)
@@ -420,7 +420,7 @@ def test_a_device_is_no_settings_file(shell: Shell, client: str) -> None:
 
 @pytest.mark.parametrize(("form", "line"), [("yaml", "a:{}x"), ("env", "A={}x"), ("env", "A=b{}x #"), ("toml", "[{}x]")])
 def test_long_runs_of_spaces_are_read_in_linear_time(form: Any, line: str) -> None:
-    """A pattern that tries every cut of the run would take hours."""
+    """A pattern with quadratic backtracking would take hours."""
     text = f"{line.format(' ' * 1_000_000)}\n"
     new = {"yaml": "b: 1\n", "env": "B=1\n", "toml": "b = 1\n"}[form]
     assert merged(form, text, new)[0] != text

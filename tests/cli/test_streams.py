@@ -96,13 +96,13 @@ def test_probe_of_a_server_that_does_everything_wrong(shell: Shell) -> None:
         "fragments of tool calls have no `index`",
         "`arguments` is a JSON value",
         "no usage was reported",
-        "reasoning was asked for, and none was shown",
+        "reasoning was requested, but none came",
     ):
         assert sentence in words
     assert done.returncode == 0
 
 
-def test_probe_of_nobody(shell: Shell) -> None:
+def test_probe_without_a_server_fails(shell: Shell) -> None:
     done = shell.run("probe", "http://127.0.0.1:9/v1", "-m", "m")
     assert done.returncode == 1
     assert b"not spoken here" in done.stdout
@@ -121,7 +121,7 @@ def test_probe_of_a_good_server_finds_nothing(shell: Shell) -> None:
     assert (shell.home / plain["recording"]).read_text() == "".join(good)
 
 
-def test_the_fields_are_told_where_nothing_departs() -> None:
+def test_the_report_lists_the_fields_of_a_correct_server() -> None:
     seen = Observation(case="plain", status=200, fields={"id": 1, "model": 2})
     words = list(in_words([Probed("openai_chat", "http://x", "m", [seen])]))
     assert "  nothing departs from the dialect" in words

@@ -60,7 +60,7 @@ def test_rendered_text_is_whole_however_it_came() -> None:
     assert "code" in shown[0]
 
 
-def test_a_call_that_was_cut_off_is_said_to_be() -> None:
+def test_a_truncated_call_is_marked() -> None:
     out, err = io.StringIO(), io.StringIO()
     printer = PlainPrinter(out, err)
     for event in (ToolCallEnd(complete=False), StreamError("x", "y")):
@@ -69,7 +69,7 @@ def test_a_call_that_was_cut_off_is_said_to_be() -> None:
     assert printer.error == StreamError("x", "y")
 
 
-def test_what_is_known_of_prices() -> None:
+def test_the_cost_is_shown_if_the_price_is_known() -> None:
     counts = TokenCounts(1000, 10)
     assert cost(counts, "local", "local").startswith("nothing")
     assert cost(counts, "no-such-model", "openai") == "unknown"

@@ -48,7 +48,7 @@ def test_a_stream_that_broke_exits_with_1_after_everything_was_written(target: s
     assert b"look at the sky" in done.stdout
 
 
-def test_a_name_that_is_none() -> None:
+def test_an_unknown_dialect_is_refused() -> None:
     done = run("translate", "--from", "klingon")
     assert done.returncode == 2
     assert b"no dialect 'klingon'" in done.stderr

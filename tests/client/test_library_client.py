@@ -193,7 +193,7 @@ def test_leaving_the_client_hangs_up() -> None:
         assert server.gone.wait(PATIENCE)
 
 
-def test_a_reader_that_takes_its_time_slows_the_upstream_down() -> None:
+def test_a_slow_reader_slows_the_upstream_down() -> None:
     with talker(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
         stream = client.stream(model="m", messages="talk")
         next(iter(stream))
@@ -206,7 +206,7 @@ def test_a_reader_that_takes_its_time_slows_the_upstream_down() -> None:
         assert server.gone.wait(PATIENCE)
 
 
-def test_the_two_ways_are_not_mixed(tmp_path: Path) -> None:
+def test_async_and_plain_iteration_cannot_be_mixed(tmp_path: Path) -> None:
     tape = recording(tmp_path, "song", [*text("la"), LAST])
 
     async def ask() -> None:
@@ -219,7 +219,7 @@ def test_the_two_ways_are_not_mixed(tmp_path: Path) -> None:
         Client(upstreams=[tape]).stream(messages="sing")
 
 
-def test_what_is_meant_where_no_model_is_named(tmp_path: Path) -> None:
+def test_the_default_model_is_used_if_none_is_named(tmp_path: Path) -> None:
     nothing = {"HOME": str(tmp_path), "STREAMGLOT_CACHE": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     with Client(environment=nothing) as client:
         found = set(client.pool.routes.upstreams) - {"replay"}
@@ -236,7 +236,7 @@ def test_what_is_meant_where_no_model_is_named(tmp_path: Path) -> None:
         list(client.stream(messages="hi"))
 
 
-def test_an_ending_that_the_upstream_did_not_say(tmp_path: Path) -> None:
+def test_a_caller_that_stops_early_names_the_ending(tmp_path: Path) -> None:
     tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
     with Client(upstreams=[tape]) as client:
         stream = client.stream(model="song", messages="sing")

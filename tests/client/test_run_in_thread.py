@@ -1,4 +1,4 @@
-"""Streams on a worker: bounded, stopped from anywhere, their errors told, and nothing that hangs."""
+"""Streams in a worker thread are bounded, can be stopped from any thread, report errors as events, and never hang."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_without_a_client_of_its_own() -> None:
     assert running.join(PATIENCE)
 
 
-def test_it_is_bounded() -> None:
+def test_the_queue_of_events_is_bounded() -> None:
     with talker(gap=0) as server, Client(upstreams=[server.upstream()]) as client:
         running = run_in_thread(client=client, size=8, model="m", messages="talk")
         until(lambda: server.sent > 100)
@@ -106,7 +106,7 @@ def test_a_client_that_is_not_open() -> None:
         run_in_thread(client=Client(upstreams=[Upstream()]), messages="hi")
 
 
-def test_who_forgets_it_stops_it() -> None:
+def test_a_stream_that_is_garbage_collected_stops() -> None:
     with talker() as server, Client(upstreams=[server.upstream()]) as client:
         running = run_in_thread(client=client, model="m", messages="talk")
         assert running.get(PATIENCE) is not None

@@ -243,7 +243,7 @@ async def test_a_caller_that_read_a_part_says_how_it_ended() -> None:
     assert [result.record.error for result in watch.results] == ["broken"]
 
 
-async def test_an_observer_that_fails_hears_no_more_and_breaks_nothing() -> None:
+async def test_a_failing_observer_gets_no_more_calls_and_breaks_nothing() -> None:
     class Fails(Watch):
         def events(self, events: list[Event]) -> None:
             raise RuntimeError("broken watcher")

@@ -171,13 +171,13 @@ async def test_a_refused_call_does_not_leave(verdict: Any) -> None:
     assert await everything(runner) == [*ANSWER, END]
 
 
-async def test_a_judge_that_is_late_is_answered_for_by_a_timeout() -> None:
+async def test_a_late_judge_gets_a_timeout_as_reply() -> None:
     runner = runner_of([HoldCalls(seconds=0.01)], Judge())
     runner.begin(Turn([*ANSWER, *CALL, END]))
     assert await everything(runner) == [*ANSWER, END]
 
 
-async def test_an_interruption_answers_what_is_asked_and_ends_the_stream() -> None:
+async def test_an_interruption_answers_open_questions_and_ends_the_stream() -> None:
     judge = Judge()
     runner = runner_of([HoldCalls()], judge)
     turn = Turn([*ANSWER, *CALL], asyncio.Event())

@@ -131,7 +131,7 @@ def test_custom_tools_in_words(gateway: Running, upstream: HostileUpstream) -> N
     assert '"input":{"type":"string"}' in json.dumps(upstream.seen[-1].body).replace(" ", "").replace("\\", "")
 
 
-def test_what_agents_and_editors_ask_besides(gateway: Running) -> None:
+def test_token_counts_and_other_side_requests_of_agents_are_answered(gateway: Running) -> None:
     contents = {"contents": [{"role": "user", "parts": [{"text": "How many tokens is this?"}]}]}
     counted = gateway.ask("/v1beta/models/chat/agent-tools:countTokens", contents)
     assert (counted.status, counted.json()["totalTokens"] > 4) == (200, True)

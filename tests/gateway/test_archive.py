@@ -1,4 +1,4 @@
-"""What was kept, for reading: who sees what, filters, raw bytes, exports, and a store that is off or does not answer."""
+"""The API for stored turns: visibility, filters, raw bytes, exports, and a store that is off or does not answer."""
 
 from __future__ import annotations
 
@@ -182,14 +182,14 @@ def test_filters_and_pages(kept: Kept) -> None:
         ("/sessions/x/export?format=html", "format must be jsonl or markdown, not 'html'"),
     ],
 )
-def test_a_question_that_cannot_be_answered(kept: Kept, path: str, words: str) -> None:
+def test_invalid_queries_are_refused(kept: Kept, path: str, words: str) -> None:
     refused = kept.gateway.ask(path, headers=MINE)
     assert (refused.status, refused.json()["error"]["code"]) == (400, "invalid_request")
     assert words in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/turns/%00", "/turns/a%00b", "/sessions/%ff", "/turns/%F0%9F%A6%93/raw", "/v1/responses/%00x"])
-def test_an_id_that_is_none(kept: Kept, path: str) -> None:
+def test_invalid_ids_find_nothing(kept: Kept, path: str) -> None:
     assert kept.gateway.ask(path, headers=MINE).status == 404
     assert kept.gateway.ask(f"/turns?before={path}", headers=MINE).status == 400
     assert ids(kept.gateway.ask(f"/turns?session={path}&search=%00zebras'\"", headers=MINE)) == []

@@ -274,7 +274,9 @@ def test_a_reload_while_all_keys_are_revoked_is_taken(tmp_path: Path) -> None:
         ({"authentication": "none"}, (2, 0, True), False, True, "2 keys in the store are ignored"),
     ],
 )
-def test_the_rule(server: dict[str, Any], store: tuple[int, int, bool], asked: bool, usable: bool, says: str) -> None:
+def test_the_rule_for_required_keys(
+    server: dict[str, Any], store: tuple[int, int, bool], asked: bool, usable: bool, says: str
+) -> None:
     stored, revoked, had_keys = store
     found = authentication(ServerConfig(**server), stored=stored, revoked=revoked, had_keys=had_keys)
     assert (found.asked, found.usable) == (asked, usable)

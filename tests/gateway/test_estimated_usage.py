@@ -1,4 +1,4 @@
-"""Tokens of answers whose upstream did not say them: who hangs up before the last frame has used them all the same."""
+"""Estimated usage of answers whose upstream did not report it, for example because the client hung up early."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_upstream_that_never_says_it_is_counted(upstream: HostileUpstream, st
         assert refused(gateway)
 
 
-def test_what_no_upstream_answered_costs_nothing(upstream: HostileUpstream) -> None:
+def test_requests_that_no_upstream_answered_cost_nothing(upstream: HostileUpstream) -> None:
     upstream.scripts["refused"] = whole({"error": {"message": "no"}}, 404)
     upstream.scripts["told"] = said("hello")
     with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
@@ -141,7 +141,7 @@ def test_the_kept_usage_is_marked_as_an_estimate(upstream: HostileUpstream, url:
         assert 9 <= turn.usage.output_tokens <= 12  # a token for each of its events
 
 
-def test_what_the_upstream_said_is_kept_as_it_said_it(upstream: HostileUpstream, url: str) -> None:
+def test_reported_usage_is_stored_unchanged(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = said(LONG)
     with keeping(upstream, url) as gateway:
         assert gateway.ask(CHAT, asking("told")).status == 200
@@ -202,7 +202,7 @@ def test_nothing_is_estimated_where_nothing_is_missing() -> None:
     assert estimated_usage(ASKED, None, 9, TokenCounts(0, 0), whole=True) is None
 
 
-def test_what_is_known_is_used() -> None:
+def test_known_counts_replace_estimates() -> None:
     assert estimated_usage(ASKED, None, 9, None, whole=False) == TokenCounts(14, 9)
     assert estimated_usage(ASKED, None, 9, TokenCounts(None, 4), whole=True) == TokenCounts(14, 4)
     assert estimated_usage(ASKED, None, 9, TokenCounts(3, None, 2, raw={"a": 1}), whole=True) == TokenCounts(
@@ -211,7 +211,7 @@ def test_what_is_known_is_used() -> None:
     assert estimated_usage(ASKED, None, 9, TokenCounts(0, 1), whole=False) == TokenCounts(14, 9)
 
 
-def test_all_that_was_said_is_counted() -> None:
+def test_all_parts_of_an_answer_are_counted() -> None:
     parts: list[Part] = [
         TextPart("x" * 9),
         ReasoningPart("x" * 9),

@@ -1,4 +1,4 @@
-"""Asking again and asking others: attempts, pauses, fallbacks, weights, names, the rest of an upstream that fails."""
+"""Retries and fallbacks: attempts, pauses, weights, model names, circuit breakers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_fault_before_the_first_event_is_tried_again(upstream: HostileUpstream
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_what_is_of_no_use_is_not_tried_again(upstream: HostileUpstream, status: int) -> None:
+def test_permanent_errors_are_not_retried(upstream: HostileUpstream, status: int) -> None:
     model = f"once-{status}"
     upstream.scripts[model] = whole({"error": {"message": "no"}}, status)
     with running({"upstreams": upstreams_at(upstream.url, attempts=3)}) as gateway:
@@ -119,7 +119,7 @@ def test_a_fallback_takes_over(upstream: HostileUpstream, fault: str) -> None:
     assert (line["upstream"], line["upstream_dialect"], line["model"]) == ("second", "anthropic", "ours")
 
 
-def test_a_bad_request_is_nobody_elses_to_answer(upstream: HostileUpstream) -> None:
+def test_a_bad_request_does_not_use_the_fallback(upstream: HostileUpstream) -> None:
     upstream.scripts["first-model"] = whole({"error": {"message": "bad field"}}, 400)
     before = len(upstream.requests("second-model"))
     with running({"upstreams": two(upstream), "routes": [route()]}) as gateway:
@@ -137,7 +137,7 @@ def test_no_fallback_once_an_event_has_left(upstream: HostileUpstream) -> None:
     assert len(upstream.requests("second-model")) == before
 
 
-def test_an_upstream_that_keeps_failing_is_left_alone(upstream: HostileUpstream) -> None:
+def test_a_failing_upstream_opens_its_circuit_breaker(upstream: HostileUpstream) -> None:
     upstream.scripts["failing"] = BUSY
     upstreams = upstreams_at(upstream.url, breaker={"failures": 3, "seconds": 3600})
     with running({"upstreams": upstreams}) as gateway:
@@ -156,7 +156,7 @@ def test_an_upstream_that_keeps_failing_is_left_alone(upstream: HostileUpstream)
         assert gateway.ask("/ready").json()["upstreams"]["openai_chat"] == "closed"
 
 
-def test_refusals_of_clients_do_not_make_it_rest(upstream: HostileUpstream) -> None:
+def test_client_errors_do_not_open_the_circuit_breaker(upstream: HostileUpstream) -> None:
     upstream.scripts["refusing"] = whole({"error": {"message": "no"}}, 400)
     with running({"upstreams": upstreams_at(upstream.url, breaker={"failures": 2, "seconds": 9})}) as gateway:
         assert [asked(gateway, "openai_chat", "openai_chat/refusing").status for _ in range(4)] == [400] * 4
@@ -187,7 +187,7 @@ def test_a_route_to_nowhere_is_refused(targets: list[Target]) -> None:
         Routes([Upstream(name="a", base_url="http://x")], [Route(["*"], targets)])
 
 
-def test_a_narrow_pattern_goes_before_a_wide_one() -> None:
+def test_a_narrow_pattern_takes_precedence_over_a_wide_one() -> None:
     wide, narrow = Upstream(name="wide"), Upstream(name="narrow", models=["claude-*"])
     named = Upstream(name="named", models=["claude-x"])
     routes = Routes([wide, narrow, named], [])

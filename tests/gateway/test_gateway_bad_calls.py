@@ -1,4 +1,4 @@
-"""Half a call that a model wrote into its text: no client may take it for a call that it can run, or for a success."""
+"""Incomplete calls in the text of a model: no client may treat one as a call to run, or as a success."""
 
 from __future__ import annotations
 

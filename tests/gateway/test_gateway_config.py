@@ -134,7 +134,7 @@ def test_the_command_shows_it(file: Path, monkeypatch: pytest.MonkeyPatch, capsy
         ("[[routes]]\nmodels = ['x']\nto = [{ upstream = 'replay', weight = inf }]\n", "weight is inf"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_settings_are_refused_with_the_reason(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
@@ -338,7 +338,7 @@ def test_servers_on_this_machine_are_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert found["list"].upstream({}).models == ["qwen", "*"]
 
 
-def test_what_was_found_is_used() -> None:
+def test_discovered_upstreams_are_used() -> None:
     loaded = load(None, {"HOME": "/nowhere"})
     gateway = Gateway(loaded, {"OPENAI_API_KEY": SECRET}, lambda line: None)
     gateway.pool.found = asyncio.run(discover({"OPENAI_API_KEY": SECRET}))
@@ -347,7 +347,7 @@ def test_what_was_found_is_used() -> None:
     assert "replay" in gateway.pool.routes.upstreams
 
 
-def test_the_table() -> None:
+def test_the_table_of_upstreams_is_aligned() -> None:
     assert table([("a", "found"), ("long", "not found")]) == "  a     found\n  long  not found"
 
 

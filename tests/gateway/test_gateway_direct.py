@@ -34,7 +34,7 @@ def scripted(upstream: HostileUpstream) -> None:
     upstream.scripts["direct"] = streamed(PLAIN)
 
 
-def test_many_requests_over_one_line(gateway: Running) -> None:
+def test_a_connection_serves_many_requests(gateway: Running) -> None:
     with raw(gateway.port) as one:
         for _ in range(5):
             one.send(b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS + b"\r\n" + BODY)
@@ -51,7 +51,7 @@ def test_a_body_in_pieces(gateway: Running) -> None:
         assert b"Hello world" in one.read_until(b"Hello world")
 
 
-def test_requests_that_do_not_wait_for_their_answers(gateway: Running) -> None:
+def test_pipelined_requests_are_answered(gateway: Running) -> None:
     """All but the first find the line busy."""
     request = b"POST /v1/chat/completions HTTP/1.1\r\n" + HEADERS
     with raw(gateway.port) as one:
@@ -70,7 +70,7 @@ def test_a_client_that_asks_whether_it_may_go_on(gateway: Running) -> None:
 
 
 @pytest.mark.parametrize("line", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nconnection: close\r\n"])
-def test_a_line_for_one_request(gateway: Running, line: bytes) -> None:
+def test_a_connection_closes_after_one_request_if_the_client_asks(gateway: Running, line: bytes) -> None:
     with raw(gateway.port) as one:
         one.send(b"POST /v1/chat/completions " + line + HEADERS + b"\r\n" + BODY)
         answer = one.read_all()
@@ -78,7 +78,7 @@ def test_a_line_for_one_request(gateway: Running, line: bytes) -> None:
     assert b"Hello world" in answer
 
 
-def test_a_silent_line_is_closed(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_is_closed(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
     config = {"upstreams": {"openai_chat": {"base_url": f"{upstream.url}/v1"}}}
     monkeypatch.setattr(HTTPProtocol, "keep_alive_seconds", 1.0)
     with running(config) as gateway, raw(gateway.port) as one:
@@ -120,7 +120,7 @@ def on_another_server(upstream: HostileUpstream) -> Iterator[int]:
         thread.join()
 
 
-def test_any_other_server_will_do(upstream: HostileUpstream) -> None:
+def test_other_asgi_servers_serve_the_gateway(upstream: HostileUpstream) -> None:
     with on_another_server(upstream) as port:
         for stream in (False, True):
             with raw(port) as one:

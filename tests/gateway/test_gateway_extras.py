@@ -74,7 +74,7 @@ def test_the_page_has_its_own_files_only(gateway: Running, path: str) -> None:
     assert gateway.ask(path).status == 404
 
 
-def test_an_address_that_is_none(gateway: Running) -> None:
+def test_an_unknown_path_is_refused(gateway: Running) -> None:
     for path, method in (("/v1/nothing", "GET"), ("/v1/nothing", "POST"), (CHAT, "GET"), ("/api/nothing", "GET")):
         found = gateway.ask(path, method=method)
         assert found.status in (404, 405)
@@ -185,7 +185,7 @@ def caching(upstream: HostileUpstream) -> Iterator[Running]:
 
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
-def test_an_answer_is_kept(caching: Running, upstream: HostileUpstream, client: str) -> None:
+def test_an_answer_is_cached(caching: Running, upstream: HostileUpstream, client: str) -> None:
     model = f"kept-{client}"
     upstream.scripts[model] = streamed(PLAIN if client == "openai_completions" else TEXT_AND_CALL)
     path, body = path_of(client, model), body_of(client, model)
@@ -207,14 +207,14 @@ def test_an_answer_is_kept(caching: Running, upstream: HostileUpstream, client: 
         assert caching.ask(path, other).headers["x-streamglot-cache"] == "miss"
 
 
-def test_what_broke_is_not_kept(caching: Running, upstream: HostileUpstream) -> None:
+def test_broken_answers_are_not_cached(caching: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["kept-broken"] = unfinished(sse(said("Hello")))
     for _ in range(2):
         assert asked(caching, "openai_chat", "kept-broken").error is not None
     assert len(upstream.requests("kept-broken")) == 2
 
 
-def test_what_is_old_is_not_given(caching: Running, upstream: HostileUpstream) -> None:
+def test_expired_answers_are_not_served(caching: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["brief"] = streamed(PLAIN)
     for _ in range(2):
         assert asked(caching, "openai_chat", "brief").text == "Hello world"
@@ -233,7 +233,7 @@ def test_the_cache_is_bounded(upstream: HostileUpstream) -> None:
         assert gateway.ask(CHAT, body_of("openai_chat", "bound-0")).headers["x-streamglot-cache"] == "miss"
 
 
-def test_nobody_gets_the_answer_of_another_key(upstream: HostileUpstream) -> None:
+def test_cached_answers_are_not_shared_between_keys(upstream: HostileUpstream) -> None:
     from streamglot.gateway.auth.authenticator import digest_of
 
     keys = [{"name": name, "hash": digest_of(f"key-of-{name}")} for name in "ab"]

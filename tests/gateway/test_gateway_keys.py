@@ -1,4 +1,4 @@
-"""Who may come in, what they may do, and what never comes out."""
+"""Authentication, limits of keys, and secrets that must never leak."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_minute_passes() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.7", "::", ""])
-def test_an_open_door_needs_keys(host: str) -> None:
+def test_a_gateway_outside_loopback_needs_keys(host: str) -> None:
     with pytest.raises(ConfigError, match="without keys"):
         Gateway(LoadedConfig(Config(server=ServerConfig(host=host), store=StoreConfig(url="none"))), {})
     Gateway(LoadedConfig(Config(server=ServerConfig(host=host, keys=[KeyConfig(name="a", hash=digest_of(KEY))]))), {})
@@ -166,7 +166,7 @@ def test_an_open_door_needs_keys(host: str) -> None:
 @pytest.mark.parametrize(
     "key", [{"name": "a"}, {"name": "a", "hash": "short"}, {"name": "a", "hash": "x" * 64}, {"name": "a", "key_env": "UNSET"}]
 )
-def test_a_key_that_is_none_is_refused(key: dict[str, Any]) -> None:
+def test_an_invalid_key_setting_is_refused(key: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="'a'"):
         Gateway(LoadedConfig(Config(server=ServerConfig(keys=[KeyConfig(**key)]))), {})
 
@@ -202,7 +202,7 @@ def test_secrets_do_not_come_out_with_errors(secretive: Running, upstream: Hosti
     assert "another-secret-value" not in str(secretive.lines)
 
 
-def test_secrets_do_not_stand_on_pages(secretive: Running) -> None:
+def test_pages_show_no_secrets(secretive: Running) -> None:
     for path in ("/", "/ready", "/metrics", "/openapi.json", "/docs", "/v1/models"):
         page = secretive.ask(path).body
         assert SECRET.encode() not in page

@@ -1,4 +1,4 @@
-"""What is too much, too slow or no HTTP at all: a clear refusal, and nothing else is disturbed."""
+"""Requests that are too many, too large, too slow or not HTTP are refused clearly and do not affect others."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def full(upstream: HostileUpstream) -> Any:
         released(held)
 
 
-def test_who_waits_gets_the_next_turn(upstream: HostileUpstream) -> None:
+def test_a_waiting_request_gets_the_next_slot(upstream: HostileUpstream) -> None:
     settings = {"server": {"concurrent": 1, "wait": PATIENCE}, "upstreams": upstreams_at(upstream.url)}
     with running(settings) as gateway, ThreadPoolExecutor() as pool:
         held = occupied(gateway, "occupied-once", upstream)

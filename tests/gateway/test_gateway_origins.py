@@ -1,4 +1,4 @@
-"""Pages in browsers: ours may, those of strangers may not."""
+"""Requests of web pages: allowed origins pass, others are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:5173", "https://localhost", "http://[::1]:80"])
-def test_pages_of_this_machine(gateway: Running, origin: str) -> None:
+def test_pages_of_this_machine_are_allowed(gateway: Running, origin: str) -> None:
     for path, body in ((CHAT, body_of("openai_chat", "replay")), ("/v1/models", None), ("/health", None)):
         answer = gateway.ask(path, body, {"origin": origin})
         assert answer.status == 200
@@ -31,7 +31,7 @@ def test_pages_of_this_machine(gateway: Running, origin: str) -> None:
         "http://evil.example:8484",
     ],
 )
-def test_pages_of_strangers(gateway: Running, origin: str) -> None:
+def test_pages_of_other_origins_are_refused(gateway: Running, origin: str) -> None:
     headers = {"origin": origin, "host": origin.partition("://")[2]}  # a name that a stranger points to this machine
     for path, body in ((CHAT, body_of("openai_chat", "replay")), ("/v1/models", None)):
         answer = gateway.ask(path, body, headers)

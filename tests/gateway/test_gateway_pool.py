@@ -1,4 +1,4 @@
-"""A connection that goes from one request to the next in the moment in which the first is given up."""
+"""A connection is reused at the moment in which its first request is cancelled."""
 
 from __future__ import annotations
 

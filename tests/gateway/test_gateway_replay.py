@@ -1,4 +1,4 @@
-"""The upstream that is always there: scripted answers, recordings with their timing. And faults of our own."""
+"""The built-in replay upstream: scripted answers and recordings with their timing; and internal errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_recordings_of_another_dialect(folder: Path) -> None:
         assert asked(gateway, "openai_chat", "tape/unknown").text == "You said: q"
 
 
-def test_a_model_that_is_not_named_is_the_one_that_is_there() -> None:
+def test_a_request_without_a_model_uses_the_only_one() -> None:
     with running() as gateway:
         assert (
             gateway.ask(CHAT, {"messages": [{"role": "user", "content": "q"}]}).json()["choices"][0]["message"]["content"]
@@ -76,7 +76,7 @@ class Broken:
     upstreams: dict[str, Upstream] = {}
 
 
-def test_a_fault_of_our_own_is_told_as_one() -> None:
+def test_an_internal_error_is_reported_in_every_dialect() -> None:
     with running() as gateway:
         broken: Any = Broken()
         gateway.gateway.pool.routes = broken
@@ -93,7 +93,7 @@ def test_a_fault_of_our_own_is_told_as_one() -> None:
         assert gateway.ask("/health").status == 200
 
 
-def test_one_ledger_for_several(tmp_path: Path) -> None:
+def test_processes_share_one_ledger(tmp_path: Path) -> None:
     try:
         ledger.share(str(tmp_path))
         mine, yours, other = TokenBucket("a"), TokenBucket("a"), TokenBucket("b")
@@ -108,8 +108,8 @@ def test_one_ledger_for_several(tmp_path: Path) -> None:
         ledger._shared = None
 
 
-def test_another_server_than_ours() -> None:
-    """There, nobody tells of a client that hangs up but ``receive``."""
+def test_a_hang_up_is_noticed_on_other_asgi_servers() -> None:
+    """There only ``receive`` reports that a client has hung up."""
     lines: list[Any] = []
     gateway = Gateway(LoadedConfig(Config(server=ServerConfig(discover=False), store=StoreConfig(url="none"))), {}, lines.append)
     scope = {"type": "http", "method": "POST", "path": CHAT, "headers": [], "query_string": b""}

@@ -167,7 +167,7 @@ def test_a_bad_configuration_ends_no_process(tmp_path: Path, bad: str, workers: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_when_it_is_told_to(upstream: HostileUpstream, tmp_path: Path, number: signal.Signals) -> None:
+def test_sigterm_stops_the_gateway(upstream: HostileUpstream, tmp_path: Path, number: signal.Signals) -> None:
     upstream.scripts["term"] = [head(), sse(said("Hello")), Hang()]
     with serving(tmp_path, settings(upstream, server="shutdown_seconds = 0.3")) as served, raw(served.port) as one:
         one.post(CHAT, body_of("openai_chat", "term"))
@@ -255,7 +255,7 @@ def refused(tmp_path: Path, config: str, *options: str) -> str:
     return done.stderr.decode()
 
 
-def test_it_refuses_to_start_with_an_open_door(tmp_path: Path) -> None:
+def test_it_refuses_to_start_outside_loopback_without_keys(tmp_path: Path) -> None:
     assert "without keys" in refused(tmp_path, "", "--host", "0.0.0.0", "--port", "0")
 
 

@@ -1,4 +1,4 @@
-"""A stream's life: a client that hangs up, one that does not read, silence, deadlines, the end of the gateway."""
+"""The life of a stream: clients that hang up or do not read, silence, deadlines, shutdown of the gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from waiting import until
 @pytest.mark.parametrize("rudely", [False, True], ids=["fin", "reset"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("client", ["openai_chat", "anthropic", "gemini", "ollama"])
-def test_before_the_first_byte(gateway: Running, upstream: HostileUpstream, client: str, stream: bool, rudely: bool) -> None:
+def test_a_hang_up_before_the_first_byte_stops_the_upstream(
+    gateway: Running, upstream: HostileUpstream, client: str, stream: bool, rudely: bool
+) -> None:
     model = f"gone-before-{client}-{stream}-{rudely}"
     upstream.scripts[model] = [Hang()]
     with raw(gateway.port) as one:
@@ -42,7 +44,9 @@ def test_before_the_first_byte(gateway: Running, upstream: HostileUpstream, clie
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("client", ["openai_chat", "anthropic", "ollama"])
-def test_in_the_middle(gateway: Running, upstream: HostileUpstream, client: str, stream: bool) -> None:
+def test_a_hang_up_in_the_middle_stops_the_upstream(
+    gateway: Running, upstream: HostileUpstream, client: str, stream: bool
+) -> None:
     model = f"gone-middle-{client}-{stream}"
     upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
     with raw(gateway.port) as one:
@@ -110,7 +114,7 @@ def test_with_a_large_body_that_stopped_the_reading(gateway: Running, upstream: 
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/messages/count_tokens"])
-def test_what_is_passed_on_is_dropped_too(gateway: Running, upstream: HostileUpstream, path: str) -> None:
+def test_a_hang_up_stops_forwarded_requests(gateway: Running, upstream: HostileUpstream, path: str) -> None:
     model = f"gone-{path.rpartition('/')[2]}"
     upstream.scripts[model] = [Hang()]
     wire = "anthropic" if "messages" in path else "openai_chat"
@@ -142,7 +146,7 @@ def test_a_client_that_stops_reading_stops_the_upstream(gateway: Running, upstre
     assert b"[DONE]" in data
 
 
-def test_a_client_that_never_reads_is_left(upstream: HostileUpstream) -> None:
+def test_a_client_that_never_reads_is_disconnected(upstream: HostileUpstream) -> None:
     part = piece(sse(*[said("x" * 1000) for _ in range(60)]))
     upstream.scripts["no-reader"] = [head(transfer_encoding="chunked"), *[part] * 500, b"0\r\n\r\n"]
     with (
@@ -264,8 +268,8 @@ def test_after_the_deadline_streams_end_with_an_error(upstream: HostileUpstream)
         assert "shutting down" in found.error
 
 
-def test_nothing_is_left_behind(gateway: Running) -> None:
-    """After all that: no exchange, no place, no task of ours."""
+def test_no_exchange_slot_or_task_is_leaked(gateway: Running) -> None:
+    """Runs after the tests above: no exchange, slot or task is left."""
     core = gateway.gateway
     until(lambda: not core._live and core.tasks.running == ["clock"])
     assert core._limit.taken == 0

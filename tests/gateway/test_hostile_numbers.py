@@ -126,7 +126,7 @@ def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
         monkeypatch.undo()
 
 
-def test_one_exchange_whose_look_at_the_time_fails_is_no_harm_to_others(
+def test_a_failing_deadline_check_does_not_affect_other_exchanges(
     upstream: HostileUpstream,
 ) -> None:
     upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
@@ -145,7 +145,7 @@ def test_one_exchange_whose_look_at_the_time_fails_is_no_harm_to_others(
         core._live.clear()
 
 
-def test_what_watches_an_exchange_cannot_harm_it(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_observers_do_not_break_an_exchange(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
     upstream.scripts["watched"] = streamed(PLAIN)
     with running({"server": {"log_content": True}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         core = gateway.gateway
@@ -267,8 +267,8 @@ def test_every_odd_refusal_is_an_answer(gateway: Running, upstream: HostileUpstr
             assert "internal error of the gateway" not in error
 
 
-def test_a_fault_of_ours_is_an_answer(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even a fault in telling of a fault."""
+def test_an_internal_error_is_answered(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the error handler itself fails."""
     upstream.scripts["refusing"] = whole({"error": {"message": "no"}}, 400)
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
         from streamglot.gateway import handler

@@ -68,5 +68,5 @@ def test_whole_answers(gateway: Running, upstream: HostileUpstream, name: str, c
     check(asked(gateway, client, f"{scenario.via}/{name}", False, TOOLS), scenario, client, False)
 
 
-def test_there_are_enough() -> None:
+def test_there_are_at_least_forty_scenarios() -> None:
     assert len(SCENARIOS) >= 40

@@ -50,7 +50,9 @@ SAID = ("", "One.Two.")
         ("auto", "openai_chat", {"chat_template_kwargs": {"thinking": True}}, ("", "One.</think>Two.")),
     ],
 )
-def test_the_switch(named: Running, format: str, client: str, more: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_the_request_decides_whether_the_answer_begins_with_reasoning(
+    named: Running, format: str, client: str, more: dict[str, Any], expected: tuple[str, str]
+) -> None:
     model = f"{format}/unheard-of"
     found = understood(client, named.ask(path_of(client, model), {**body_of(client, model), **more}))
     assert (found.reasoning, found.text) == expected

@@ -1,4 +1,4 @@
-"""A stream on its way into the buffer: what comes together, and what makes it go."""
+"""How chunks of a stream are combined, and when they are written to the buffer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write(stream: StreamRecorder, data: bytes) -> None:
         assert stream.wrote(data) == data
 
 
-def test_nobody_wants_it_until_it_ends() -> None:
+def test_without_readers_chunks_are_written_at_the_end() -> None:
     buffer = Noted()
     stream = kept(buffer)
     for number in range(3):
@@ -80,7 +80,7 @@ def test_nobody_wants_it_until_it_ends() -> None:
     assert (buffer.chunks, buffer.ended) == ([(1, 3, b"data: 0\n\ndata: 1\n\ndata: 2\n\n")], True)
 
 
-def test_somebody_wants_it_for_a_while() -> None:
+def test_chunks_are_written_at_once_while_there_is_a_reader() -> None:
     buffer = Noted()
     stream = kept(buffer)
     write(stream, b"data: 0\n\n")
@@ -97,7 +97,7 @@ def test_somebody_wants_it_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-def test_one_that_somebody_will_come_back_for_goes_at_once(wanted: bool) -> None:
+def test_an_announced_reader_makes_chunks_go_at_once(wanted: bool) -> None:
     buffer = Noted(wanted)
     stream = kept(buffer, awaited=not wanted)
     write(stream, b"data: 0\n\n")
@@ -105,7 +105,7 @@ def test_one_that_somebody_will_come_back_for_goes_at_once(wanted: bool) -> None
 
 
 @pytest.mark.parametrize("numbered", [False, True])
-def test_many_go_whether_somebody_wants_them_or_not(numbered: bool) -> None:
+def test_many_chunks_are_written_without_a_reader(numbered: bool) -> None:
     buffer = Noted()
     stream = kept(buffer, numbered=numbered)
     for _ in range(PIECES + 1):
@@ -117,7 +117,7 @@ def test_many_go_whether_somebody_wants_them_or_not(numbered: bool) -> None:
     assert [chunk[:2] for chunk in buffer.chunks] == [(1, PIECES + 1)]
 
 
-def test_large_ones_do_not_wait_for_others() -> None:
+def test_large_chunks_are_written_at_once() -> None:
     buffer = Noted()
     stream = kept(buffer)
     stream.look()
@@ -127,7 +127,7 @@ def test_large_ones_do_not_wait_for_others() -> None:
     assert buffer.chunks == [(1, 1, large)]
 
 
-def test_numbers_where_they_have_a_place() -> None:
+def test_event_ids_are_added_to_frames() -> None:
     buffer = Noted()
     stream = kept(buffer, numbered=True)
     assert stream.wrote(b": hello\n\nevent: x\ndata: 0\n\n") == b": hello\n\nid: 1\nevent: x\ndata: 0\n\n"

@@ -1,4 +1,4 @@
-"""What a gateway keeps of its exchanges: turns with their true endings, sessions, and state that goes back to its provider."""
+"""The gateway stores its exchanges: turns with their endings, sessions, and state that returns to its provider."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_turn_is_kept_whole(upstream: HostileUpstream, url: str, dialect: str,
     assert turn.timings["first_event"] > 0
 
 
-def test_every_ending_is_the_true_one(upstream: HostileUpstream, url: str) -> None:
+def test_every_turn_has_its_real_ending(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["cut"] = unfinished(chunk({"content": "half an"}), end=Cut())
     upstream.scripts["refused"] = whole({"error": {"message": "no such model"}}, 404)
     upstream.scripts["long"] = streamed(chunk({"content": "on and"}), chunk({}, "length"), sse("[DONE]"))
@@ -75,7 +75,7 @@ def test_every_ending_is_the_true_one(upstream: HostileUpstream, url: str) -> No
     assert "no such model" in refusal.message
 
 
-def test_nothing_is_kept_where_nothing_is_wanted(upstream: HostileUpstream, url: str) -> None:
+def test_without_content_only_facts_are_stored(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = said("secret words")
     upstream.scripts["quotes"] = whole({"error": {"message": "bad word: secret", "code": "bad_word"}}, status=400)
     with keeping(upstream, url, store={"content": False}) as gateway:

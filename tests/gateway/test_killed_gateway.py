@@ -162,7 +162,7 @@ def test_kill_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, 
         assert b"word 19" in body
 
 
-def test_told_to_stop_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, tmp_path: Path) -> None:
+def test_sigterm_in_the_middle_of_200_streams(speaking: HostileUpstream, url: str, tmp_path: Path) -> None:
     """Nothing is lost at all: the unfinished streams end with an error in their own dialect, and are kept as far as they came."""
     whole = [Client(f"whole-{number}") for number in range(WHOLE)]
     held = [Client(f"held-{number}") for number in range(HELD + BUSY)]

@@ -69,7 +69,7 @@ def in_a_child(work: Callable[[], None]) -> int:
     return child
 
 
-def test_one_process_tells_what_it_counted() -> None:
+def test_one_process_reports_its_counts() -> None:
     counting = Metrics()
     counting.note(record(first_event=1.5, reads=3, last_event=2.0, longest_gap=0.3, usage=TokenCounts(5, 7)))
     counting.note(record("", error="x", error_kind="model_not_found"))
@@ -128,7 +128,7 @@ def test_a_page_of_one_process_has_the_numbers_of_all(shared: Path) -> None:
     assert sorted(path.name.partition("-")[0] for path in shared.iterdir()) == [str(os.getpid())] * 2 + [DEAD]
 
 
-def test_many_that_died_are_one_file(shared: Path) -> None:
+def test_counts_of_dead_processes_are_merged_into_one_file(shared: Path) -> None:
     for _ in range(3):
         metrics.forget(in_a_child(lambda: _count_one()))
     assert [path.name for path in shared.iterdir()] == [DEAD]

@@ -71,7 +71,7 @@ def raises(status: int, gateway: Running, work: Any) -> openai.APIStatusError:
 # --- retrieve
 
 
-def test_a_response_again(gateway: Running) -> None:
+def test_a_stored_response_is_retrieved(gateway: Running) -> None:
     wish = {"previous_response_id": "resp_before", "background": True, "conversation": "conv_1"}
     kept(gateway, "resp_again", response=answer(thought("Hm."), "North.", call("c1", "look", "{}")), wish=wish)
     found = client(gateway).responses.retrieve("resp_again")
@@ -116,7 +116,7 @@ def test_every_ending(gateway: Running, ending: str, response: Any, status: str,
     assert found.output_text == ("" if ending == "error" else "Nor")
 
 
-def test_one_that_goes_on_and_one_that_was_interrupted(gateway: Running) -> None:
+def test_running_and_interrupted_responses_show_their_status(gateway: Running) -> None:
     store = store_of(gateway)
     request = dialect(RESPONSES).parse_request(BODY)
 
@@ -137,7 +137,7 @@ def test_one_that_goes_on_and_one_that_was_interrupted(gateway: Running) -> None
     assert not turn.is_finished
 
 
-def test_what_cannot_be_had(gateway: Running) -> None:
+def test_unknown_and_foreign_responses_are_not_found(gateway: Running) -> None:
     kept(gateway, "resp_unkept", retrievable=False)
     kept(gateway, "resp_yours", caller="you")
     kept(gateway, "chatcmpl-1", dialect="openai_chat")
@@ -183,7 +183,7 @@ def test_a_response_that_is_taken_back(gateway: Running) -> None:
     assert turn.json()["response_id"] == "resp_taken"  # the log keeps it
 
 
-def test_one_that_ended_here_a_moment_ago(gateway: Running) -> None:
+def test_a_response_that_just_ended_here_is_found(gateway: Running) -> None:
     """It may still be on its way to the database, and this process remembers it."""
     store, request = store_of(gateway), dialect(RESPONSES).parse_request(BODY)
     for ident, may in (("resp_now", True), ("resp_now_unkept", False)):
@@ -196,7 +196,7 @@ def test_one_that_ended_here_a_moment_ago(gateway: Running) -> None:
     assert not inside(gateway, _continued(store, "resp_now"))
 
 
-def test_one_that_ended_elsewhere_a_moment_ago(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_just_ended_in_another_worker_is_found(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client was told of the end by another worker, which has not written it yet."""
     monkeypatch.setattr("streamglot.store.responses.ELSEWHERE_SECONDS", PATIENCE)
     request = dialect(RESPONSES).parse_request(BODY)
@@ -214,7 +214,7 @@ def test_one_that_ended_elsewhere_a_moment_ago(gateway: Running, monkeypatch: py
     assert (found.status, found.output_text) == ("completed", "North.")
 
 
-def test_one_that_another_worker_took_back(gateway: Running) -> None:
+def test_a_response_that_another_worker_deleted_is_not_found(gateway: Running) -> None:
     store, request = store_of(gateway), dialect(RESPONSES).parse_request(BODY)
     inside(gateway, keep(store, request, caller="me", dialect=RESPONSES, response_id="resp_elsewhere"))
     assert inside(gateway, _continued(store, "resp_elsewhere"))
@@ -235,7 +235,7 @@ LONG = [
 ]
 
 
-def test_what_it_was_made_of(gateway: Running) -> None:
+def test_input_items_are_listed(gateway: Running) -> None:
     kept(gateway, "resp_items", Request(model="small", messages=LONG, dialect=RESPONSES))
     listed = client(gateway).responses.input_items.list("resp_items", order="asc", limit=100)
     kinds = [item.type for item in listed.data]
@@ -277,7 +277,9 @@ def said_before(client: openai.OpenAI, ident: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["openai_chat", RESPONSES])
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_was_given_is_there_again(whole: Running, upstream: HostileUpstream, kind: str, stream: bool) -> None:
+def test_a_retrieved_response_equals_the_delivered_one(
+    whole: Running, upstream: HostileUpstream, kind: str, stream: bool
+) -> None:
     upstream.scripts["again"] = streamed(PLAIN if kind == "openai_chat" else responses(*MESSAGE, COMPLETED))
     mine = client(whole)
     asked = {**BODY, "model": f"{kind}/again"}
@@ -292,7 +294,7 @@ def test_what_was_given_is_there_again(whole: Running, upstream: HostileUpstream
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_upstream_that_lingers_keeps_nothing_back(whole: Running, upstream: HostileUpstream, stream: bool) -> None:
+def test_a_lingering_upstream_does_not_delay_retrieval(whole: Running, upstream: HostileUpstream, stream: bool) -> None:
     """A client that has its answer gets it again at once, although the upstream has not hung up yet."""
     hang_up = threading.Event()
     upstream.scripts["lingers"] = streamed(PLAIN, Until(hang_up))
@@ -304,7 +306,7 @@ def test_an_upstream_that_lingers_keeps_nothing_back(whole: Running, upstream: H
         hang_up.set()
 
 
-def test_going_on_and_taking_back(whole: Running, upstream: HostileUpstream) -> None:
+def test_responses_are_continued_and_deleted(whole: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["going"] = streamed(PLAIN)
     mine = client(whole)
     first = mine.responses.create(model="openai_chat/going", input="one", instructions="Be brief.")
@@ -350,7 +352,7 @@ def test_a_system_message_of_the_input_stays_there(whole: Running, upstream: Hos
     assert said_before(mine, given.id) == ["Be brief.", "Which way?"]
 
 
-def test_what_was_not_streamed_is_streamed_now(whole: Running, upstream: HostileUpstream) -> None:
+def test_a_whole_response_can_be_retrieved_as_a_stream(whole: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["still"] = streamed(PLAIN)
     mine = client(whole)
     given = mine.responses.create(**{**BODY, "model": "openai_chat/still"})
@@ -388,7 +390,7 @@ def test_a_stream_that_is_no_longer_kept(gateway: Running) -> None:
         ({"conversation": ""}, "conversation must be"),
     ],
 )
-def test_wishes_that_cannot_be(whole: Running, upstream: HostileUpstream, more: dict[str, Any], told: str) -> None:
+def test_impossible_options_are_refused(whole: Running, upstream: HostileUpstream, more: dict[str, Any], told: str) -> None:
     upstream.scripts["unasked"] = streamed(PLAIN)
     error = raises(400, whole, lambda mine: mine.responses.create(model="openai_chat/unasked", input="x", **more))
     assert told in error.message
@@ -401,7 +403,7 @@ def test_another_method(whole: Running) -> None:
     assert (answer.status, answer.json()["error"]["type"]) == (405, "invalid_request_error")
 
 
-def test_one_that_runs_and_is_left(whole: Running, upstream: HostileUpstream) -> None:
+def test_a_running_response_whose_client_hangs_up(whole: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
     upstream.scripts["slow"] = streamed(sse(said("Hello")), Until(go_on), sse(END, DONE))
     mine = client(whole)

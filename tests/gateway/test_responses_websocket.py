@@ -235,7 +235,7 @@ def test_an_idle_lane_makes_room_for_another(gateway: Running) -> None:
         ('{"type":"response.create","model":"up/m","input":"x","stream_id":"' + "y" * 200 + '"}', None),
     ],
 )
-def test_what_cannot_be_answered_is_an_error_and_the_connection_goes_on(gateway: Running, message: str, code: str | None) -> None:
+def test_an_invalid_message_is_an_error_and_the_connection_stays_open(gateway: Running, message: str, code: str | None) -> None:
     with websocket(gateway.port) as client:
         client.send(message)
         error = client.message()
@@ -246,7 +246,7 @@ def test_what_cannot_be_answered_is_an_error_and_the_connection_goes_on(gateway:
 
 
 @pytest.mark.parametrize("kind", ["response.steer", "response.inject"])
-def test_what_we_lack_is_told_in_its_own_words(gateway: Running, kind: str) -> None:
+def test_unsupported_messages_are_answered_with_failed_events(gateway: Running, kind: str) -> None:
     with websocket(gateway.port) as client:
         client.send({"type": kind, "input": [{"role": "user", "content": "stop"}]})
         failed = client.message()

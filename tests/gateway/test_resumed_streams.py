@@ -1,4 +1,4 @@
-"""Streams that are gone on with, kept going without a client, and stopped."""
+"""Streams that are resumed, completed without a client, and stopped."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstr
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_no_upstream_sees_the_wish(upstream: HostileUpstream, url: str, name: str, keep: bool) -> None:
+def test_the_keep_field_is_not_sent_upstream(upstream: HostileUpstream, url: str, name: str, keep: bool) -> None:
     upstream.scripts[name] = said("Hi")
     with keeping(upstream, url) as gateway:
         assert gateway.ask("/v1/chat/completions", {**body_of("openai_chat", f"openai_chat/{name}"), "keep": keep}).status == 200
@@ -161,7 +161,7 @@ def test_a_whole_answer_that_fails_when_nobody_listens(upstream: HostileUpstream
         assert (turn.ending, turn.error is not None and turn.error.status) == ("error", 400)
 
 
-def test_without_keep_a_hang_up_is_the_end(upstream: HostileUpstream, url: str, name: str) -> None:
+def test_without_keep_a_hang_up_stops_the_upstream(upstream: HostileUpstream, url: str, name: str) -> None:
     upstream.scripts[name] = said("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)

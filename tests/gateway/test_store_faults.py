@@ -1,4 +1,4 @@
-"""The database is locked, full or gone while streams run: they go on, what is lost is counted and told, and writing comes back."""
+"""The database is locked, full or missing while streams run: streams continue, losses are counted, and writing recovers."""
 
 from __future__ import annotations
 
@@ -200,8 +200,8 @@ def test_postgresql_is_gone_for_ten_seconds(speaking: HostileUpstream, postgres:
     run(speaking, tmp_path, asyncio.run(postgres.database()), gone, OUTAGE_SECONDS)
 
 
-def test_what_is_lost_is_told(speaking: HostileUpstream, tmp_path: Path) -> None:
-    """Told to stop while the database is locked: after a time it gives up, and says how much that cost."""
+def test_losses_at_shutdown_are_reported(speaking: HostileUpstream, tmp_path: Path) -> None:
+    """A gateway that stops while the database is locked gives up after a time and reports the losses."""
 
     async def drive() -> None:
         with serving(tmp_path, speaking.url, f"sqlite:///{tmp_path}/s.db") as served:
@@ -221,8 +221,8 @@ def test_what_is_lost_is_told(speaking: HostileUpstream, tmp_path: Path) -> None
     at_once(drive)
 
 
-def test_a_valkey_that_nobody_answers_for(speaking: HostileUpstream, tmp_path: Path) -> None:
-    """Clients see nothing of it; the operator is told, and of what it cost."""
+def test_an_unreachable_valkey_is_reported(speaking: HostileUpstream, tmp_path: Path) -> None:
+    """Clients do not notice it; the log reports the fault and the losses."""
 
     async def drive(valkey: str) -> None:
         with serving(tmp_path, speaking.url, f"sqlite:///{tmp_path}/s.db", valkey=valkey) as served:

@@ -1,4 +1,4 @@
-"""KeyConfig that live in the store: they open the door, within seconds, for as long as they are not revoked and not overdrawn."""
+"""Keys in the store: they are accepted within seconds, until they are revoked or their budget is used up."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def _enter(config: Config) -> Gateway:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_a_door_to_the_outside_needs_a_key_in_either_place(tmp_path: Path, host: str) -> None:
+def test_a_gateway_outside_loopback_needs_a_stored_or_configured_key(tmp_path: Path, host: str) -> None:
     url = database(tmp_path)
     config = Config(server=ServerConfig(host=host, discover=False), store=StoreConfig(url=url))
     with pytest.raises(ConfigError, match=r"without keys.*streamglot keys add"):
@@ -185,7 +185,7 @@ def test_a_door_to_the_outside_needs_a_key_in_either_place(tmp_path: Path, host:
         asyncio.run(_enter(config))
 
 
-def test_before_the_store_was_asked_nobody_comes_in_from_outside() -> None:
+def test_remote_callers_are_refused_before_the_store_was_read() -> None:
     authenticator = Authenticator(ServerConfig(host="0.0.0.0"), {}, StoredCallers())
     with pytest.raises(Exception, match="asks for a key"):
         authenticator.admit({})

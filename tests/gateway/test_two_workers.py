@@ -209,7 +209,7 @@ def slow(upstream: HostileUpstream, go_on: threading.Event) -> HostileUpstream:
     return upstream
 
 
-def test_a_thousand_times(slow: HostileUpstream, go_on: threading.Event, tmp_path: Path) -> None:
+def test_a_thousand_streams_are_resumed_on_two_workers(slow: HostileUpstream, go_on: threading.Event, tmp_path: Path) -> None:
     async def drive() -> None:
         with serving(tmp_path, slow.url, f"sqlite:///{tmp_path}/s.db", "--workers", "2") as served:
             assert await resume_often(served, go_on, KINDS, each=20, over=736) >= 1000

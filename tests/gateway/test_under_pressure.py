@@ -1,4 +1,4 @@
-"""Large answers, strings that no database takes, and a database that cannot be read: what a client and an operator are told."""
+"""Large answers, strings that no database accepts, and a database that cannot be read: responses to clients and reports."""
 
 from __future__ import annotations
 

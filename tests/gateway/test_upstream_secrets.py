@@ -1,4 +1,4 @@
-"""What an upstream repeats of our secrets reaches nobody: no client, no log, no store, no export, no page."""
+"""Secrets that an upstream repeats reach no client, log, store, export or page."""
 
 from __future__ import annotations
 

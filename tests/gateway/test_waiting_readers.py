@@ -1,4 +1,4 @@
-"""Who comes back for a stream and has to wait: for its first word, for its next one, or for its end."""
+"""Clients that resume a stream and wait for its first event, its next event or its end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def begun(gateway: Running, kind: str, name: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("kind", ["openai_chat", "anthropic", "ollama"])
-def test_who_waits_for_the_next_event_has_the_headers(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
+def test_a_waiting_reader_gets_the_headers_at_once(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
     upstream.scripts[name] = said("first", Until(go_on := threading.Event()), " second")
     with keeping(upstream, url) as gateway:
         stream, events = begun(gateway, kind, name)
@@ -68,8 +68,8 @@ def test_who_waits_for_the_next_event_has_the_headers(upstream: HostileUpstream,
 
 
 @pytest.mark.parametrize("kind", ["openai_chat", "anthropic", "vercel_ui"])
-def test_who_waits_is_told_that_it_goes_on(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
-    """By comments, which no client counts: the numbers of events are the same for all."""
+def test_a_waiting_reader_gets_keep_alives(upstream: HostileUpstream, url: str, name: str, kind: str) -> None:
+    """Keep-alives are comments, which do not count as events."""
     upstream.scripts[name] = said("first", Until(go_on := threading.Event()), " second")
     with keeping(upstream, url, server={"keep_alive_seconds": 0.2}) as gateway:
         stream, events = begun(gateway, kind, name)
@@ -84,7 +84,7 @@ def test_who_waits_is_told_that_it_goes_on(upstream: HostileUpstream, url: str, 
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["before the headers", "after them"])
-def test_who_hangs_up_while_it_waits_is_read_for_no_more(upstream: HostileUpstream, url: str, name: str, waits: bool) -> None:
+def test_reading_stops_when_a_waiting_reader_hangs_up(upstream: HostileUpstream, url: str, name: str, waits: bool) -> None:
     upstream.scripts[name] = said("first", Until(go_on := threading.Event()))
     with keeping(upstream, url) as gateway:
         stream, events = begun(gateway, "openai_chat", name)

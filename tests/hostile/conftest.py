@@ -1,4 +1,4 @@
-"""One gateway for all attacks: what one of them breaks, the next one notices."""
+"""One gateway for all attacks, so that a test notices what an earlier one broke."""
 
 from __future__ import annotations
 

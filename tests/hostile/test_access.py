@@ -61,7 +61,7 @@ def test_names_of_this_machine_are_answered(port: int, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", FOREIGN)
-def test_names_of_strangers_are_refused(port: int, host: str) -> None:
+def test_foreign_host_names_are_refused(port: int, host: str) -> None:
     for path in PATHS:
         response = get(port, path, f"host: {host}")
         assert response.status in (403, 400), "400 where the other server finds that it is no name at all"
@@ -71,14 +71,14 @@ def test_names_of_strangers_are_refused(port: int, host: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_names_of_strangers_are_refused_for_requests_too(port: int, target: str) -> None:
+def test_foreign_host_names_are_refused_for_requests_too(port: int, target: str) -> None:
     one = TARGETS[target]
     body = b"host: evil.example\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(one.body) + one.body
     assert asked(port, one.line() + body).code == "host_not_allowed"
 
 
 def test_a_name_in_the_target_counts(gateway: Running) -> None:
-    """It stands above the header."""
+    """The host in the target takes precedence over the header."""
     assert get(gateway.port, "http://evil.example/turns", "host: localhost").code == "host_not_allowed"
     assert get(gateway.port, "http://localhost@evil.example/turns", "host: localhost").code == "host_not_allowed"
     assert get(gateway.port, "http://localhost:80/health", "host: evil.example").status == 200

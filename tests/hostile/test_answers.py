@@ -1,4 +1,4 @@
-"""Whatever an upstream says and whatever goes wrong inside: the client gets an answer."""
+"""The client gets an answer, whatever an upstream sends and whatever fails inside."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_a_request_id_with_anything_in_it(port: int, upstream: HostileUpstream) 
 
 
 @pytest.mark.parametrize("origin", [b"", ORIGIN], ids=["no page", "a page"])
-def test_a_fault_of_ours_is_an_answer(gateway: Running, monkeypatch: pytest.MonkeyPatch, origin: bytes) -> None:
-    """At any place on the way of an exchange."""
+def test_an_internal_error_is_answered(gateway: Running, monkeypatch: pytest.MonkeyPatch, origin: bytes) -> None:
+    """The error may happen at any point of an exchange."""
     for name in ("slot", "observers_for", "exchange"):
         with monkeypatch.context() as patch:
             patch.setattr(Gateway, name, lambda *_: 1 / 0)
@@ -97,6 +97,6 @@ def test_a_fault_of_ours_is_an_answer(gateway: Running, monkeypatch: pytest.Monk
     assert post(gateway.port, DIRECT.path, body_of("openai_chat", "replay", False), origin).status == 200
 
 
-def test_waits_that_make_no_sense() -> None:
+def test_retry_after_is_bounded_to_a_day() -> None:
     told = [retry_after(seconds) for seconds in (0, -1, 0.2, 1.4, 7, math.inf, -math.inf, math.nan, 1e300)]
     assert told == ["1", "1", "1", "1", "7", "86400", "1", "1", "86400"]

@@ -1,4 +1,4 @@
-"""Connections: how long they are held, how many there may be, and that a client which hangs up is noticed whatever it sent."""
+"""Connections: time limits, numbers, pipelining, and clients that hang up."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_byte_that_never_comes_holds_no_connection(hurried: Running, shape: st
     until(lambda: not hurried.server.connections)
 
 
-def test_a_byte_now_and_then_does_not_hold_it_either(hurried: Running) -> None:
+def test_a_slow_trickle_of_bytes_does_not_hold_a_connection(hurried: Running) -> None:
     with Attacker(hurried.port, hurried) as one:
         one.send(b"GET /health HTTP/1.1\r\n" + HOST + b"content-length: 1000000\r\n\r\n")
         read_one(one)
@@ -193,7 +193,7 @@ def test_too_many_pipelined_requests_end_the_connection(gateway: Running) -> Non
     assert found[-1].headers["connection"] == "close"
 
 
-def test_what_is_wrong_behind_a_request_does_not_harm_it(gateway: Running, upstream: HostileUpstream) -> None:
+def test_an_invalid_pipelined_request_does_not_harm_the_one_before(gateway: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
     upstream.scripts["harmed"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
     request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/harmed")))
@@ -209,7 +209,7 @@ def test_what_is_wrong_behind_a_request_does_not_harm_it(gateway: Running, upstr
 # --- 100 Continue
 
 
-def test_who_asks_before_it_sends_is_told_to_go_on(gateway: Running, target: Target) -> None:
+def test_expect_100_continue_is_answered(gateway: Running, target: Target) -> None:
     with Attacker(gateway.port, gateway) as one:
         one.send(target.line() + HOST + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(target.body))
         one.read_until(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -219,8 +219,8 @@ def test_who_asks_before_it_sends_is_told_to_go_on(gateway: Running, target: Tar
     assert target.says in first.body
 
 
-def test_who_asks_before_it_sends_and_may_not_is_told_so(hurried: Running) -> None:
-    """Nobody knows whether the body will come: the connection is not used again."""
+def test_a_refused_expect_100_continue_closes_the_connection(hurried: Running) -> None:
+    """The client may or may not send the body, so the connection cannot be reused."""
     with Attacker(hurried.port, hurried) as one:
         one.send(DIRECT.line() + HOST + b"expect: 100-continue\r\ncontent-length: 2000\r\n\r\n")
         (response,) = one.responses()

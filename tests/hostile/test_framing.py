@@ -1,4 +1,4 @@
-"""Where a request ends: the shapes with which requests are hidden in others, and memory is filled before anybody is asked for a key."""
+"""Where a request ends: request smuggling, and floods that fill memory before a key is checked."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_is_no_request_of_ours_is_refused(gateway: Running, name: str) -> None:
+def test_unsupported_requests_are_refused(gateway: Running, name: str) -> None:
     data, status = OTHERS[name]
     assert statuses(gateway, data) == [status]
 
@@ -226,7 +226,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("shape", ENDLESS)
-def test_what_never_ends_is_refused(gateway: Running, shape: str) -> None:
+def test_endless_requests_are_refused(gateway: Running, shape: str) -> None:
     start, piece = ENDLESS[shape]
     with Attacker(gateway.port, gateway) as one:
         one.send(start)

@@ -59,7 +59,7 @@ def seen(*pieces: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_cuts_change_nothing(name: str) -> None:
+def test_any_split_gives_the_same_requests(name: str) -> None:
     data = SHAPES[name]
     whole = seen(data)
     assert whole
@@ -73,7 +73,7 @@ def test_cuts_change_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UPGRADES)
-def test_an_offer_is_named_and_taken_out(name: str) -> None:
+def test_an_upgrade_offer_is_reported_and_removed(name: str) -> None:
     head, body, end, *_ = seen(DIRECT.request(UPGRADES[name]))
     _, _, _, fields, keep_alive, upgrade = head
     assert upgrade in (b"h2c", b"foo/2, h2c", b"websocket")
@@ -86,8 +86,8 @@ def refusal(*pieces: bytes) -> Any:
     return seen(*pieces)[-1]
 
 
-def test_limits_count_from_where_they_begin() -> None:
-    """What came before in the same read is no part of it."""
+def test_limits_are_counted_for_each_request() -> None:
+    """Earlier requests in the same read do not count."""
     fields = b"".join(b"x-%d: %b\r\n" % (number, b"y" * 500) for number in range(100))
     large = b"GET / HTTP/1.1\r\n" + HOST + fields + b"\r\n"
     assert 50_000 < len(large) < HEAD_BYTES
@@ -106,7 +106,7 @@ def test_a_head_may_be_this_large(size: int) -> None:
     assert refusal(*head(HEAD_BYTES + 100)) == (431, "headers_too_large")
 
 
-def test_so_many_fields_may_come() -> None:
+def test_the_number_of_fields_is_limited() -> None:
     def head(count: int) -> bytes:
         return b"GET / HTTP/1.1\r\n" + HOST + b"x: y\r\n" * (count - 1) + b"\r\n"
 
@@ -136,7 +136,7 @@ def test_limits_hold_behind_an_offer_to_upgrade(cut: int) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_else_goes_wrong_changes_nothing(name: str) -> None:
+def test_an_error_that_is_being_handled_does_not_affect_the_parser(name: str) -> None:
     """A request may be read while another one fails: the errors are not mixed up."""
     try:
         raise ZeroDivisionError
@@ -145,8 +145,8 @@ def test_what_else_goes_wrong_changes_nothing(name: str) -> None:
     assert inside == seen(SHAPES[name])
 
 
-def test_a_fault_of_the_receiver_is_its_own() -> None:
-    """It is not taken for one of the client."""
+def test_an_error_of_the_receiver_is_not_a_client_error() -> None:
+    """It is raised and not reported as a fault of the client."""
 
     class Broken(Seen):
         def request_started(self, head: RequestHead) -> None:

@@ -16,7 +16,7 @@ def test_the_local_server_and_its_faults(tmp_path: Path) -> None:
     words = done.stdout.decode()
     assert done.returncode == 0, done.stderr
     responses, messages = (words.partition(f"{name} at ")[2] for name in ("openai_responses", "anthropic"))
-    assert "all events about items are without an `output_index`: clients that go by it lose the pieces" in responses
+    assert "all events about items are without an `output_index`: clients that depend on it lose the pieces" in responses
     assert "blocks overlap: block 1 (text) begins while 0 (thinking) is open" in messages
     assert "left out of the request: reasoning" not in messages
     assert len(list((tmp_path / "probe-local").glob("*.times"))) == 12

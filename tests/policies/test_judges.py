@@ -127,7 +127,7 @@ def test_a_judge_that_does_not_answer_in_time_refuses() -> None:
 
 
 @pytest.mark.parametrize(("on_error", "left"), [("refuse", ["two"]), ("forward", ["one", "two", "three"])])
-def test_a_judge_that_fails_does_as_it_was_told(on_error: Any, left: list[str]) -> None:
+def test_a_failing_judge_follows_on_error(on_error: Any, left: list[str]) -> None:
     async def scenario() -> None:
         VERDICTS["one"] = ValueError("broken")
         VERDICTS["three"] = "nonsense"  # type: ignore[assignment]  # a value that is not a verdict fails too

@@ -161,7 +161,7 @@ def test_a_call_is_replaced_by_text() -> None:
     assert after[-1] == StreamEnd("end")
 
 
-def test_the_result_of_a_refused_call_is_not_told() -> None:
+def test_the_result_of_a_refused_call_is_dropped() -> None:
     server: list[Event] = [
         ToolCallStart("s", "search", "server"),
         ToolCallDelta("{}"),
@@ -310,7 +310,7 @@ def test_the_native_form_of_a_block_with_a_match_is_dropped() -> None:
         assert [event.native for event in after if isinstance(event, (ToolCallStart, ToolResult))] == [left, left]
 
 
-def test_a_refused_match_in_a_result_or_a_title_is_not_told() -> None:
+def test_a_refused_match_in_a_result_or_a_title_is_dropped() -> None:
     events = stream([ToolResult("c", "a xx"), Citation("http://xx", "xx", "b")])
     after = run(events, Matches(by=lambda piece: refuse("no")))
     assert after[1:-1] == [ToolResult("c", "no", is_error=True), Citation(cited_text="b")]

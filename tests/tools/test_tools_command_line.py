@@ -110,5 +110,5 @@ def test_servers_are_named_added_by_address_or_by_command() -> None:
     assert add_server(loaded, "mcp") == "mcp"
     with pytest.raises(ConfigError, match="--mcp needs"):
         add_server(loaded, "")
-    with pytest.raises(ConfigError, match="--approve is"):
+    with pytest.raises(ConfigError, match="--approve must be"):
         Approval(["sometimes"])

@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def _without_packages(arguments: list[str], error: ModuleNotFoundError) -> int | str:
-    """The core alone has no commands. It knows its version, and how to get the rest."""
+    """Handles an installation without the packages of the command line: prints the version, or says what to install."""
     from .. import __version__
     from ..extras import missing_package
 

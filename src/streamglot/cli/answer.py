@@ -1,4 +1,4 @@
-"""Asks a model once: prints the answer as it comes, and records it, whole or in part."""
+"""Asks a model once, prints the answer as it arrives, and records it, complete or partial."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Look(Struct, kw_only=True):
 
 
 class Answered(Struct):
-    """What came, from which upstream, and the exit status: 0, 1 after an error, 130 after Ctrl-C, more after other signals."""
+    """The answer, its upstream and the exit status: 0, 1 after an error, 130 after Ctrl-C, 128 + N after signal N."""
 
     response: Response
     status: int
@@ -100,7 +100,7 @@ def _show(stream: Stream, printer: Printer, box: Collect) -> int:
         for event in events:
             box.feed(event)
             if status == INTERRUPTED or not isinstance(event, StreamEnd) or not isinstance(printer, PlainPrinter):
-                printer.feed(event)  # a person hears that the answer was stopped, if there still is one
+                printer.feed(event)  # tells the user that the answer was stopped, if the terminal is still there
         return status
     except StreamglotError as error:
         for event in stream.ending(error.as_event()):

@@ -42,7 +42,7 @@ for name, commands in GROUPS.items():
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line. The exit status; what goes wrong is raised."""
+    """Runs one command line and returns its exit status. Errors are raised."""
     status = completion.requested(app, arguments)
     if status is None:
         with app.make_context(completion.PROGRAM, list(arguments)) as context:

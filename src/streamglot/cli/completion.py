@@ -1,4 +1,4 @@
-"""Completion of commands, options and names by the shell: the script that each shell needs, printed or installed."""
+"""Shell completion of commands, options and names: prints or installs the script for each shell."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PROGRAM: Final = "streamglot"
 VARIABLE: Final = "_STREAMGLOT_COMPLETE"
-"""The variable with which a shell's script asks for completions."""
+"""The variable with which a shell's script requests completions."""
 SHELLS: Final = ("bash", "zsh", "fish")
 AUTO: Final = "auto"
 """The shell that the variable SHELL names."""
 _ZSH_START: Final = "autoload -Uz compinit\n(( $+functions[compdef] )) || compinit\n"
-"""zsh completes nothing before its completion is switched on."""
+"""Switches on the completion system of zsh, which is off by default."""
 
 
 def requested(commands: click.Command, arguments: Sequence[str]) -> int | None:
-    """Answers a shell that asks for completions. The exit status; None if no shell asked."""
+    """Answers a shell's request for completions. Returns the exit status; None if this is not such a request."""
     instruction = os.environ.get(VARIABLE, "")
     if not instruction or arguments:
         return None
@@ -41,7 +41,7 @@ def script(shell: str) -> str:
 
 
 def install(shell: str) -> Path:
-    """Writes the script where the shell finds it. The shell must be started anew."""
+    """Writes the script to the place where the shell looks for it. A new shell uses it."""
     home = Path.home()
     if shell == "fish":
         target = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "fish" / "completions" / f"{PROGRAM}.fish"
@@ -55,7 +55,7 @@ def install(shell: str) -> Path:
 
 
 def _source_from(startup: Path, target: Path) -> None:
-    """One line in the shell's own startup file, once."""
+    """Adds one line to the shell's startup file, unless it is there."""
     line = f"source '{target}'"
     text = startup.read_text(errors="surrogateescape") if startup.exists() else ""
     if line not in text.splitlines():

@@ -1,4 +1,4 @@
-"""Completions for ids and names. If the store cannot be read, there are none."""
+"""Completions for ids and names. The list is empty if the store cannot be read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from .store_view import StoreView
 
 MOST: Final = 50
-"""Conversations and turns that are offered: more do not fit on a screen."""
+"""The number of conversations and turns that are offered: more do not fit on a screen."""
 
 
 def models(incomplete: str) -> list[str]:
-    """The models that are known without asking any upstream."""
+    """Returns the models that are known without a request to any upstream."""
     from ..config import load
     from ..errors import StreamglotError
     from ..upstream.local import ALIAS, NAME

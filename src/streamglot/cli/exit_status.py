@@ -1,10 +1,10 @@
-"""The exit status of a command: what went wrong is one line on standard error and a status, never a traceback.
+"""The exit status of a command. An error is one line on standard error and a status, never a traceback.
 
 0    success
 1    an error of an upstream, of the store, of the output
 2    wrong options, settings or files, or a package that is not installed
 130  Ctrl-C;  143, 129  SIGTERM and SIGHUP
-141  the reader of the output went away, as with ``| head -1``
+141  the reader of the output closed the pipe, as with ``| head -1``
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .output.terminal import complain, neutral
 FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
-"""The status that shells give a program that Ctrl-C ended."""
+"""The status that shells report for a program that Ctrl-C ended."""
 BROKEN_PIPE: Final = 141
-"""The status that shells give a program that wrote to a pipe without a reader."""
+"""The status that shells report for a program that wrote to a pipe without a reader."""
 FAREWELLS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(KeyboardInterrupt):
-    """A signal ended the program, as Ctrl-C does. ``status`` is the exit status that shells give it."""
+    """A signal ended the program, as Ctrl-C does. ``status`` is the exit status that shells report for it."""
 
     def __init__(self, status: int) -> None:
         super().__init__()
@@ -43,8 +43,8 @@ class Ended(KeyboardInterrupt):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM and SIGHUP stop an answer as Ctrl-C does, so that what came of it is stored. A second signal changes nothing (a
-    terminal that goes away sends several), and one that is ignored (``nohup``) stays ignored."""
+    """Makes SIGTERM and SIGHUP stop an answer as Ctrl-C does, so that the partial answer is stored. A second signal changes
+    nothing (a terminal that closes sends several). An ignored signal (``nohup``) stays ignored."""
     heeded = [number for number in FAREWELLS if signal.getsignal(number) is signal.SIG_DFL]
     status = 0
 
@@ -59,7 +59,7 @@ def stoppable() -> Iterator[None]:
         signal.signal(number, end)
     try:
         yield
-    except OSError:  # a terminal that went away cannot be written to
+    except OSError:  # a closed terminal cannot be written to
         if not status:
             raise
         discard(sys.stdout)
@@ -71,13 +71,13 @@ def stoppable() -> Iterator[None]:
 
 
 def exit_status(command: Callable[[], int]) -> int:
-    """Runs a command. Everything that it wrote is written out when this returns, so that the interpreter has nothing left to
-    flush, whose failure would replace the status by 120."""
+    """Runs a command and flushes its output. Otherwise the interpreter would flush at exit, and a failure there would replace the
+    status by 120."""
     status = _status(command)
     failure = flush_failure(sys.stdout)
     if failure is not None and not status:
         status = _output_failed(failure)
-    flush_failure(sys.stderr)  # nobody can be told
+    flush_failure(sys.stderr)  # a failure cannot be reported anywhere
     return status
 
 
@@ -109,16 +109,16 @@ def _status(command: Callable[[], int]) -> int:
 
 
 def _misused(error: click.ClickException) -> int:
-    """As Click says it, without the control characters that an argument may hold."""
+    """Prints Click's usage error without the control characters that an argument may contain."""
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        with suppress(OSError):  # nobody can be told
+        with suppress(OSError):  # a failure cannot be reported anywhere
             print(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", file=sys.stderr)
     complain(error.format_message())
     return error.exit_code
 
 
 def _output_failed(error: OSError) -> int:
-    """A reader that went away wanted no more, and is told nothing."""
+    """Reports an output that cannot be written. A closed pipe is not reported, because its reader wanted no more."""
     if is_broken_pipe(error):
         discard(sys.stdout)
         return BROKEN_PIPE

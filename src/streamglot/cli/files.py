@@ -1,4 +1,4 @@
-"""Reading files that the user names: never more than a limit, because a name may be that of a device without an end."""
+"""Reads files that the user names, up to a limit, because the name may be that of an endless device."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .output.terminal import well_formed
 from .output.units import shown_size
 
 SETTINGS_BYTES: Final = 4 * 2**20
-"""A schema, a list of tools, the settings of a client: people write them, or programs for people."""
+"""Bytes of a schema, a list of tools or the settings of a client. Such files are written for people and stay small."""
 
 
 def read_file(path: Path, limit: int, what: str = "the file") -> bytes:
-    """The bytes of a file. One that cannot be read, or is larger than ``limit`` bytes, is a ConfigError that names it as
+    """Returns the bytes of a file. Raises ConfigError if it cannot be read or has more than ``limit`` bytes; the message calls it
     ``what``."""
     try:
         with path.open("rb") as file:
@@ -24,12 +24,12 @@ def read_file(path: Path, limit: int, what: str = "the file") -> bytes:
     except (OSError, ValueError) as error:  # a ValueError is a NUL in the name
         raise ConfigError(f"{what} {shown(path)} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > limit:
-        raise ConfigError(f"{what} {shown(path)} is larger than {shown_size(limit)}, which is the most that is read")
+        raise ConfigError(f"{what} {shown(path)} is larger than the limit of {shown_size(limit)}")
     return data
 
 
 def read_json(data: bytes, what: str) -> Any:  # any JSON value
-    """The value of a JSON text, which messages call ``what``."""
+    """Returns the value of a JSON text. Error messages call the text ``what``."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -39,5 +39,5 @@ def read_json(data: bytes, what: str) -> Any:  # any JSON value
 
 
 def shown(path: Path) -> str:
-    """The name of a file, for messages and requests."""
+    """Returns the name of a file for messages and requests."""
     return well_formed(str(path))

@@ -1,4 +1,4 @@
-"""Commands and groups of commands with complete help: nothing is cut at 80 columns, and each command shows examples."""
+"""Commands and groups with complete help: sentences are wrapped and never cut, and each command shows examples."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final
 import click
 
 WIDTH: Final = 80
-"""Columns of the help texts: those of the smallest terminal that is still common."""
+"""The width of help texts in columns: that of the smallest common terminal."""
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
 
 class Command(click.Command):
-    """A command with ``examples``: whole command lines, each with what it does behind a ``#`` where that helps."""
+    """A command with ``examples``: complete command lines, some with a comment after ``#``."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **settings: Any) -> None:  # those of click.Command
         super().__init__(*arguments, **settings)
@@ -39,12 +39,12 @@ class Group(click.Group):
             formatter.write_dl(rows)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # Click's signature
-        """In the order in which they were added: the most used first."""
+        """Returns the commands in the order in which they were added: the most used first."""
         return list(self.commands)
 
 
 def summary(command: click.Command) -> str:
-    """The first sentence of a command's help."""
+    """Returns the first sentence of a command's help."""
     paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
     sentence, stop, _ = paragraph.partition(". ")
     return f"{sentence}." if stop else paragraph
@@ -55,7 +55,7 @@ def group(help: str) -> Group:
 
 
 def together(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:  # what Click decorates: functions and commands
-    """Several options as one decorator, in the order in which the help shows them."""
+    """Combines several options into one decorator. The help shows them in this order."""
 
     def decorate(function: Any) -> Any:
         for decorator in reversed(decorators):

@@ -18,7 +18,7 @@ DIALECT: Final = "cli"
 
 
 def this_user() -> str:
-    """The caller of this user's turns: several users may share a database."""
+    """Returns the caller name for this user's turns, because several users may share a database."""
     try:
         return f"{COMMAND_LINE}{getpass.getuser()}"
     except (OSError, KeyError):  # the system has no name for this user id
@@ -26,7 +26,7 @@ def this_user() -> str:
 
 
 def this_directory() -> str:
-    """The working directory; empty if it was removed."""
+    """Returns the working directory; empty if it was removed."""
     try:
         return well_formed(os.getcwd())
     except OSError:
@@ -34,22 +34,22 @@ def this_directory() -> str:
 
 
 def here() -> str:
-    """The directory whose conversations ``--here`` means."""
+    """Returns the directory for ``--here``."""
     directory = this_directory()
     if not directory:
-        raise ConfigError("--here needs a working directory, and this one was removed")
+        raise ConfigError("--here needs a working directory, but this one was removed; change to another one")
     return directory
 
 
 class _CommandLineRecorder(BackgroundRecorder):
     def _abandon(self) -> None:
         sys.stdout.flush()
-        os._exit(INTERRUPTED)  # a normal exit would wait for the threads of a database that does not answer
+        os._exit(INTERRUPTED)  # a normal exit would wait for the threads of an unresponsive database
 
 
 def turn_recorder(loaded: LoadedConfig, *, enabled: bool) -> BackgroundRecorder:
     def warn(failure: str) -> None:
-        complain(f"this turn was not stored: {failure} (--no-log stores nothing, and so does store.url = {NOTHING!r})")
+        complain(f"this turn was not stored: {failure} (to store nothing, use --no-log or store.url = {NOTHING!r})")
 
     return _CommandLineRecorder(
         loaded, caller=this_user(), directory=this_directory(), dialect=DIALECT, warn=warn, enabled=enabled

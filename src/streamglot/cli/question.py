@@ -1,4 +1,4 @@
-"""The question that a command line asks: words, standard input, attachments, tools, a schema."""
+"""Builds a question from the command line: words, standard input, attachments, tools, a schema."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .output.units import shown_size
 from .tool_options import ToolOptions
 
 ATTACHMENT_BYTES: Final = 20 * 2**20
-"""One file: more than the providers take in one request."""
+"""Bytes of one attachment: more than providers accept in one request."""
 INPUT_BYTES: Final = 2**24
-"""Standard input: some ten times the context of any model. A pipe may have no end."""
+"""Bytes of standard input: about ten times the context of any model. A pipe may have no end."""
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
@@ -40,9 +40,9 @@ class Question(Struct, kw_only=True):
     effort: str = ""
 
     def request(self, messages: list[Message]) -> Request:
-        """The request for these messages, with what the options say."""
+        """Returns the request for these messages with these options."""
         if self.effort and self.effort not in EFFORTS:
-            raise ConfigError(f"there is no effort {self.effort!r}; there are: {', '.join(EFFORTS)}")
+            raise ConfigError(f"the effort {self.effort!r} is not known; choose one of: {', '.join(EFFORTS)}")
         system = [Message("system", [TextPart(self.system)])] if self.system else []
         request = Request(
             model=self.model,
@@ -50,7 +50,7 @@ class Question(Struct, kw_only=True):
             stream=True,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
-            reasoning=Reasoning(effort=self.effort) if self.effort else None,  # type: ignore[arg-type]  # it was looked up
+            reasoning=Reasoning(effort=self.effort) if self.effort else None,  # type: ignore[arg-type]  # checked above
             output=_output(self.schema),
         )
         tools = declared_tools(self.tools_file)
@@ -62,17 +62,17 @@ class Question(Struct, kw_only=True):
         return request
 
     def message(self, text: str) -> Message:
-        """The message of the user: the attachments, then the text."""
+        """Returns the message of the user: the attachments, then the text."""
         return Message("user", [*(attached(name) for name in self.attachments), *([TextPart(text)] if text else [])])
 
 
 def spoken(words: list[str]) -> str:
-    """The words of the command line and the text of standard input, joined."""
+    """Joins the words of the command line and the text of standard input."""
     parts = [" ".join(words)] if words else []
     if sys.stdin is not None and not sys.stdin.isatty():
         given = sys.stdin.buffer.read(INPUT_BYTES + 1)
         if len(given) > INPUT_BYTES:
-            raise ConfigError(f"standard input is larger than {shown_size(INPUT_BYTES)}, which is the most that is read")
+            raise ConfigError(f"standard input is larger than the limit of {shown_size(INPUT_BYTES)}")
         text = given.decode("utf-8", "replace").strip("\n")
         if text:
             parts.append(text)
@@ -80,7 +80,7 @@ def spoken(words: list[str]) -> str:
 
 
 def attached(name: str) -> Part:
-    """A file or an address as a part of the message: text as text, everything else as media."""
+    """Returns a file or an address as a part of the message: text as text, everything else as media."""
     if name.startswith(("https://", "http://", "data:")):
         name = well_formed(name)
         return MediaPart(mimetypes.guess_type(name.split("?", 1)[0])[0] or "", url=name)
@@ -97,7 +97,7 @@ def attached(name: str) -> Part:
 
 
 def _output(schema: str) -> OutputFormat | None:
-    """A JSON schema, as a file or as it is."""
+    """Parses a JSON schema that is given as a file name or as JSON."""
     if not schema:
         return None
     inline = schema.lstrip().startswith("{")

@@ -1,4 +1,4 @@
-"""What was kept, opened to be read: by the operator, who sees all of it."""
+"""Opens the store for reading as the operator, who sees all turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..store.processes import Process
 TURN: Final = "turn_"
 SESSION: Final = "ses_"
 SHORT: Final = 14
-"""As much of an id is shown in a table, behind its prefix: a time to the microsecond, or as good as that."""
+"""Characters of an id that a table shows after its prefix: they hold the time to about a microsecond."""
 T = TypeVar("T")
 
 
@@ -29,11 +29,11 @@ class StoreView:
         self.lookup = Lookup(database)
 
     async def turn_id(self, text: str) -> str:
-        """The turn that is meant by its id, the beginning of it, or the id of its response; the last one by nothing."""
+        """Finds a turn by its id, the beginning of it, or the id of its response. An empty text finds the last turn."""
         if not text:
             newest = await self.queries.turns(Filter(limit=1))
             if not newest:
-                raise RequestError("no turn was kept yet")
+                raise RequestError("no turn is stored yet")
             return newest[0].id
         found = await self.lookup.turns_like(_whole(TURN, text))
         if not found:
@@ -51,7 +51,7 @@ def short(id: str) -> str:
 
 
 def reading(work: Callable[[StoreView], Awaitable[T]], loaded: LoadedConfig | None = None) -> T:
-    """Opens the store, does this, and closes it."""
+    """Opens the store, runs ``work``, and closes it."""
 
     async def within() -> T:
         async with opened(loaded or load()) as library:
@@ -64,10 +64,10 @@ def reading(work: Callable[[StoreView], Awaitable[T]], loaded: LoadedConfig | No
 async def opened(loaded: LoadedConfig) -> AsyncIterator[StoreView]:
     url = loaded.config.store.url
     if url == NOTHING:
-        raise ConfigError(f'nothing is kept, because store.url is "{NOTHING}": give it a database, or take the setting away')
+        raise ConfigError(f'nothing is stored, because store.url is "{NOTHING}": set it to a database, or remove the setting')
     database = await Database.open(url or default_url(os.environ))
     try:
-        with suppress(StoreUnavailable):  # who only reads tells the truth all the same, as far as it is known
+        with suppress(StoreUnavailable):  # marking the turns of dead processes is optional for a reader
             await Process(database).recover()
         yield StoreView(database)
     finally:
@@ -82,5 +82,5 @@ def _only(found: list[str], text: str, what: str, where: str) -> str:
     if not found:
         raise RequestError(f"there is no {what} {text!r}; `{where}` lists them")
     if len(found) > 1 and text not in found:
-        raise RequestError(f"several {what}s have ids that begin with {text!r}: write more of it")
+        raise RequestError(f"several {what}s have ids that begin with {text!r}: give more of the id")
     return found[0]

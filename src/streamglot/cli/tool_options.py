@@ -1,4 +1,4 @@
-"""The options of the command line that give a model tools: which ones, from which MCP servers, and who approves a call."""
+"""The options for tools: which tools a model gets, from which MCP servers, and who approves a call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .output.terminal import neutral
 
 MODES: Final = ("always", "ask", "never")
 SHOWN_CHARS: Final = 2000
-"""Characters of the arguments that are shown for approval; the rest is counted."""
+"""Characters of the arguments that are shown for approval, so that the question fits on the screen."""
 
 
 class ToolOptions(Struct, kw_only=True):
@@ -33,7 +33,7 @@ class ToolOptions(Struct, kw_only=True):
     approve: list[str] = field(default_factory=list)
 
     def client(self) -> Client:
-        """A client whose models may use these tools."""
+        """Returns a client whose models may use these tools."""
         if not self.patterns and not self.mcp:
             return Client()
         loaded = load()
@@ -45,7 +45,7 @@ class ToolOptions(Struct, kw_only=True):
 
 
 def add_server(loaded: LoadedConfig, server: str) -> str:
-    """The name of a configured server, or of one that is added: by its address, or by the command that starts it."""
+    """Returns the name of a configured server, or adds a server by its address or its command and returns the new name."""
     servers = loaded.config.tools.mcp
     if server in servers:
         return server
@@ -64,7 +64,7 @@ def add_server(loaded: LoadedConfig, server: str) -> str:
 
 
 class Approval:
-    """Asks at the terminal before a tool runs, unless the options or the tool itself (``read_only``) say that it may run."""
+    """Asks at the terminal before a tool runs, unless the options allow it or the tool is ``read_only``."""
 
     def __init__(self, rules: list[str]) -> None:
         self._default = "ask"
@@ -72,7 +72,9 @@ class Approval:
         for rule in rules:
             pattern, _, mode = rule.rpartition("=")
             if mode not in MODES:
-                raise ConfigError(f"--approve is {', '.join(MODES)}, or a glob with one of them (weather*=always), not {rule!r}")
+                raise ConfigError(
+                    f"--approve must be {', '.join(MODES)}, or a glob with one of them (weather*=always), not {rule!r}"
+                )
             if pattern:
                 self._rules.append((pattern, mode))
             else:
@@ -90,16 +92,16 @@ class Approval:
 
 
 def question_about(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    """The question, without anything in it that a terminal would obey."""
+    """Returns the question without control characters."""
     given = msgspec.json.encode(arguments).decode()
     shown = given if len(given) <= SHOWN_CHARS else f"{given[:SHOWN_CHARS]} … ({len(given)} characters)"
     return f"Run {neutral(tool.name)}({neutral(shown)})? [y/N] "
 
 
 def _ask(question: str) -> bool:
-    """Asks whoever sits at the terminal. Without a terminal nobody can allow it."""
+    """Asks the user at the terminal. Without a terminal the answer is no."""
     try:
-        with open("/dev/tty", "w") as shown, open("/dev/tty") as typed:  # standard input may be the question to the model
+        with open("/dev/tty", "w") as shown, open("/dev/tty") as typed:  # standard input may hold the question to the model
             shown.write(question)
             shown.flush()
             return typed.readline().strip().lower() in ("y", "yes")

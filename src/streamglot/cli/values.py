@@ -1,4 +1,4 @@
-"""The kinds of values that options and arguments take, and what a shell offers for them."""
+"""The types of options and arguments, and their shell completions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from click.shell_completion import CompletionItem
 from .output.terminal import well_formed
 
 Offer = Callable[[str], Sequence[str | tuple[str, str]]]
-"""From the beginning of a word to words, each alone or with what it means."""
+"""A function from the beginning of a word to completions, each with or without a description."""
 
 
 def text(value: str) -> str:
-    """Text that goes into requests and the database. (Click shows the name of this function as the kind of value.)"""
+    """Converts a value to text for requests and the database. (Click shows the name of this function as the type.)"""
     return well_formed(value)
 
 
@@ -24,7 +24,7 @@ FILE: Final = click.Path(path_type=Path)
 
 
 def completed(offer: Offer) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Click's callback for the words that ``offer`` gives."""
+    """Returns Click's completion callback for the words of ``offer``."""
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         words = ((word, "") if isinstance(word, str) else word for word in offer(incomplete))

@@ -1,8 +1,7 @@
 """What an upstream accepts of what its dialect can express, as data.
 
-A ``Dialect`` has the abilities that servers of the dialect have unless more is known. The provider table and the configuration
-of an
-upstream change single ones. ``adapt.py`` reduces a request to what they allow.
+A ``Dialect`` has the abilities that servers of the dialect have unless more is known. The provider table and the configuration of
+an upstream change single ones. ``adapt.py`` reduces a request to what they allow.
 """
 
 from __future__ import annotations

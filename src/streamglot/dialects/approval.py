@@ -18,8 +18,8 @@ APPROVAL: Final = "approval"
 
 
 class Approval(Struct, omit_defaults=True):
-    """A request for approval. ``name`` and ``arguments`` are those of the call, if the client has not seen it. ``schema`` describes
-    the expected answer if it is more than yes or no."""
+    """A request for approval. ``name`` and ``arguments`` are those of the call, if the client has not seen it. ``schema``
+    describes the expected answer if it is more than yes or no."""
 
     id: str
     call_id: str

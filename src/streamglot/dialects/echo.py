@@ -1,7 +1,6 @@
 """Carries opaque state inside another dialect's opaque field.
 
-A client of dialect A keeps and returns A's opaque fields (a signature, encrypted reasoning) and nothing else. State of a
-provider
+A client of dialect A keeps and returns A's opaque fields (a signature, encrypted reasoning) and nothing else. State of a provider
 with dialect B is therefore packed into A's field with a prefix, and unpacked when the client sends the conversation back. It is
 sent to the provider that made it, and to no other.
 """

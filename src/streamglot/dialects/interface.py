@@ -24,8 +24,8 @@ class Dialect:
     """One wire format. Each package in ``dialects`` has one instance of a subclass.
 
     A subclass overrides the methods that its wire format supports; the others raise ``ConfigError``. Upstreams speak the dialects
-    with a reader, clients those with a writer. A method imports the module that it needs when it is called, so that a process loads
-    only what it uses.
+    with a reader, clients those with a writer. A method imports the module that it needs when it is called, so that a process
+    loads only what it uses.
     """
 
     name: ClassVar[str]
@@ -68,8 +68,8 @@ class Dialect:
         raise ConfigError(f"the dialect {self.name!r} cannot parse a request: only upstreams speak it")
 
     def build_request(self, request: Request, *, abilities: Abilities = NONE_SAID, **options: Any) -> Built:
-        """The body for an upstream of this dialect, reduced to what the upstream accepts. ``abilities`` is what is known about the
-        upstream in addition to its dialect; ``options`` go to the dialect's builder."""
+        """The body for an upstream of this dialect, reduced to what the upstream accepts. ``abilities`` is what is known about
+        the upstream in addition to its dialect; ``options`` go to the dialect's builder."""
         known = abilities.over(self.abilities)
         if self.abilities.namespaces and not known.namespaces:
             options["namespaces"] = False
@@ -151,7 +151,8 @@ class Dialect:
         raise ConfigError(f"the dialect {self.name!r} has no compaction")
 
     def hosted_events(self, call: HostedCall) -> list[Event] | None:  # a dialect with such forms overrides it
-        """A call of a tool that clients expect their provider to host, in the provider's own form; None if the dialect has none."""
+        """A call of a tool that clients expect their provider to host, in the provider's own form; None if the dialect has
+        none."""
         return None
 
     def _missing(self, what: str, capability: str) -> ConfigError:

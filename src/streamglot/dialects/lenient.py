@@ -1,8 +1,7 @@
 """Decodes JSON that violates its dialect's types: what fits is kept, the rest is dropped.
 
 The fast path decodes a frame directly into a struct. If an upstream sends a number for a string or a string for a list, that
-decoder
-refuses the whole frame; these functions then read it field by field.
+decoder refuses the whole frame; these functions then read it field by field.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ def failure_marked(text: str, is_error: bool) -> str:
 def split_results(
     results: Iterable[ToolResultPart], media_types: tuple[type[Part], ...]
 ) -> tuple[list[tuple[ToolResultPart, str]], list[Part]]:
-    """The text of each result, and the parts of ``media_types`` of all results with a line that says which call returned them. They
-    belong in a user message after the results, because models do not look for media elsewhere."""
+    """The text of each result, and the parts of ``media_types`` of all results with a line that says which call returned them.
+    They belong in a user message after the results, because models do not look for media elsewhere."""
     texts: list[tuple[ToolResultPart, str]] = []
     media: list[Part] = []
     for result in results:

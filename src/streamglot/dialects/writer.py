@@ -1,16 +1,13 @@
 """The base of all writers: one rule for each kind of event. It counts what a dialect cannot express and always writes an end.
 
 A dialect's writer fills ``rules`` with a method for each event that its wire format supports; the others count as lost. It
-appends
-bytes to ``self.pieces``; the events of one ``feed`` are returned as one bytes object.
+appends bytes to ``self.pieces``; the events of one ``feed`` are returned as one bytes object.
 
 Events that begin without a ``StreamStart`` get one. A delta outside its block raises ``GrammarError``, because the output would
-not
-be a valid stream.
+not be a valid stream.
 
-Clients act on "done" and "stop" markers: they run a call, or give up a retry. The end marker of an incomplete block
-(``complete`` is
-False) is therefore held back until the stream ends properly, and never written before an error.
+Clients act on "done" and "stop" markers: they run a call, or give up a retry. The end marker of an incomplete block (``complete``
+is False) is therefore held back until the stream ends properly, and never written before an error.
 """
 
 from __future__ import annotations
@@ -74,8 +71,8 @@ class Writer:
     """The counterpart of a reader: events in, bytes out.
 
     ``strict`` writes the fields of the dialect's specification only. ``id``, ``model`` and ``created`` are used if the events
-    have none.
-    ``lost`` counts what this dialect cannot express, by the name of the event. ``usage`` is the sum over the steps so far.
+    have none. ``lost`` counts what this dialect cannot express, by the name of the event. ``usage`` is the sum over the steps so
+    far.
     """
 
     dialect: ClassVar[str]

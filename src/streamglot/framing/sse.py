@@ -1,10 +1,8 @@
 """Server-sent events, parsed as the standard says, with two deviations for LLM streams.
 
 An event without its blank line at the end of the input is still returned: the reader above knows whether it is complete. And a
-line
-that is not a field of the standard (``error: {…}``, a bare JSON object) is returned as a stray frame, because upstreams report
-errors
-that way.
+line that is not a field of the standard (``error: {…}``, a bare JSON object) is returned as a stray frame, because upstreams
+report errors that way.
 """
 
 from __future__ import annotations

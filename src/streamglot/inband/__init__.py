@@ -1,8 +1,7 @@
 """Text to events: finds the reasoning and the tool calls that a model writes into its text.
 
 ``inband(format)`` is a box over the events of one choice; ``parse_text`` reads a whole text. ``FORMATS`` has a row for each
-notation,
-``format_for_model`` finds the row for a model name.
+notation, ``format_for_model`` finds the row for a model name.
 """
 
 from __future__ import annotations

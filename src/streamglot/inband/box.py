@@ -1,16 +1,13 @@
 """A box from events to events: TextDelta in; text, reasoning and calls out. All other events pass through in their place.
 
 It serves one choice of a stream. Blocks that the upstream names itself (native reasoning, native calls, refusals) are not
-changed;
-where one begins, the text before it ends.
+changed; where one begins, the text before it ends.
 
 An incomplete call never ends as a success. ``bad_call`` says what to do with a call that cannot be parsed:
 
 - ``"incomplete"``: a call that has started ends with ``complete=False``. What could not be delivered as part of it is text, and
-  the
-  stream ends with the error ``tool_call_parse_error`` instead of its own end. The same error follows a text that ends inside a
-  call.
-  Markup that never became a call is text, and not an error.
+  the stream ends with the error ``tool_call_parse_error`` instead of its own end. The same error follows a text that ends inside
+  a call. Markup that never became a call is text, and not an error.
 - ``"text"``: every call is held until it is complete, so a call that breaks is text, as the model wrote it.
 - ``"error"``: the first markup that is not a call ends the stream with ``tool_call_parse_error`` at once.
 

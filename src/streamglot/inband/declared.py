@@ -1,8 +1,7 @@
 """The declared tools: which names open a call, and the type of each parameter.
 
 Types come from the JSON schema of the parameter: ``type`` (a word or a list), ``anyOf``/``oneOf``/``allOf``, ``enum``, ``const``
-and
-``$ref`` into ``$defs``. Non-standard type names that some callers use are accepted.
+and ``$ref`` into ``$defs``. Non-standard type names that some callers use are accepted.
 """
 
 from __future__ import annotations

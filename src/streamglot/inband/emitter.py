@@ -5,13 +5,11 @@ No block consists of white space only, and no white space between two words of t
 - White space before reasoning stays at the end of the text before it.
 - White space before a call waits. It begins the text that follows the call, and is dropped if none follows.
 - White space after reasoning or a call begins the text that follows.
-- Line breaks between the first reasoning and the first word of the text belong to the notation and are dropped. So is white
-  space at
-  the end of an answer that has calls.
+- Line breaks between the first reasoning and the first word of the text belong to the notation and are dropped. So is white space
+  at the end of an answer that has calls.
 
 The same applies to reasoning: only its first line breaks and its trailing white space are dropped. ``Buffering`` says how pieces
-are
-combined.
+are combined.
 """
 
 from __future__ import annotations

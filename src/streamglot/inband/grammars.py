@@ -7,17 +7,13 @@ A grammar is a list of rules ``name = expression ;``. In an expression
 - ``[ a ]`` is optional in the notation;
 - ``~'...'`` belongs to the notation, but models omit it: readers must understand the text without it;
 - ``{ a }`` is repeated for each call of the answer, or for each parameter of a call inside the rule ``call``; in ``{ a / b }``,
-  ``b``
-  separates two of them;
+  ``b`` separates two of them;
 - a word is a rule, or one of the terminals:
 
 ``ws`` is optional white space, ``name`` the name of the tool, ``id`` the id of the call and ``number`` its position, ``key`` the
-name
-of a parameter, ``type`` the JSON type of its value and ``string`` whether that is a string. Values are written as ``text`` (a
-string
-as it is, everything else as JSON), ``json``, ``python``, ``brace`` (bare keys, tokens for quotes) or ``tags`` (an object of
-tags).
-``object`` is all arguments as a JSON object, ``encoded`` the same inside a JSON string.
+name of a parameter, ``type`` the JSON type of its value and ``string`` whether that is a string. Values are written as ``text``
+(a string as it is, everything else as JSON), ``json``, ``python``, ``brace`` (bare keys, tokens for quotes) or ``tags`` (an
+object of tags). ``object`` is all arguments as a JSON object, ``encoded`` the same inside a JSON string.
 
 The first rule is the start symbol: all calls of an answer, without the text around them.
 """

@@ -1,12 +1,9 @@
 """Incremental JSON: reads one value of a literal notation and passes on its JSON text while it is being written.
 
 The same code reads JSON, Python literals and object notations with bare keys: a ``Notation`` describes the differences. JSON is
-passed
-on as it was written; everything else is converted to JSON on the way. It tolerates mistakes of models: control characters and
-unknown
-escapes inside strings are escaped, ``True`` and ``None`` are understood, braces that a prompt template doubled (``{{"a": 1}}``)
-count
-once. It stops directly after the value.
+passed on as it was written; everything else is converted to JSON on the way. It tolerates mistakes of models: control characters
+and unknown escapes inside strings are escaped, ``True`` and ``None`` are understood, braces that a prompt template doubled
+(``{{"a": 1}}``) count once. It stops directly after the value.
 """
 
 from __future__ import annotations

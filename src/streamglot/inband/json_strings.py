@@ -1,8 +1,8 @@
 """Reads strings of a literal notation in pieces and passes them on as the inside of JSON strings.
 
 A ``Notation`` says which quotes there are and how a backslash is read. Models make mistakes: control characters and unknown
-escapes
-are escaped, and an unescaped quote inside a Python string does not end it unless something follows that could follow an end.
+escapes are escaped, and an unescaped quote inside a Python string does not end it unless something follows that could follow an
+end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which model uses which format: patterns of model names; the first match wins.
 
 A name is compared in lower case without the provider before the last slash. ``starts`` says whether the chat template of these
-models
-writes the opening tag of the reasoning, if that differs from the format's default.
+models writes the opening tag of the reasoning, if that differs from the format's default.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The request side: describes tools in the prompt, for a model without tool support.
 
-The declared tools become a text in the system message, with the notation that the in-band parser reads; earlier calls become
-text in
-that notation, and results become text in a user message, each with the name and the id of its call. ``tool_choice`` and
+The declared tools become a text in the system message, with the notation that the in-band parser reads; earlier calls become text
+in that notation, and results become text in a user message, each with the name and the id of its call. ``tool_choice`` and
 ``parallel_tool_calls`` become sentences. The given request is not changed.
 """
 

@@ -1,10 +1,8 @@
 """Finds markers in a streamed text, and holds back only what may still become one.
 
 A parser here is a generator: it reads from a ``Source`` and yields when it needs more text, so a grammar is written in the order
-in
-which it is read, and the text may be split anywhere. ``rewind`` returns what was read since ``record``: so text that only looked
-like
-a call becomes text again.
+in which it is read, and the text may be split anywhere. ``rewind`` returns what was read since ``record``: so text that only
+looked like a call becomes text again.
 """
 
 from __future__ import annotations

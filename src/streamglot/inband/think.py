@@ -1,12 +1,9 @@
 """How a format marks its reasoning.
 
-The opening tag may be missing because the chat template wrote it into the prompt (then the answer *starts* in the reasoning),
-the
+The opening tag may be missing because the chat template wrote it into the prompt (then the answer *starts* in the reasoning), the
 closing tag may never come (then everything is reasoning), tags may be repeated (several blocks), and the opening tag may occur
-again
-inside (at the beginning it is dropped, later it is part of the reasoning: the first closing tag ends it, because taking an
-answer for
-reasoning is the worse mistake).
+again inside (at the beginning it is dropped, later it is part of the reasoning: the first closing tag ends it, because taking an
+answer for reasoning is the worse mistake).
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Converts the raw text of a parameter to JSON, by the type that its schema declares.
 
 A string streams as it arrives. Everything else is read to its end, because only then is it known whether the text has the
-declared
-type; a long object or array starts to stream once it is too long to wait for.
+declared type; a long object or array starts to stream once it is too long to wait for.
 
 Without a schema the notation decides: ``untyped="string"`` keeps the text as it is, ``untyped="json"`` takes what parses as JSON
-(or
-as a Python literal) and keeps the rest as a string. A value that does not fit its declared type is never dropped or changed: it
-becomes a string.
+(or as a Python literal) and keeps the rest as a string. A value that does not fit its declared type is never dropped or changed:
+it becomes a string.
 """
 
 from __future__ import annotations

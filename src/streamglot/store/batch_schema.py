@@ -62,8 +62,8 @@ batches = Table(
     Index("batches_of_owner", "owner", "created"),
     Index("batches_by_end", "ended"),
 )
-"""``closing``: the status that the batch will end with before all of its items ran: cancelled or expired. ``times``: when it entered
-each status. ``totals``: its counts, once it has ended. ``process`` and ``lease``: who reads its input file."""
+"""``closing``: the status that the batch will end with before all of its items ran: cancelled or expired. ``times``: when it
+entered each status. ``totals``: its counts, once it has ended. ``process`` and ``lease``: who reads its input file."""
 batch_items = Table(
     "batch_items",
     metadata,

@@ -1,17 +1,14 @@
 """The hash of a conversation, which finds the session of clients that name none. Pure.
 
-A client sends the conversation back, but seldom as it received it: it trims spaces, changes ids, drops reasoning or moves it
-into
-the text, moves calls behind the text, or splits one message into two. None of that changes the hash. The caller does: two
-callers
+A client sends the conversation back, but seldom as it received it: it trims spaces, changes ids, drops reasoning or moves it into
+the text, moves calls behind the text, or splits one message into two. None of that changes the hash. The caller does: two callers
 never share a hash.
 
     user said … │ assistant answered … │ user said … │ assistant answered … │ user asks
                                   prefixes: └─ asked, tip ─┘
 
 A run of assistant messages between two other messages is one answer. The hash before it is the turn's ``asked``, the hash after
-it
-is the turn's ``tip``. System messages are left out, because they contain dates and change.
+it is the turn's ``tip``. System messages are left out, because they contain dates and change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The stream buffer in the store's database.
 
-Chunks go through the store's writer. Readers in the producer's process are woken by the producer; readers in other processes poll,
-and note in the row of the stream that they wait.
+Chunks go through the store's writer. Readers in the producer's process are woken by the producer; readers in other processes
+poll, and note in the row of the stream that they wait.
 """
 
 from __future__ import annotations

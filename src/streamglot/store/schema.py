@@ -5,10 +5,9 @@
                    └── node ──> nodes (a tree) ───────┘
 
 A turn is written when it starts and its ending when it ends, so rows never change. A message is stored once, under the hash of
-its
-content. A node is a message and its parent node, so a history is one hash, and shared history takes no extra space. There are no
-foreign keys on purpose: a row may be written before the row that it refers to, and nothing is deleted by a cascade.
-Times are seconds since 1970. Text columns that hold structures hold JSON.
+its content. A node is a message and its parent node, so a history is one hash, and shared history takes no extra space. There are
+no foreign keys on purpose: a row may be written before the row that it refers to, and nothing is deleted by a cascade. Times are
+seconds since 1970. Text columns that hold structures hold JSON.
 """
 
 from __future__ import annotations

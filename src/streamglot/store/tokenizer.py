@@ -1,8 +1,7 @@
 """Splits texts into words, for the index and for queries. It is done here because databases disagree on what a word is. Pure.
 
 A text becomes its words with one space between them: lower-case letters without accents, digits, and nothing else. In scripts
-that
-are written without spaces each character is a word; several words in a row are searched as a phrase.
+that are written without spaces each character is a word; several words in a row are searched as a phrase.
 """
 
 from __future__ import annotations

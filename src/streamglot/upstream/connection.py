@@ -1,8 +1,7 @@
 """One HTTP/1.1 connection to an upstream: it sends a request and reads a response, with no more features than a proxy needs.
 
 A general client spends more CPU on a request than the rest of the gateway. Here the bytes of a read go through the parser
-directly
-into the response that waits for them.
+directly into the response that waits for them.
 
 Theory of limits: the parser passes body bytes on at once, where backpressure bounds them. Everything else that it may accumulate
 (status line, headers, trailers, half a line) or skip (chunk extensions) arrives without body bytes, so one counter of the bytes

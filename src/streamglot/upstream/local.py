@@ -1,8 +1,7 @@
 """A model on this machine: llama.cpp's HTTP server on loopback, in its own process.
 
 ``LocalServer`` starts and ends that process and describes it as an upstream. A supervisor process (``supervisor.py``) runs
-between
-this process and the model's (``llama.py``); it restarts a model that died.
+between this process and the model's (``llama.py``); it restarts a model that died.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class Upstream(Struct, kw_only=True, forbid_unknown_fields=True):
     - ``dialect``: the dialect that it speaks.
     - ``key``: its API key, which is never shown. ``key_env`` names the environment variable with the key. ``pass_key``: send the
       client's own key instead.
-    - ``models``: patterns of model names, or a table from our names to the upstream's. A name in the table may be a pattern too; exact names
-      come first.
+    - ``models``: patterns of model names, or a table from our names to the upstream's. A name in the table may be a pattern too;
+      exact names come first.
     - ``stream``: request a stream if the client did, always, or never.
     - ``bad_call``: what to do with a tool call that cannot be parsed.
     - ``tools``: send tools natively, or describe them in the prompt for a model without tool support.
@@ -117,6 +117,7 @@ SECRET_WORDS = frozenset(("key", "apikey", "token", "secret", "auth", "authoriza
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting or header with this name has a value that must not be shown. ``key_env`` and ``env_key`` name a variable."""
+    """Whether a setting or header with this name has a value that must not be shown. ``key_env`` and ``env_key`` name a
+    variable."""
     words = name.lower().replace("-", "_").split("_")
     return "env" not in (words[0], words[-1]) and not SECRET_WORDS.isdisjoint(words)

@@ -1,8 +1,7 @@
 """Combines the writes of one event-loop iteration.
 
 A write to a socket wakes the receiving process, which costs more than the write. Ten writes in a row wake it once; ten writes
-with
-other work between them wake it ten times.
+with other work between them wake it ten times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client of a gateway's files and batches, as the batch API has them. Files are streamed, and never held in memory."""
+"""A client for the files and batches API of a gateway. Files are streamed and never held in memory."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from ...errors import ConfigError, StreamglotError, UpstreamError, excerpt
 from ..files import shown
 
 PIECE_BYTES: Final = 2**18
-"""Read and written at once of a file."""
+"""Bytes of a file that are read or written at a time."""
 ANSWER_SECONDS: Final = 60.0
-"""Silence after which a gateway is given up. The transfer of a file may take longer, as long as it goes on."""
+"""Seconds without any data after which a request fails. The transfer of a file may take longer while data still flows."""
 ERROR_BYTES: Final = 2**16
-"""As much of an error answer is read as has room for a message."""
+"""Bytes of an error response that are read: enough for its message."""
 
 
 class GatewayAddress(Struct):
-    """``url`` ends before the ``/v1`` of its addresses."""
+    """``url`` is the base address, without ``/v1``."""
 
     url: str
     key: str = ""
 
 
 def gateway_address(url: str, key: str) -> GatewayAddress:
-    """The address that is named, or else that of the configuration."""
+    """Returns the given address, or the one of the configuration if none is given."""
     if not url:
         server = load().config.server
         host = "127.0.0.1" if server.host in ("", "0.0.0.0", "::") else server.host
         url = f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
     if not url.startswith(("http://", "https://")):
-        raise ConfigError(f"the address of a gateway begins with http:// or https://, and not {excerpt(url)}")
+        raise ConfigError(f"the address of a gateway must begin with http:// or https://, not {excerpt(url)}")
     return GatewayAddress(url.rstrip("/").removesuffix("/v1"), key)
 
 
 class GatewayClient:
-    """``async with`` one. What the gateway refuses is raised in its own words."""
+    """Used with ``async with``. If the gateway refuses a request, its own message is raised."""
 
     def __init__(self, address: GatewayAddress) -> None:
         self._address = address
@@ -72,13 +72,13 @@ class GatewayClient:
             raise ConfigError(f"the file {shown(path)} cannot be read: {error.strerror or error}") from None
 
     async def content(self, file_id: str) -> AsyncIterator[bytes]:
-        """The bytes of a file, in pieces."""
+        """Yields the bytes of a file in pieces."""
         async with self._asked("GET", f"/v1/files/{file_id}/content") as answer:
             async for piece in answer.content.iter_chunked(PIECE_BYTES):
                 yield piece
 
     async def lines(self, file_id: str) -> AsyncIterator[bytes]:
-        """The lines of a file, without their ends."""
+        """Yields the lines of a file without their line ends."""
         rest = b""
         async for piece in self.content(file_id):
             *whole, rest = (rest + piece).split(b"\n")
@@ -139,4 +139,4 @@ def _refused(status: int, body: bytes) -> StreamglotError:
         message = error["message"]
     except (msgspec.DecodeError, KeyError, TypeError, IndexError):
         message = body.decode("utf-8", "replace")[:300] or "no explanation"
-    return StreamglotError(f"the gateway refuses that ({status}): {message}", status=status)
+    return StreamglotError(f"the gateway refused the request ({status}): {message}", status=status)

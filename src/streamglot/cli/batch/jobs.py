@@ -26,10 +26,10 @@ from .rows import JsonLines
 T = TypeVar("T")
 
 ENDED: Final = ("completed", "failed", "expired", "cancelled")
-"""States that a batch does not leave."""
+"""Final states of a batch."""
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between two looks at a batch: soon for a small one, rarely for one that takes hours."""
+"""Seconds between two status requests: short at first for small batches, long for batches that take hours."""
 
 
 def _with_client(address: GatewayAddress, work: Callable[[GatewayClient], Awaitable[T]]) -> T:
@@ -46,7 +46,9 @@ def _with_client(address: GatewayAddress, work: Callable[[GatewayClient], Awaita
 @stoppable()
 def submit(address: GatewayAddress, path: Path, endpoint: str, *, wait: bool, output: Path | None, quiet: bool) -> int:
     if output is not None and not wait:
-        raise ConfigError("-o is for the results, which are there at the end: say --wait as well, or fetch them later")
+        raise ConfigError(
+            "-o saves the results, which exist only at the end: add --wait, or run `streamglot batch results` later"
+        )
     endpoint = endpoint or _endpoint_of(path)
 
     async def work(client: GatewayClient) -> int:
@@ -108,15 +110,20 @@ def results(address: GatewayAddress, id: str, output: Path | None) -> int:
 @stoppable()
 def retry(address: GatewayAddress, id: str, *, wait: bool, output: Path | None, quiet: bool) -> int:
     if output is not None and not wait:
-        raise ConfigError("-o is for the results, which are there at the end: say --wait as well, or fetch them later")
+        raise ConfigError(
+            "-o saves the results, which exist only at the end: add --wait, or run `streamglot batch results` later"
+        )
 
     async def work(client: GatewayClient) -> int:
         found = await client.batch(id)
         if found.get("status") not in ENDED:
-            raise ConfigError(f"the batch {id} is {found.get('status')}: what failed is known at its end")
+            raise ConfigError(
+                f"the batch {id} is {found.get('status')}; its failures are known when it has ended: "
+                f"wait with `streamglot batch status {id} --wait`, then retry"
+            )
         failed = await _failed_ids(client, found)
         if not failed:
-            print("nothing failed: there is nothing to retry")
+            print("no request failed: there is nothing to retry")
             return 0
         with tempfile.TemporaryDirectory(prefix="streamglot-") as folder:
             path = Path(folder) / f"retry-{Path(id).name}.jsonl"
@@ -132,7 +139,7 @@ def retry(address: GatewayAddress, id: str, *, wait: bool, output: Path | None, 
 
 
 def _endpoint_of(path: Path) -> str:
-    """The address that the first line names. The gateway checks the others."""
+    """Returns the ``url`` of the first line. The gateway checks the other lines."""
     try:
         first = next(iter(JsonLines(path)), None)
     except OSError as error:
@@ -142,14 +149,14 @@ def _endpoint_of(path: Path) -> str:
     url = first.values.get("url")
     if first.error or not isinstance(url, str):
         raise ConfigError(
-            f"line 1 of {shown(path)} is no request of the batch API ({first.error or 'it has no url'}); `streamglot batch run` "
+            f"line 1 of {shown(path)} is not a request of the batch API ({first.error or 'it has no url'}); `streamglot batch run` "
             "takes plain rows"
         )
     return url
 
 
 async def _begun(client: GatewayClient, made: dict[str, Any], *, wait: bool, output: Path | None, quiet: bool) -> int:
-    """A batch was created. Its id is all that goes to standard output, for scripts, unless its results are waited for."""
+    """Reports a new batch. Standard output gets only its id, for scripts, unless the command waits for the results."""
     id = _text(made, "id")
     if not wait:
         print(neutral(id))
@@ -158,7 +165,7 @@ async def _begun(client: GatewayClient, made: dict[str, Any], *, wait: bool, out
     try:
         ended = await _waited(client, made, quiet=quiet)
     except asyncio.CancelledError:
-        complain(f"the batch goes on; `streamglot batch status {id}` shows how far it is")
+        complain(f"the batch continues to run; `streamglot batch status {id}` shows its progress")
         raise
     if ended.get("status") == "failed":
         _describe(ended)
@@ -168,7 +175,7 @@ async def _begun(client: GatewayClient, made: dict[str, Any], *, wait: bool, out
 
 
 async def _waited(client: GatewayClient, found: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Looks at a batch until it has ended. A gateway that is restarted meanwhile is waited for."""
+    """Polls a batch until it has ended, also across a restart of the gateway."""
     bar, pause, id = ProgressBar(quiet=quiet), FIRST_PAUSE, _text(found, "id")
     while found.get("status") not in ENDED:
         bar.update(_progress(found))
@@ -212,7 +219,7 @@ def _counts(found: dict[str, Any]) -> dict[str, int]:
 
 
 def _status_of(found: dict[str, Any]) -> int:
-    """The exit status: a batch that did not run to its end, or has requests that failed, is no success."""
+    """Returns the exit status: 0 only if the batch completed and no request failed."""
     return FAILED if found.get("status") != "completed" or _counts(found).get("failed") else 0
 
 
@@ -233,7 +240,7 @@ def _describe(found: dict[str, Any]) -> None:
 
 
 async def _save(client: GatewayClient, found: dict[str, Any], output: Path | None) -> None:
-    """Writes the results and the errors. A file takes the place of an older one when it is whole."""
+    """Writes the results and the errors. An existing file is replaced only when the new one is complete."""
     files = [found[name] for name in ("output_file_id", "error_file_id") if found.get(name)]
     if not files:
         complain(f"the batch {found.get('id')} is {found.get('status')} and has no results")
@@ -267,7 +274,7 @@ async def _copy(client: GatewayClient, file_id: str, target: IO[bytes]) -> None:
 
 
 async def _failed_ids(client: GatewayClient, found: dict[str, Any]) -> set[str]:
-    """The requests in the error file: those that failed, and those that were never run."""
+    """Returns the ids of the requests in the error file: those that failed and those that were never run."""
     ids: set[str] = set()
     if found.get("error_file_id"):
         async for line in client.lines(found["error_file_id"]):
@@ -280,7 +287,7 @@ async def _failed_lines(client: GatewayClient, file_id: str, ids: set[str], path
     """Copies the lines of these requests from the input."""
     with path.open("wb") as file:
         async for line in client.lines(file_id):
-            with suppress(msgspec.DecodeError):  # a line that is no JSON would fail again
+            with suppress(msgspec.DecodeError):  # a line that is not JSON would fail again
                 value = msgspec.json.decode(line) if line.strip() else None
                 if isinstance(value, dict) and value.get("custom_id") in ids:
                     file.write(line + b"\n")

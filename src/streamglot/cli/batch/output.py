@@ -1,7 +1,7 @@
-"""The output file of a run: one JSON object a line, appended when its row is done. A run that is started again goes on from it.
+"""The output file of a run: one JSON object a line, appended when its row is done. A later run resumes from it.
 
-Whatever ends a run, the file has whole lines and at most one torn one, the last. A new run cuts that off, takes out the rows that
-failed, and leaves alone the rows that are done.
+However a run ends, only the last line of the file can be incomplete. A new run removes that line and the rows that failed, and
+keeps the rows that are done.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ except ModuleNotFoundError:  # not on Windows
 
 _decode = msgspec.json.Decoder().decode
 COPY_BYTES: Final = 2**20
-"""Read at once while the file is copied."""
+"""Bytes that are read at a time while the file is copied."""
 
 Done = Callable[[dict[str, Any]], tuple[int, bytes, bool] | None]
-"""What a line of the output says: the number of its row, what the row was, and whether it succeeded. None for a line that is
-none of ours."""
+"""Parses a line of the output: the number of its row, the identity of the row, and whether it succeeded. None if no run wrote the
+line."""
 
 
 class RowsDone:
-    """The rows that are done, in five bytes each, with a checksum of what they were."""
+    """The set of finished rows, with a checksum of each row's content. It takes five bytes a row."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -57,7 +57,7 @@ class RowsDone:
 
 
 class OutputFile:
-    """``done`` are the rows that an earlier run finished."""
+    """``done`` has the rows that an earlier run finished."""
 
     def __init__(self, path: Path, read: Done) -> None:
         self.path = path
@@ -69,7 +69,7 @@ class OutputFile:
             raise ConfigError(f"{shown(path)} cannot be written: {error.strerror or error}") from None
 
     def write(self, line: dict[str, Any]) -> None:
-        """Appends a line, which is in the file when this returns, and stays there if the process is killed."""
+        """Appends a line. When this returns, the line is in the file and survives a kill of the process."""
         self._file.write(msgspec.json.encode(line) + b"\n")
         self._file.flush()
 
@@ -85,12 +85,12 @@ class OutputFile:
             except OSError:
                 file.close()
                 raise ConfigError(
-                    f"another run writes to {shown(self.path)}; wait for its end, or name another file with -o"
+                    f"another run is writing to {shown(self.path)}; wait until it ends, or name another file with -o"
                 ) from None
         return file
 
     def _resume(self, read: Done) -> None:
-        """Reads what is there, and leaves only whole lines of rows that succeeded."""
+        """Reads the existing file and keeps only complete lines of rows that succeeded."""
         drop: list[tuple[int, int]] = []
         whole = 0
         for start, end, line in self._lines():
@@ -122,7 +122,7 @@ class OutputFile:
             start += len(line)
 
     def _rewrite(self, drop: list[tuple[int, int]], whole: int) -> None:
-        """Takes these parts out. A new file takes the place of the old one at once, so that nothing is lost if this is killed."""
+        """Removes these ranges. The new file replaces the old one atomically, so that a kill loses nothing."""
         new = self.path.with_name(f"{self.path.name}.new")
         with new.open("wb") as copy:
             for start, end in zip([0, *(end for _, end in drop)], [*(start for start, _ in drop), whole], strict=True):

@@ -1,4 +1,4 @@
-"""From a row to a request, and from its answer to a line of the output."""
+"""Converts a row to a request, and the result to a line of the output."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ CHAT_FIELDS: Final = (
     *("messages", "prompt", "system", "model", "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed"),
     *("tools", "tool_choice", "response_format", "reasoning_effort"),
 )
-"""Columns of a row without a template that belong to its request. All others are only joined to the answer."""
+"""Columns that make the request where there is no template. All other columns are only copied to the output."""
 INFO: Final = "batch"
-"""The column of the output with what was used, and what failed."""
+"""The column of the output with usage and error."""
 _LINE_ID: Final = re.compile(r"batch_req_(\d{1,12})")
 
 
 class Plan(Protocol):
-    """What a run does with its rows."""
+    """How a run turns rows into requests and results into lines."""
 
     def request(self, row: Row) -> Request:
-        """The request of a row. Raises what is wrong with the row."""
+        """Returns the request of a row. Raises an error if the row is not valid."""
 
     def identity(self, row: Row) -> bytes:
-        """What tells this row from another one at the same place, if the input was changed between two runs."""
+        """Returns bytes that identify the content of a row, to detect an input that changed between two runs."""
 
     def line(self, row: Row, result: BatchResult) -> dict[str, Any]:
-        """The line of the output."""
+        """Returns the line of the output."""
 
     def read(self, line: dict[str, Any]) -> tuple[int, bytes, bool] | None:
-        """What a line of the output says: see ``OutputFile``."""
+        """Parses a line of the output: see ``OutputFile``."""
 
 
 class TablePlan:
-    """Rows of a table, with a template for the prompt or with columns that make a request. The answer is joined to the row."""
+    """Rows of a table. A template or the columns of a row make the request; the answer is added to the row."""
 
     def __init__(self, question: Question, template: Template | None, column: str, columns: Iterable[str] | None) -> None:
         self._question = question
@@ -66,7 +66,7 @@ class TablePlan:
             self._template.check(columns)
         elif not {"prompt", "messages"} & set(columns):
             raise ConfigError(
-                f"the rows have no column `prompt`: say with --prompt what to ask of a row, for example "
+                f"the rows have no column `prompt`: give a template with --prompt, for example "
                 f'--prompt "Summarise: {{{columns[0]}}}"'
             )
         for name in (self._column, INFO):
@@ -111,11 +111,13 @@ class TablePlan:
 
 
 def _taken(name: str) -> str:
-    return f"the rows have a column {name!r} already, which the output needs; rename it, or name another one with --column"
+    return (
+        f"the output needs the column {name!r}, and the rows already have it; rename it, or choose another column with --column"
+    )
 
 
 class BatchLinesPlan:
-    """Lines as the batch API takes them: ``custom_id``, ``url`` and ``body``. The output has the lines that the API gives."""
+    """Lines of the batch API: ``custom_id``, ``url`` and ``body``. The output has result lines of that API."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -123,12 +125,12 @@ class BatchLinesPlan:
     def request(self, row: Row) -> Request:
         values = row.values
         if not isinstance(values.get("custom_id"), str) or not isinstance(values.get("body"), dict):
-            raise RequestError(f"a line has a custom_id, which is a text, and a body, which is an object, not {excerpt(values)}")
+            raise RequestError(f"a line needs a custom_id (a string) and a body (an object), not {excerpt(values)}")
         url = values.get("url")
         if not isinstance(url, str) or url not in DIALECTS:
             raise RequestError(
-                f"a line can be run here if its url is one of {', '.join(DIALECTS)}, and not {excerpt(url)}; "
-                "a gateway takes more: `streamglot batch submit`"
+                f"the url of a line must be one of {', '.join(DIALECTS)}, not {excerpt(url)}; "
+                "a gateway accepts more: `streamglot batch submit`"
             )
         body = {"model": self._model, **values["body"]} if self._model else values["body"]
         return dialect(DIALECTS[url]).parse_request({**body, "stream": False} if "stream" in body else body)
@@ -168,14 +170,14 @@ def _complete(response: Response, id: str, model: str) -> Response:
 
 
 def plan_for(rows: Rows, first: Row | None, question: Question, template: Template | None, column: str) -> Plan:
-    """The plan for a file, by its first row: lines of the batch API are known by their ``custom_id`` and ``body``."""
+    """Chooses the plan for a file by its first row: lines of the batch API have a ``custom_id`` and a ``body``."""
     if template is None and rows.columns is None and first is not None and {"custom_id", "body"} <= set(first.values):
         return BatchLinesPlan(question.model)
     return TablePlan(question, template, column, rows.columns)
 
 
 def planned(plan: Plan, row: Row) -> Request | StreamglotError:
-    """The request of a row, or what is wrong with it."""
+    """Returns the request of a row, or the error if the row is not valid."""
     if row.error:
         return RequestError(row.error, code="invalid_row")
     try:

@@ -1,4 +1,4 @@
-"""How far a batch is: one line that is drawn again at a terminal, and a line now and then anywhere else."""
+"""The progress of a batch: one line that is redrawn at a terminal, or a new line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..output.cost import money
 from ..output.terminal import is_terminal
 
 DRAWN_SECONDS: Final = 0.2
-"""Between two drawings at a terminal: often enough to be smooth."""
+"""Seconds between two drawings at a terminal: short enough to look smooth."""
 PRINTED_SECONDS: Final = 10.0
-"""Between two lines elsewhere: a log of hours stays readable."""
+"""Seconds between two lines elsewhere, so that the log of a run of hours stays readable."""
 BAR_CELLS: Final = 20
 
 
 class Counts(Struct):
-    """What is known of a batch. ``fraction`` is the part of it that is done, from 0 to 1. Costs that are not known are not counted."""
+    """The counts of a batch. ``fraction`` is the part that is done, from 0 to 1. Unknown costs are not counted."""
 
     done: int = 0
     failed: int = 0
@@ -32,7 +32,7 @@ class Counts(Struct):
     before: int = 0
 
     def line(self, seconds: float, began_at: float = 0.0) -> str:
-        """``began_at`` is the fraction that was done when the time began."""
+        """Returns the line. ``began_at`` is the fraction that was done when the clock started."""
         words = [f"{self.done} done", f"{self.failed} failed", f"{self.retried} retried"]
         if self.before:
             words.append(f"{self.before} before")
@@ -70,13 +70,13 @@ class ProgressBar:
         self._show(counts, last=False)
 
     def end(self, counts: Counts) -> None:
-        """The last line, which stays."""
+        """Prints the last line, which stays on the screen."""
         self._show(counts, last=True)
 
     def _show(self, counts: Counts, *, last: bool) -> None:
         line = counts.line(self.clock() - self._began, self._began_at or 0.0)
         start, end = ("\r\x1b[K", "\n" if last else "") if self._drawn else ("", "\n")
-        with suppress(OSError):  # a batch goes on when nobody looks
+        with suppress(OSError):  # a batch does not stop because its progress cannot be shown
             self._file.write(f"{start}{line}{end}")
             self._file.flush()
 

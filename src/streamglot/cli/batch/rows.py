@@ -1,4 +1,4 @@
-"""The rows of an input file, one after the other: CSV, JSON Lines or Parquet. The file is never held in memory."""
+"""Reads the rows of an input file one by one: CSV, JSON Lines or Parquet. The file is never held in memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ...extras import require
 from ..files import shown
 
 ROW_BYTES: Final = 32 * 2**20
-"""The largest line or cell: as much as the gateway takes in one request. Whatever is larger is no row of text."""
+"""Bytes of the largest line or cell: the gateway accepts no larger request."""
 PARQUET_ROWS: Final = 256
-"""Rows of a Parquet file that are decoded at once."""
+"""Rows of a Parquet file that are decoded at a time."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -31,21 +31,22 @@ class Row(Struct):
 
 
 class Rows(Protocol):
-    """``columns`` are known before the first row is read, or None. ``total`` rows, or None where nobody counted them."""
+    """``columns`` is None if the columns are not known before the first row is read. ``total`` is None if the number of rows is
+    not known."""
 
     columns: list[str] | None
     total: int | None
 
     def __iter__(self) -> Iterator[Row]: ...
     def fraction(self) -> float:
-        """The part of the file that was read, from 0 to 1."""
+        """Returns the part of the file that was read, from 0 to 1."""
 
 
 def open_rows(path: Path) -> Rows:
-    """The rows of a file, whose name says its format."""
+    """Opens a file. The suffix of its name determines the format."""
     kind = path.suffix.lower()
     if kind not in FORMATS:
-        raise ConfigError(f"{shown(path)} is in no format that can be read: its name must end with {', '.join(FORMATS)}")
+        raise ConfigError(f"the format of {shown(path)} is not supported: the name must end with {', '.join(FORMATS)}")
     try:
         return FORMATS[kind](path)
     except OSError as error:
@@ -53,7 +54,7 @@ def open_rows(path: Path) -> Rows:
 
 
 class _File:
-    """A file that knows how far it was read."""
+    """A file that reports how much of it was read."""
 
     columns: list[str] | None = None
     total: int | None = None
@@ -68,7 +69,7 @@ class _File:
 
 
 class JsonLines(_File):
-    """One JSON object a line. Empty lines are no rows."""
+    """One JSON object a line. Empty lines are skipped."""
 
     def __iter__(self) -> Iterator[Row]:
         with self._file as file:
@@ -89,12 +90,12 @@ def _json_row(number: int, line: bytes) -> Row:
     except (ValueError, RecursionError) as error:
         return Row(number, {}, f"the line is not JSON: {error}")
     if not isinstance(value, dict):
-        return Row(number, {}, "the line is no JSON object")
+        return Row(number, {}, "the line is not a JSON object")
     return Row(number, value)
 
 
 class Csv(_File):
-    """A table with the names of its columns in the first line."""
+    """A table with its column names in the first line."""
 
     delimiter = ","
 
@@ -107,7 +108,7 @@ class Csv(_File):
         except csv.Error as error:
             raise ConfigError(f"{shown(path)} is not CSV: {error}") from None
         if not self.columns or len(set(self.columns)) < len(self.columns):
-            raise ConfigError(f"{shown(path)} needs a first line with the names of its columns, each another one")
+            raise ConfigError(f"the first line of {shown(path)} must have the names of the columns, each name once")
 
     def __iter__(self) -> Iterator[Row]:
         number = 0
@@ -123,9 +124,9 @@ class Csv(_File):
                     yield Row(number, {}, f"the row is not CSV: {error}")
                     continue
                 if not cells:
-                    number -= 1  # an empty line is no row
+                    number -= 1  # an empty line is not a row
                 elif len(cells) != len(self.columns):
-                    yield Row(number, {}, f"the row has {len(cells)} cells, and there are {len(self.columns)} columns")
+                    yield Row(number, {}, f"the row has {len(cells)} cells, but the file has {len(self.columns)} columns")
                 else:
                     yield Row(number, dict(zip(self.columns, cells, strict=True)))
 
@@ -135,7 +136,7 @@ class Tsv(Csv):
 
 
 def _text_lines(file: IO[bytes]) -> Iterator[str]:
-    """The lines of a file of any size, without what a byte order mark or bytes that are not UTF-8 would do to a cell."""
+    """Yields the lines of a file as text, without a byte order mark; bytes that are not UTF-8 become U+FFFD."""
     first = True
     while line := file.readline(ROW_BYTES):
         yield line.decode("utf-8-sig" if first else "utf-8", "replace")
@@ -153,7 +154,7 @@ class Parquet:
         try:
             self._file: Any = ParquetFile(path)  # Any: for the same reason
         except pyarrow.ArrowException as error:
-            raise ConfigError(f"{shown(path)} is no Parquet file: {error}") from None
+            raise ConfigError(f"{shown(path)} is not a Parquet file: {error}") from None
         self.columns: list[str] | None = list(self._file.schema_arrow.names)
         self.total: int | None = self._file.metadata.num_rows
         self._read = 0

@@ -1,4 +1,4 @@
-"""``streamglot batch run``: asks a model about every row of a file, without a server. Run again, it goes on where it was."""
+"""``streamglot batch run``: asks a model about every row of a file, without a server. A second run resumes the first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .template import Template
 
 
 class RunOptions(Struct, kw_only=True):
-    """The options of a run. ``output`` None is a file beside the input."""
+    """The options of a run. If ``output`` is None, the output is a file beside the input."""
 
     path: Path
     question: Question
@@ -58,7 +58,7 @@ def run(options: RunOptions) -> int:
         output.close()
     print(f"{counts.done + counts.before} of {counts.done + counts.before + counts.failed} rows are done: {shown(target)}")
     if counts.failed:
-        complain(f"{counts.failed} rows failed; the output says why, and the same command tries them again")
+        complain(f"{counts.failed} rows failed; the output has their errors; run the same command again to retry them")
     return FAILED if counts.failed else 0
 
 
@@ -95,20 +95,20 @@ class _Run:
                     self._take(result)
             except KeyboardInterrupt:
                 self._bar.end(counts)
-                complain("stopped; the same command goes on from here")
+                complain("stopped; run the same command again to continue")
                 raise
         counts.fraction = 1.0
         self._bar.end(counts)
         return counts
 
     def _requests(self, rows: Iterator[Row]) -> Iterator[Request | StreamglotError]:
-        """Runs on the client's thread, and reads the file no faster than rows are answered."""
+        """Yields the requests. It runs on the client's thread and reads the file no faster than rows are answered."""
         done, index = self._output.done, 0
         for row in rows:
             if done.has(row.number):
                 if not done.same(row.number, self._plan.identity(row)):
                     raise ConfigError(
-                        f"row {row.number} is another one in {shown(self._output.path)}: the input was changed since; "
+                        f"row {row.number} differs from the one in {shown(self._output.path)}: the input has changed since; "
                         "name another file with -o"
                     )
                 self._counts.before += 1
@@ -121,7 +121,7 @@ class _Run:
         counts, usage = self._counts, result.response.usage
         row = self._running.pop(result.index)
         if result.error is not None and result.error.code == ConfigError.code:
-            raise ConfigError(result.error.message)  # it is not the row's, and every row would fail with it
+            raise ConfigError(result.error.message)  # the fault is not in the row: every row would fail the same way
         self._output.write(self._plan.line(row, result))
         if result.error is None:
             counts.done += 1

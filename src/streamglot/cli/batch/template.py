@@ -1,4 +1,4 @@
-"""A prompt with the columns of a row in it: ``Summarise: {text}``."""
+"""A prompt template with the columns of a row: ``Summarise: {text}``."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Template:
         try:
             for literal, name, form, conversion in Formatter().parse(text):
                 if form or conversion or name == "":
-                    raise ConfigError(f"the prompt {text!r} has braces that name no column; write {{{{ and }}}} for braces")
+                    raise ConfigError(f"the prompt {text!r} has braces without a column name; write {{{{ and }}}} for braces")
                 self._pieces.append((literal, name))
         except ValueError as error:
-            raise ConfigError(f"the prompt {text!r} is no template ({error}); write {{{{ and }}}} for braces") from None
+            raise ConfigError(f"the prompt {text!r} is not a valid template ({error}); write {{{{ and }}}} for braces") from None
 
     @property
     def names(self) -> list[str]:
         return [name for _, name in self._pieces if name is not None]
 
     def check(self, columns: Iterable[str]) -> None:
-        """Refuses a template that names columns which the file does not have."""
+        """Refuses a template with columns that the file does not have."""
         known = list(columns)
         missing = [name for name in self.names if name not in known]
         if missing:
@@ -38,7 +38,7 @@ class Template:
     def render(self, values: Mapping[str, Any]) -> str:
         for name in self.names:
             if name not in values:
-                raise RequestError(f"the row has no {name!r}")
+                raise RequestError(f"the row has no value for the column {name!r}")
         return "".join(literal + ("" if name is None else _text(values[name])) for literal, name in self._pieces)
 
 

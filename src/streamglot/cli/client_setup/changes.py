@@ -1,4 +1,4 @@
-"""What merging settings changed in a file, or why it did not."""
+"""The changes that a merge of settings made to a file, or the reason why it made none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Change(Struct, frozen=True):
-    """``old`` is empty where there was nothing."""
+    """One changed setting. ``old`` is empty if the setting is new."""
 
     name: str
     old: str
@@ -16,10 +16,10 @@ class Change(Struct, frozen=True):
 
 
 class NotMerged(Exception):
-    """Why a file is left as it is, in words that go on after its name."""
+    """The file is not changed. The message is the reason, worded to follow the name of the file."""
 
 
 def unquoted(written: str) -> str:
-    """A value on one line, without its quotes and without the comment behind it."""
+    """Returns a value of one line without its quotes and without the comment after it."""
     found = re.match(r"""(["'])(.*?)\1""", written)
     return found[2] if found else re.sub(r"(?:^|(?<=\s))#.*", "", written).strip()

@@ -1,7 +1,7 @@
-"""Settings put into a file of another program: what is there stays, and a file that is not understood is left alone.
+"""Merges settings into a file of another program. Other settings stay, and a file that cannot be parsed is not changed.
 
-Each form takes the file as it is and our settings in the same form, and gives the new text and what changed. The text is
-edited, never written anew, so comments and everything else stay.
+The function of each format takes the text of the file and our settings in the same format, and returns the new text and the
+changes. It edits the text and never rewrites it, so comments and layout stay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VARIABLE: Final = re.compile(r"\s*(export\s+)?([A-Za-z_]\w*)\s*=(.*)$")
 
 
 def merged(form: Form, old: str, new: str) -> tuple[str, list[Change]]:
-    """The file with our settings in it, and what changed; the file as it was, if they are there already."""
+    """Returns the file with our settings and the changes. The file is returned unchanged if it has the settings already."""
     if not old.strip():
         old = ""
     text, changes = FORMS[form](old, new)
@@ -31,13 +31,13 @@ def merged(form: Form, old: str, new: str) -> tuple[str, list[Change]]:
 
 
 def _put(there: dict[str, Any], wanted: dict[str, Any], path: str = "") -> Iterator[Change]:
-    """Puts values into a tree, and tells which of them are new."""
+    """Puts values into a tree and yields those that are new."""
     for name, value in wanted.items():
         place = f"{path}{name}"
         if isinstance(value, dict):
             inner = there.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise NotMerged(f"`{place}` is no table of settings there")
+                raise NotMerged(f"`{place}` is not a table of settings there")
             yield from _put(inner, value, f"{place}.")
         elif there.get(name) != value:
             yield Change(place, str(there.get(name, "")), str(value))
@@ -48,7 +48,7 @@ def _put(there: dict[str, Any], wanted: dict[str, Any], path: str = "") -> Itera
 
 
 def merged_toml(old: str, new: str) -> tuple[str, list[Change]]:
-    """Changes and adds lines, and then reads the result to make sure that it means what it should."""
+    """Changes and adds lines, then parses the result to check that it has the wanted values."""
     try:
         expected = tomllib.loads(old)
         before, wanted = deepcopy(expected), tomllib.loads(new)
@@ -69,7 +69,7 @@ def merged_toml(old: str, new: str) -> tuple[str, list[Change]]:
     except tomllib.TOMLDecodeError:
         right = False
     if not right:
-        raise NotMerged("its settings are written in a way that a line cannot be added to")
+        raise NotMerged("its layout has no place where a setting can be added as a line")
     return text, changes
 
 
@@ -114,7 +114,7 @@ def merged_env(old: str, new: str) -> tuple[str, list[Change]]:
         found = _VARIABLE.match(line)
         written = found[3].strip() if found is not None else ""
         if found is None or (written[:1] in ("'", '"') and written.count(written[0]) < 2):
-            raise NotMerged(f"line {number + 1} is no NAME=value on one line")
+            raise NotMerged(f"line {number + 1} is not NAME=value on one line")
         exported, name, value = found[1] or "", found[2], unquoted(written)
         missing.pop(name, None)
         if name in wanted and value != wanted[name]:

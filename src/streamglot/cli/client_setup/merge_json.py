@@ -1,7 +1,7 @@
-"""Settings put into a JSON file by editing its text: everything that is not ours stays as it is written, to the last character.
+"""Merges settings into a JSON file by editing its text. All other text stays the same, character by character.
 
-Reading the file and writing it anew would change what readers of JSON do not agree on: numbers that no float can hold, names
-that stand twice, halves of surrogate pairs.
+Parsing and rewriting the file would change what JSON parsers treat differently: numbers that no float can hold, repeated names,
+lone surrogates.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Final, NamedTuple
 from .changes import Change, NotMerged
 
 INDENT: Final = "  "
-"""One level, in a file that has none of its own."""
+"""The indentation of one level, for a file without any."""
 _INDENTED: Final = re.compile(r"\n([ \t]+)[^ \t\n]")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _DECODER: Final = json.JSONDecoder()
 
 
 class _Member(NamedTuple):
-    """A name and its value in an object, and where they stand in the text."""
+    """A name and its value in an object, with their positions in the text."""
 
     name: str
     start: int
@@ -39,7 +39,7 @@ def merged_json(old: str, new: str) -> tuple[str, list[Change]]:
     changes = []
     try:
         if not isinstance(json.loads(text), dict):
-            raise NotMerged("it holds no JSON object")
+            raise NotMerged("it does not contain a JSON object")
         for path, value in settings:
             text, change = _put(text, path, value)
             changes += [change] if change is not None else []
@@ -59,14 +59,14 @@ def _plain_values(settings: dict[str, Any], path: tuple[str, ...] = ()) -> Itera
 
 
 def _put(text: str, path: tuple[str, ...], value: Any) -> tuple[str, Change | None]:
-    """The text with this value at this path, and what changed; None if it was there."""
+    """Returns the text with this value at this path, and the change; None instead of a change if the value was there."""
     place = _after_space(text, 0)
     for depth, name in enumerate(path, 1):
         members, end = _members(text, place)
         shown = ".".join(path[:depth])
         found = [member for member in members if member.name == name]
         if len(found) > 1:
-            raise NotMerged(f"`{shown}` stands there twice")
+            raise NotMerged(f"`{shown}` occurs there twice")
         if not found:
             for inner in reversed(path[depth:]):
                 value = {inner: value}
@@ -74,7 +74,7 @@ def _put(text: str, path: tuple[str, ...], value: Any) -> tuple[str, Change | No
         (member,) = found
         if depth < len(path):
             if not isinstance(member.value, dict):
-                raise NotMerged(f"`{shown}` is no table of settings there")
+                raise NotMerged(f"`{shown}` is not a table of settings there")
             place = member.value_start
     if type(member.value) is type(value) and member.value == value:
         return text, None
@@ -83,14 +83,14 @@ def _put(text: str, path: tuple[str, ...], value: Any) -> tuple[str, Change | No
 
 
 def _members(text: str, place: int) -> tuple[list[_Member], int]:
-    """The members of the object that begins here, and where its closing brace stands. The text is known to be JSON."""
+    """Returns the members of the object that begins here and the position of its closing brace. The text must be valid JSON."""
     members: list[_Member] = []
     place = _after_space(text, place + 1)
     while text[place] != "}":
         if text[place] == ",":
             place = _after_space(text, place + 1)
         name, end = _DECODER.raw_decode(text, place)
-        value_start = _after_space(text, _after_space(text, end) + 1)  # behind the colon
+        value_start = _after_space(text, _after_space(text, end) + 1)  # after the colon
         value, end = _DECODER.raw_decode(text, value_start)
         members.append(_Member(name, place, value_start, end, value))
         place = _after_space(text, end)
@@ -98,7 +98,7 @@ def _members(text: str, place: int) -> tuple[list[_Member], int]:
 
 
 def _inserted(text: str, start: int, end: int, members: list[_Member], name: str, value: Any) -> str:
-    """The text with one more member at the end of an object, laid out as the members before it are."""
+    """Returns the text with a member added at the end of an object, in the layout of the members before it."""
     found = _INDENTED.search(text)
     step = found[1] if found else INDENT
     if members:
@@ -113,7 +113,7 @@ def _inserted(text: str, start: int, end: int, members: list[_Member], name: str
 
 
 def _written(name: str, value: Any, gap: str, step: str) -> str:
-    """A member behind this white space: on several lines only where it stands on a line of its own."""
+    """Returns a member after this white space. It takes several lines only if it begins a line."""
     _, newline, margin = gap.rpartition("\n")
     written = json.dumps(value, indent=step if newline else None, ensure_ascii=False).replace("\n", f"\n{margin}")
     return f"{json.dumps(name, ensure_ascii=False)}: {written}"
@@ -127,5 +127,5 @@ def _innermost(value: Any) -> Any:
 
 def _after_space(text: str, place: int) -> int:
     found = _SPACE.match(text, place)
-    assert found is not None  # it matches nothing as well
+    assert found is not None  # the pattern also matches the empty text
     return found.end()

@@ -1,6 +1,6 @@
-"""YAML as people write settings in it: names at the left margin, each with a value on its line or a list below it.
+"""Merges settings into simple YAML files: names at the left margin, each with a value on its line or a list below it.
 
-What is written otherwise is refused: no reader of all of YAML is worth having for three lines.
+Any other layout is refused, because a full YAML parser is too much for three lines of settings.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from .changes import Change, NotMerged, unquoted
 
 _NAMED: Final = re.compile(r"([A-Za-z_][\w.-]*)\s*:(?:\s(.*))?$")
 _OF_THE_FILE: Final = frozenset(("name", "version", "schema"))
-"""What a file says about itself: said by us only where it says nothing."""
+"""Settings about the file itself. They are added only if the file lacks them."""
 _BEYOND_ONE_LINE: Final = tuple("|>&*!{[")
 _OURS: Final = "streamglot"
 """The name of our item in a list."""
 
 
 class _Setting:
-    """A name at the margin, and the lines up to the next."""
+    """A name at the margin and the lines up to the next name."""
 
     def __init__(self, name: str, lines: list[str]) -> None:
         self.name = name
@@ -41,7 +41,7 @@ def merged_yaml(old: str, new: str) -> tuple[str, list[Change]]:
     for ours in _settings(new)[1]:
         found = [setting for setting in there if setting.name == ours.name]
         if len(found) > 1:
-            raise NotMerged(f"`{ours.name}` stands there twice")
+            raise NotMerged(f"`{ours.name}` occurs there twice")
         if not found:
             there.append(ours)
             changes += [Change(ours.name, "", unquoted(ours.value))] if not ours.below else _added(ours)
@@ -65,18 +65,18 @@ def _settings(text: str) -> tuple[list[str], list[_Setting]]:
         elif line.rstrip() == "---" and not any(map(_says, top)) and not settings:
             top.append(line)
         else:
-            raise NotMerged(f"line {number} is written in a way that is not understood")
+            raise NotMerged(f"line {number} is not `name: value` or an item of a list")
     return top, settings
 
 
 def _says(line: str) -> bool:
-    """Is it more than space and a comment?"""
+    """Does the line have more than white space and a comment?"""
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
 def _put_value(there: _Setting, ours: _Setting) -> list[Change]:
     if there.below or there.value.startswith(_BEYOND_ONE_LINE):
-        raise NotMerged(f"the value of `{there.name}` is not a plain one on its own line")
+        raise NotMerged(f"the value of `{there.name}` is not a plain value on the same line")
     old, new = unquoted(there.value), unquoted(ours.value)
     if old == new:
         return []
@@ -88,7 +88,7 @@ def _put_value(there: _Setting, ours: _Setting) -> list[Change]:
 
 
 def _fields(ours: _Setting) -> dict[str, str]:
-    """The fields of the only item of our list, as they are written."""
+    """Returns the fields of the only item of our list as text."""
     pairs = (line.strip().removeprefix("- ").partition(": ") for line in ours.lines[1:])
     return {name: value for name, _, value in pairs}
 
@@ -98,7 +98,7 @@ def _added(ours: _Setting) -> list[Change]:
 
 
 def _put_item(there: _Setting, ours: _Setting) -> list[Change]:
-    """Our item into a list that is there; an item of our name keeps the fields that are not ours."""
+    """Puts our item into an existing list. An item with our name keeps its other fields."""
     value = unquoted(there.value)
     if value not in ("", "[]") or (value and there.below):
         raise NotMerged(f"`{there.name}` is not a list of items on lines of their own")
@@ -122,7 +122,7 @@ def _put_item(there: _Setting, ours: _Setting) -> list[Change]:
 
 
 def _field(line: str, margin: str, name: str) -> str | None:
-    """What a line of an item says about one of its fields; None if it is about something else."""
+    """Returns the value that a line gives to this field of an item; None if the line is about another field."""
     for start in (f"{margin}- {name}:", f"{margin}  {name}:"):
         if line.startswith(start):
             return line.removeprefix(start).strip()

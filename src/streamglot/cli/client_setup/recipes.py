@@ -1,4 +1,4 @@
-"""The settings with which other programs talk to this gateway: a row for each program."""
+"""The settings with which other programs use this gateway: a row for each program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...errors import ConfigError
 
 Form = Literal["json", "toml", "yaml", "env"]
 ACTIVE: Final = "\"'`$\\ ;&|<>()#"
-"""Characters that mean something to a shell or inside quotes: no address, model or key needs them."""
+"""Characters that are special in a shell or in quotes. No address, model or key needs them."""
 
 
 class Recipe(Struct, frozen=True):
@@ -288,7 +288,9 @@ def recipe(client: str, address: str, model: str, key: str) -> Recipe:
         raise ConfigError(f"no settings are known for {client!r}; there are: {', '.join(RECIPES)}")
     for name, value in (("--address", address), ("--model", model), ("--key", key)):
         if not value.isprintable() or any(mark in value for mark in ACTIVE):
-            raise ConfigError(f"{name} {value!r} has a character in it that settings files cannot hold as it is")
+            raise ConfigError(
+                f"{name} {value!r} contains a character that settings files cannot hold without escapes; choose another value"
+            )
     values = {"address": address.rstrip("/"), "model": model, "key": key}
     how, text = Template(found.how).substitute(values), Template(found.text).substitute(values)
     return replace(found, how=how, text=text)

@@ -40,20 +40,20 @@ def _write(client: str, made: Recipe) -> int:
         raise ConfigError(f"{client} has no settings file of its own: paste what `streamglot setup {client}` shows {made.how}")
     path = Path(made.file).expanduser()
     if path.exists() and not path.is_file():
-        raise ConfigError(f"{path} cannot be written: {'Is a directory' if path.is_dir() else 'it is no regular file'}")
+        raise ConfigError(f"{path} cannot be written: {'Is a directory' if path.is_dir() else 'it is not a regular file'}")
     try:
         old = read_file(path, SETTINGS_BYTES, "the settings file").decode() if path.exists() else ""
         lines_end = "\r\n" if "\r\n" in old else "\n"
         text, changes = merged(made.form, old.replace("\r\n", "\n"), made.text)
         if not changes:
-            print(f"nothing to change: {path}")
+            print(f"{path} has these settings already")
             _tell_what_is_left(made)
             return 0
         backup = _replaced(path, text.replace("\n", lines_end))
     except (UnicodeDecodeError, NotMerged) as error:
         why = "it is not in UTF-8" if isinstance(error, UnicodeDecodeError) else error
         raise ConfigError(
-            f"{path} is not changed: {why}; add by hand what `streamglot setup {client}` shows, or repair the file"
+            f"{path} is not changed: {why}; repair the file, or add by hand the settings that `streamglot setup {client}` shows"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
@@ -61,7 +61,7 @@ def _write(client: str, made: Recipe) -> int:
     for change in changes:
         print(f"  {_shown(change)}")
     if backup is not None:
-        print(f"as it was: {backup}")
+        print(f"backup of the old file: {backup}")
     _tell_what_is_left(made)
     return 0
 
@@ -72,20 +72,20 @@ def _tell_what_is_left(made: Recipe) -> None:
 
 
 def context_warning(client: str, model: str, environment: Mapping[str, str]) -> str:
-    """What is wrong with a model whose context is smaller than the agent's first request; nothing where it fits or is not known."""
+    """Returns a warning if the context of the model is smaller than the agent's first request; empty if it fits or is unknown."""
     needed = RECIPES[client].first_tokens if client in RECIPES else 0
     known = context_tokens(environment) if model in (NAME, ALIAS) else 0
     if not known or known >= needed:
         return ""
     enough = 2 ** (2 * needed - 1).bit_length()
     return (
-        f"the first request of {client} has about {needed:,} tokens, and the model {model!r} has a context of {known:,}; "
+        f"the first request of {client} has about {needed:,} tokens, but the model {model!r} has a context of {known:,}; "
         f"set {CONTEXT}={enough} where the gateway starts, or choose another model"
     )
 
 
 def _replaced(path: Path, text: str) -> Path | None:
-    """Replaces the file as a whole, through links and with its old permissions. A copy of the old file stays beside it."""
+    """Replaces the file atomically, through links and with its old permissions. Returns the path of a copy of the old file."""
     place = path.resolve()
     place.parent.mkdir(parents=True, exist_ok=True)
     backup = _backup(place) if place.exists() else None
@@ -111,7 +111,7 @@ def _backup(place: Path) -> Path:
 
 
 def _shown(change: Change) -> str:
-    """One changed setting. Secrets are shown as dots: neither the old key nor the new one belongs on a terminal."""
+    """Returns a changed setting as text. Secrets are shown as dots, so that no key appears on the terminal."""
     secret = is_secret(change.name.rpartition(".")[2])
     old, new = (neutral("••••" if secret and value else value) for value in (change.old, change.new))
     return f"{change.name}: {old} → {new}" if change.old else f"{change.name}: {new}"

@@ -1,4 +1,4 @@
-"""The commands around the streams: serve, models, formats, config, doctor, setup, local."""
+"""The commands for setup and operation: serve, models, formats, doctor, setup, launch, config, local."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def serve(config: Path | None, host: str | None, port: int | None, workers: int 
 @click.command(cls=Command, examples=("streamglot models", "streamglot models --json"))
 @JSON
 def models(json: bool) -> int:
-    """List the models that can be named, and the upstreams that serve them."""
+    """List the available models and the upstreams that serve them."""
     from .models import run
 
     return run(json)
@@ -49,7 +49,7 @@ def models(json: bool) -> int:
 def formats(name: str | None, model: str | None) -> int:
     """List the notations in which models write calls and reasoning into their text.
 
-    NAME is one format, which is shown with its example; all of them are listed if it is left out.
+    NAME selects one format, which is shown with an example. Without NAME, all formats are listed.
     """
     from .formats import run
 
@@ -60,9 +60,9 @@ def formats(name: str | None, model: str | None) -> int:
 @JSON
 @click.option("--offline", is_flag=True, help="Do not connect to any upstream.")
 def doctor(json: bool, offline: bool) -> int:
-    """Check keys, upstreams, the store, the local model and versions, and say what to do.
+    """Check keys, upstreams, the store, the local model and versions, and suggest fixes.
 
-    The status is 1 if something is broken.
+    The exit status is 1 if something is broken.
     """
     from .doctor import run
 
@@ -80,12 +80,12 @@ def doctor(json: bool, offline: bool) -> int:
 @click.argument("client", type=text, required=False)
 @click.option("--address", type=text, default="http://127.0.0.1:8484", show_default=True, help="The address of the gateway.")
 @click.option("-m", "--model", type=text, default="local", show_default=True, help="The model to use.")
-@click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it asks for one.")
-@click.option("--write", is_flag=True, help="Merge the settings into the client's settings file; the rest of it stays.")
+@click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it requires one.")
+@click.option("--write", is_flag=True, help="Merge the settings into the client's settings file; other settings stay.")
 def setup(client: str | None, address: str, model: str, key: str, write: bool) -> int:
-    """Print or write the settings with which a client talks to the gateway.
+    """Print or write the settings with which a client uses the gateway.
 
-    CLIENT is the name of a program; all known ones are listed if it is left out.
+    CLIENT is the name of a program. Without CLIENT, all known programs are listed.
     """
     from ..client_setup.setup import run
 
@@ -102,15 +102,15 @@ def setup(client: str | None, address: str, model: str, key: str, write: bool) -
     ),
 )
 @click.argument("agent", type=text)
-@click.option("-m", "--model", type=text, default="", help="The model to use; needed where several are served.")
-@click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it asks for one.")
+@click.option("-m", "--model", type=text, default="", help="The model to use; required if the gateway serves several.")
+@click.option("--key", type=text, default="streamglot", help="The key for the gateway, if it requires one.")
 @CONFIG_FILE
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def launch(agent: str, model: str, key: str, config: Path | None, arguments: tuple[str, ...]) -> int:
     """Run a coding agent on any model.
 
-    AGENT is codex, claude, gemini, opencode or qwen. A gateway is started if none runs, and ends with the agent. The agent gets its
-    settings as variables and options; its files stay as they are. ARGUMENTS go to the agent.
+    AGENT is codex, claude, gemini, opencode or qwen. If no gateway runs, one is started and stopped with the agent. The agent
+    gets its settings as variables and options; its files are not changed. ARGUMENTS are passed to the agent.
     """
     require("starlette", "prometheus_client", "wsproto")
     from .launch import run
@@ -124,7 +124,7 @@ config = group("Show the configuration with the origin of each value, check or e
 @config.command("show", examples=("streamglot config show", "streamglot config show --config gateway.toml"))
 @CONFIG_FILE
 def config_show(config: Path | None) -> int:
-    """Print every setting, its value and where the value came from; secrets as dots."""
+    """Print every setting with its value and the origin of the value. Secrets are shown as dots."""
     from ...config import load, shown
     from ..output.terminal import neutral
 
@@ -178,7 +178,7 @@ local = group("Fetch, list and remove the weights of the model on this machine."
 def local_pull(source: str, sha256: str) -> int:
     """Fetch weights into the cache and check them.
 
-    SOURCE is a GGUF file or its https address; the small default model if left out.
+    SOURCE is a GGUF file or its https address; without it, the small default model is fetched.
     """
     from .local import pull
 
@@ -187,7 +187,7 @@ def local_pull(source: str, sha256: str) -> int:
 
 @local.command("list", examples=("streamglot local list",))
 def local_list() -> int:
-    """List the weights in the cache, and mark those that are run."""
+    """List the weights in the cache, and mark those in use."""
     from .local import listed
 
     return listed()
@@ -198,7 +198,7 @@ def local_list() -> int:
 def local_remove(name: str) -> int:
     """Remove weights from the cache.
 
-    NAME is a name of `streamglot local list`.
+    NAME is one that `streamglot local list` shows.
     """
     from ...upstream.weights import remove
 

@@ -1,4 +1,4 @@
-"""``streamglot approvals``: the calls that wait for a person in a running gateway, and the decisions about them."""
+"""``streamglot approvals``: lists the calls that wait for approval in a running gateway, and sends decisions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ..help import group, together
 from ..values import text
 
 SECONDS: Final = 30.0
-"""How long the gateway may take to answer. It answers from memory; a gateway that is slower hangs."""
+"""Seconds that the gateway has to answer. It answers from memory, so a slower gateway hangs."""
 MAX_ANSWER_BYTES: Final = 64 * 2**20
-"""A list of open approvals has at most this size: each shows the arguments of one call."""
+"""Bytes of the largest list of open approvals that is read. Each approval has the arguments of one call."""
 
-approvals = group("List the calls that wait for a person in a running gateway, and decide them.")
+approvals = group("List the calls that wait for approval in a running gateway, and decide them.")
 WHERE: Callable[[Any], Any] = together(
-    click.option("--url", type=text, default="", help="The gateway's address; the configured host and port if left out."),
+    click.option("--url", type=text, default="", help="The gateway's address; by default the configured host and port."),
     click.option(
         "--key",
         type=text,
         default="",
         envvar="STREAMGLOT_KEY",
         show_envvar=True,
-        help="A key of the gateway, if it asks for one.",
+        help="A key of the gateway, if it requires one.",
     ),
 )
 
@@ -37,7 +37,7 @@ WHERE: Callable[[Any], Any] = together(
 @WHERE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def approvals_list(url: str, key: str, as_json: bool) -> int:
-    """List what waits for a decision, the oldest first."""
+    """List the calls that wait for a decision, the oldest first."""
     from ..output import table
     from ..output.json_output import seen
 
@@ -57,7 +57,7 @@ def approvals_list(url: str, key: str, as_json: bool) -> int:
 @click.argument("id", type=text)
 @WHERE
 def approvals_approve(id: str, url: str, key: str) -> int:
-    """Let a call go on as it is. ID is an approval's id, or the beginning of it."""
+    """Approve a call unchanged. ID is the id of an approval, or the beginning of it."""
     gateway = _Gateway(url, key)
     return gateway.decide(gateway.find(id), {"approved": True})
 
@@ -73,13 +73,15 @@ def approvals_approve(id: str, url: str, key: str) -> int:
 @click.argument("arguments", type=text, required=False)
 @WHERE
 def approvals_edit(id: str, arguments: str | None, url: str, key: str) -> int:
-    """Let the call with this ID go on with other ARGUMENTS. Your editor opens if they are left out."""
+    """Approve the call with this ID with changed ARGUMENTS. Without ARGUMENTS, your editor opens."""
     gateway = _Gateway(url, key)
     asked = gateway.find(id)
     if arguments is None:
         arguments = click.edit(str(asked.get("text", "")), extension=".json")
         if arguments is None:
-            raise RequestError("the arguments were not saved: nothing was decided")
+            raise RequestError(
+                "the arguments were not saved, so nothing was decided; save them in the editor, or give them on the command line"
+            )
         arguments = arguments.rstrip("\n")
     if asked.get("kind") == "tool_call":
         try:
@@ -94,7 +96,7 @@ def approvals_edit(id: str, arguments: str | None, url: str, key: str) -> int:
 @click.argument("message", type=text, required=False)
 @WHERE
 def approvals_deny(id: str, message: str | None, url: str, key: str) -> int:
-    """Refuse the call with this ID. MESSAGE is said to the client in its place."""
+    """Refuse the call with this ID. The client gets MESSAGE instead of the call."""
     gateway = _Gateway(url, key)
     return gateway.decide(gateway.find(id), {"approved": False, **({"message": message} if message else {})})
 
@@ -109,20 +111,20 @@ class _Gateway:
         self._key = key
 
     def open(self) -> list[dict[str, Any]]:
-        """What waits for a decision."""
+        """Returns the open approvals."""
         found = self._ask("/approvals")["approvals"]
         return [one for one in found if isinstance(one, dict)]
 
     def find(self, id: str) -> dict[str, Any]:
-        """The open approval with this id, or the only one whose id begins with it."""
+        """Returns the open approval with this id, or the only one whose id begins with it."""
         if not id:
-            raise ConfigError("the id is empty; `streamglot approvals list` shows the ids of what waits")
+            raise ConfigError("the id is empty; `streamglot approvals list` shows the ids of the open approvals")
         waiting = self.open()
         found = [one for one in waiting if one.get("id") == id] or [one for one in waiting if str(one.get("id")).startswith(id)]
         if not found:
-            raise RequestError(f"there is no open approval {excerpt(id)}; `streamglot approvals list` shows those that wait")
+            raise RequestError(f"there is no open approval {excerpt(id)}; `streamglot approvals list` shows the open ones")
         if len(found) > 1:
-            raise RequestError(f"{len(found)} open approvals begin with {excerpt(id)}; give more of the id")
+            raise RequestError(f"the ids of {len(found)} open approvals begin with {excerpt(id)}; give more of the id")
         return found[0]
 
     def decide(self, asked: dict[str, Any], decision: dict[str, Any]) -> int:
@@ -138,7 +140,7 @@ class _Gateway:
         headers = {"content-type": "application/json", **({"authorization": f"Bearer {self._key}"} if self._key else {})}
         data = None if body is None else msgspec.json.encode(body)
         on_this_machine = urlsplit(self._url).hostname in ("127.0.0.1", "::1", "localhost")
-        opener = build_opener(*([ProxyHandler({})] if on_this_machine else []))  # a proxy would look on its own machine
+        opener = build_opener(*([ProxyHandler({})] if on_this_machine else []))  # a proxy would connect to its own loopback
         try:
             with opener.open(Request(self._url + path, data, headers), timeout=SECONDS) as answer:
                 return _object(answer.read(MAX_ANSWER_BYTES), self._url)
@@ -157,12 +159,14 @@ def _object(body: bytes, url: str) -> dict[str, Any]:
     except msgspec.DecodeError:
         found = None
     if not isinstance(found, dict):
-        raise RequestError(f"what answers at {url} is not a streamglot gateway: it said {excerpt(body)}")
+        raise RequestError(
+            f"the server at {url} is not a streamglot gateway: it answered {excerpt(body)}; name the gateway with --url"
+        )
     return found
 
 
 def _message(body: bytes) -> str:
-    """The message of the gateway's error."""
+    """Returns the message of the gateway's error."""
     try:
         error = msgspec.json.decode(body)["error"]
         return str(error["message"] if isinstance(error, dict) else error)
@@ -171,16 +175,16 @@ def _message(body: bytes) -> str:
 
 
 def _configured_url() -> str:
-    """Where a gateway with this configuration listens. A host that stands for all addresses is asked on loopback."""
+    """Returns the address of a gateway with this configuration. If it listens on all addresses, loopback is used."""
     from ...config import load
 
     server = load().config.server
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # not bound to, only compared
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # only compared, not bound
     return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
 def _user() -> str:
-    """Who decides, for the record."""
+    """Returns the name of the user who decides, for the record."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user without a name

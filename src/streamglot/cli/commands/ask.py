@@ -26,12 +26,12 @@ SYSTEM = click.option("-s", "--system", type=text, default="", help="The system 
 TOOLS_FILE = click.option(
     "--tools-file", type=FILE, help="A JSON list of tools that the model may call. Calls are shown, not run."
 )
-MAX_TOKENS = click.option("--max-tokens", type=click.IntRange(min=1), help="The longest answer, in tokens.")
+MAX_TOKENS = click.option("--max-tokens", type=click.IntRange(min=1), help="The maximum length of the answer, in tokens.")
 SCHEMA = click.option("--schema", type=text, default="", help="A JSON schema for the answer: a file, or the schema itself.")
 QUESTION = together(
     MODEL,
     SYSTEM,
-    click.option("-a", "--attach", multiple=True, help="A file or an address to send along. May be repeated."),
+    click.option("-a", "--attach", multiple=True, help="A file or an address to attach. May be repeated."),
     TOOLS_FILE,
     click.option(
         "-T", "--tools", multiple=True, type=text, help="Tools that are run for the model: a name or glob. May be repeated."
@@ -49,10 +49,10 @@ QUESTION = together(
     click.option("-t", "--temperature", type=float, help="The sampling temperature."),
     click.option("--effort", type=text, default="", help="How much the model thinks: none, low, medium, high …"),
 )
-RAW = click.option("--raw", is_flag=True, help="The text exactly as it came. A terminal still gets no control characters.")
+RAW = click.option("--raw", is_flag=True, help="Print the text unchanged. A terminal still gets no control characters.")
 MACHINE = together(
-    click.option("--json", is_flag=True, help="The whole answer as one JSON object, when it is complete."),
-    click.option("--events", is_flag=True, help="The events, one JSON object a line, as they come."),
+    click.option("--json", is_flag=True, help="Print the whole answer as one JSON object, when it is complete."),
+    click.option("--events", is_flag=True, help="Print the events as they arrive, one JSON object a line."),
 )
 OUTPUT = together(
     click.option(
@@ -65,10 +65,10 @@ OUTPUT = together(
     click.option("--hide-reasoning", is_flag=True, help="Do not show the model's reasoning."),
     RAW,
     click.option("-u", "--usage", is_flag=True, help="Print tokens and cost on standard error."),
-    click.option("--no-log", is_flag=True, help="Store nothing of this conversation."),
+    click.option("--no-log", is_flag=True, help="Do not store this conversation."),
 )
 WORDS = click.argument("words", nargs=-1, type=text)
-HERE = click.option("--here", is_flag=True, help="The last conversation of this directory.")
+HERE = click.option("--here", is_flag=True, help="Use the last conversation of this directory.")
 
 
 @click.command(
@@ -86,9 +86,9 @@ HERE = click.option("--here", is_flag=True, help="The last conversation of this 
 @OUTPUT
 @MACHINE
 def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the options by their names
-    """Ask one question and print the answer as it comes.
+    """Ask one question and print the answer as it arrives.
 
-    Standard input is added to the words of the command line. Ctrl-C stops the answer; what came of it is kept.
+    Standard input is added to the words of the command line. Ctrl-C stops the answer; the partial answer is stored.
     """
     from .query import run
 
@@ -121,10 +121,10 @@ def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the opti
 def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes the options by their names
     """Hold a conversation.
 
-    Alt-Enter starts a new line, the arrow keys bring former lines back, Tab completes commands, and /help lists them.
+    Alt-Enter starts a new line, the arrow keys recall earlier lines, Tab completes commands, and /help lists them.
     """
     if resume and here:
-        raise click.UsageError("--continue SESSION names one conversation, and --here another: use one of them")
+        raise click.UsageError("--continue SESSION and --here select different conversations: use only one of them")
     from .chat import run
 
     return run(_question(given), _look(given), not given["no_log"], "" if here else resume, here)
@@ -154,7 +154,7 @@ def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes t
 def reply(words: tuple[str, ...], session: str, here: bool, **given: Any) -> int:  # Click passes the options by their names
     """Continue the last conversation with one more question.
 
-    Its model and its system message stay as they are unless others are named.
+    It uses the same model and system message unless the options name others.
     """
     from .reply import run
 

@@ -1,4 +1,4 @@
-"""The commands on batches: run a file here, or submit it to a gateway."""
+"""The commands on batches: run a file on this machine, or submit it to a gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GATEWAY = together(
         default="",
         envvar="STREAMGLOT_URL",
         show_envvar=True,
-        help="The address of the gateway. Unless told, the one that the configuration describes.",
+        help="The address of the gateway; by default the configured one.",
     ),
     click.option("--key", type=text, default="", envvar="STREAMGLOT_KEY", show_envvar=True, help="The key for the gateway."),
 )
@@ -43,7 +43,7 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only
     ),
 )
 @click.argument("file", type=FILE)
-@click.option("-p", "--prompt", type=text, default="", help="What to ask of each row. {name} stands for a column.")
+@click.option("-p", "--prompt", type=text, default="", help="The prompt for each row. {name} is replaced by that column.")
 @MODEL
 @SYSTEM
 @MAX_TOKENS
@@ -59,20 +59,23 @@ QUIET = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only
 @OUTPUT
 @click.option("--column", type=text, default="answer", show_default=True, help="The column of the output that gets the answer.")
 @click.option(
-    "-c", "--concurrent", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Rows that are asked at once."
+    "-c",
+    "--concurrent",
+    type=click.IntRange(1, 10_000),
+    default=8,
+    show_default=True,
+    help="The number of rows that are asked at once.",
 )
-@click.option(
-    "--retries", type=click.IntRange(0, 100), default=3, show_default=True, help="How often a row that failed is tried again."
-)
-@click.option("--ordered", is_flag=True, help="Write the rows in their order, not as they are answered.")
+@click.option("--retries", type=click.IntRange(0, 100), default=3, show_default=True, help="How often a failed row is retried.")
+@click.option("--ordered", is_flag=True, help="Write the rows in input order instead of the order of the answers.")
 @click.option("--log", is_flag=True, help="Store every row as a turn.")
 @QUIET
 def batch_run(file: Path, prompt: str, output: Path | None, column: str, **given: Any) -> int:  # Click passes the rest by name
     """Ask a model about every row of a file, without a server.
 
-    FILE is CSV, TSV, JSON Lines or Parquet. Its rows are joined to the answers in the output, which is JSON Lines beside FILE
-    unless -o names another. Lines of the batch API (custom_id, url, body) are answered as that API does. When it is stopped or
-    killed, run the same command again: it goes on, and tries again what failed.
+    FILE is CSV, TSV, JSON Lines or Parquet. The output is JSON Lines with each row and its answer, in a file beside FILE unless
+    -o names another. Lines of the batch API (custom_id, url, body) get result lines of that API. If the run is stopped or killed,
+    run the same command again: it continues, and retries the rows that failed.
     """
     from ..batch.run import RunOptions, run
     from ..question import Question
@@ -110,7 +113,7 @@ def batch_run(file: Path, prompt: str, output: Path | None, column: str, **given
     ),
 )
 @click.argument("file", type=FILE)
-@click.option("--endpoint", type=text, default="", help="The address that all lines name. Unless told, that of the first line.")
+@click.option("--endpoint", type=text, default="", help="The url of all lines; by default that of the first line.")
 @click.option("--wait", is_flag=True, help="Wait for the end, with a progress bar.")
 @OUTPUT
 @QUIET
@@ -118,7 +121,7 @@ def batch_run(file: Path, prompt: str, output: Path | None, column: str, **given
 def batch_submit(file: Path, endpoint: str, wait: bool, output: Path | None, quiet: bool, url: str, key: str) -> int:
     """Submit a file of requests to a gateway, which runs it.
 
-    FILE has lines of the batch API: custom_id, method, url, body. The gateway goes on when this command has ended.
+    FILE has lines of the batch API: custom_id, method, url, body. The gateway continues after this command has ended.
     """
     from ..batch.jobs import submit
 
@@ -143,7 +146,7 @@ def batch_list(limit: int, json: bool, url: str, key: str) -> int:
 @JSON
 @GATEWAY
 def batch_status(id: str, wait: bool, quiet: bool, json: bool, url: str, key: str) -> int:
-    """Show how far a batch is.
+    """Show the progress of a batch.
 
     ID is one that `streamglot batch list` shows.
     """
@@ -158,7 +161,7 @@ def batch_status(id: str, wait: bool, quiet: bool, json: bool, url: str, key: st
 def batch_cancel(id: str, url: str, key: str) -> int:
     """Stop a batch.
 
-    ID is one that `streamglot batch list` shows. What is done of it stays readable.
+    ID is one that `streamglot batch list` shows. The results so far stay readable.
     """
     from ..batch.jobs import cancel
 
@@ -170,9 +173,9 @@ def batch_cancel(id: str, url: str, key: str) -> int:
 @OUTPUT
 @GATEWAY
 def batch_results(id: str, output: Path | None, url: str, key: str) -> int:
-    """Print or save the results of a batch, and the errors of what failed.
+    """Print or save the results of a batch and the errors of its failed requests.
 
-    ID is one that `streamglot batch list` shows. A batch that still runs gives what is done so far, if the gateway has it.
+    ID is one that `streamglot batch list` shows. A running batch gives the results so far, if the gateway has them.
     """
     from ..batch.jobs import results
 
@@ -186,7 +189,7 @@ def batch_results(id: str, output: Path | None, url: str, key: str) -> int:
 @QUIET
 @GATEWAY
 def batch_retry(id: str, wait: bool, output: Path | None, quiet: bool, url: str, key: str) -> int:
-    """Submit the requests of a batch that failed once more, as a new batch.
+    """Submit the failed requests of a batch again, as a new batch.
 
     ID is one that `streamglot batch list` shows.
     """
@@ -197,9 +200,9 @@ def batch_retry(id: str, wait: bool, output: Path | None, quiet: bool, url: str,
 
 @batch.command("worker", examples=("streamglot batch worker", "streamglot batch worker --config gateway.toml --concurrency 64"))
 @CONFIG_FILE
-@click.option("--concurrency", type=click.IntRange(min=1), help="Calls at once; batches.concurrency unless told.")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Calls at once; by default batches.concurrency.")
 def batch_worker(config: Path | None, concurrency: int | None) -> int:
-    """Run the batches of the store until it is told to stop. Any number of workers can share a PostgreSQL database."""
+    """Run the batches of the store until a signal stops it. Any number of workers can share a PostgreSQL database."""
     require("starlette", "prometheus_client")
     from .batch_worker import run
 

@@ -1,4 +1,4 @@
-"""``streamglot batch worker``: a gateway that does not listen, and runs the batches of its store."""
+"""``streamglot batch worker``: a gateway without a socket that runs the batches of its store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(path: Path | None, concurrency: int | None) -> int:
     overrides: dict[str, Any] = {"batches.enabled": True, "batches.worker": True, "batches.concurrency": concurrency}
     loaded = load(path, overrides=overrides)
     if loaded.config.store.url == NOTHING:
-        raise ConfigError("a worker runs the batches of a store, and store.url is none; name the database of the gateway")
+        raise ConfigError("a worker needs a store, but store.url is none; set store.url to the database of the gateway")
     raise_file_limit()
     try:
         import uvloop
@@ -30,12 +30,12 @@ def run(path: Path | None, concurrency: int | None) -> int:
 
 
 async def work(gateway: Gateway) -> None:
-    """Runs until SIGTERM or SIGINT. Calls under way may end; what is left is given back to the queue."""
+    """Runs until SIGTERM or SIGINT. Calls in flight may end; the other requests return to the queue."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with gateway.running():
         assert gateway.store is not None
-        print(f"streamglot works on the batches in {gateway.store.database.shown}", file=sys.stderr, flush=True)
+        print(f"streamglot runs the batches in {gateway.store.database.shown}", file=sys.stderr, flush=True)
         await stop.wait()

@@ -43,14 +43,14 @@ COMMANDS: Final = {
 NOTES: Final = (
     f"{FENCE} on a line of its own begins a message of several lines and ends it. At a terminal Alt-Enter starts a new line, "
     "and so does a \\ at the end of a line.",
-    "Ctrl-C stops an answer; what came of it stays in the conversation.",
+    "Ctrl-C stops an answer; the partial answer stays in the conversation.",
 )
 LEAVING: Final = ("exit", "quit", "bye")
 CLEAR: Final = "clear"
 HELP_WIDTH: Final = 80
-"""Columns of the help, where the terminal has more."""
+"""The greatest width of the help, in columns."""
 NARROWEST: Final = 40
-"""Columns below which the second column of the help would have no room for a word."""
+"""The smallest width of the help, in columns: below it the second column has no room for a word."""
 
 
 class Chat:
@@ -87,7 +87,7 @@ class Chat:
 
     @property
     def model(self) -> str:
-        """The model that is asked; empty if none is named."""
+        """The model for the next question; empty if none is named."""
         return self._client.pool.routes.named(self._question.model)
 
     def greet(self) -> None:
@@ -103,7 +103,7 @@ class Chat:
             self._say(textwrap.indent(f"{message.role}: {message.text}".rstrip(), "  "))
 
     def take(self, text: str) -> bool:
-        """One line or message of the user; False at the end of the conversation."""
+        """Handles one line or message of the user. Returns False at the end of the conversation."""
         is_command = text.startswith("/") and "\n" not in text
         name, _, rest = text[1:].partition(" ") if is_command else ("", "", "")
         if name in LEAVING:
@@ -121,7 +121,7 @@ class Chat:
         return True
 
     def completions(self, line: str) -> Sequence[str] | None:
-        """The words that may follow the beginning of a line; None for the names of files."""
+        """Returns the words that may follow the beginning of a line; None if a file name may follow."""
         command = line.partition(" ")[0]
         if not line:
             return [f"/{name}" for name in COMMANDS]
@@ -143,7 +143,7 @@ class Chat:
         if parts:
             self._messages.append(Message("assistant", parts))
         else:
-            self._messages.pop()  # a question without an answer would stand before the next one
+            self._messages.pop()  # otherwise the next request would have two user messages in a row
         if self._last.status > INTERRUPTED:
             raise Ended(self._last.status)
 
@@ -154,7 +154,7 @@ class Chat:
 
     def _model(self, name: str) -> None:
         if name:
-            self._client.pool.routes.find(name, lambda: 0.0)  # a model that nobody serves is refused, and the old one stays
+            self._client.pool.routes.find(name, lambda: 0.0)  # refuses a model that no upstream serves; the old one stays
             self._question.model = name
         self._say(f"model {self.model}" if self.model else "no model is named: /model NAME")
 
@@ -168,8 +168,8 @@ class Chat:
 
     def _attach(self, name: str) -> None:
         if not name:
-            raise ConfigError("/attach needs the name of a file, or an address")
-        attached(name)  # a file that cannot be read is refused now
+            raise ConfigError("/attach needs the name of a file, or an address: /attach FILE")
+        attached(name)  # refuses a file that cannot be read at once
         self._question.attachments.append(name)
         self._say(f"{name} is sent with the next message")
 
@@ -177,7 +177,7 @@ class Chat:
         while self._messages and self._messages[-1].role != "user":
             self._messages.pop()
         if not self._messages:
-            raise ConfigError("nothing was asked yet")
+            raise ConfigError("nothing was asked yet: send a message first")
         self._ask(self._messages.pop())
 
     def _reset(self, _: str) -> None:
@@ -188,12 +188,12 @@ class Chat:
 
     def _usage(self, _: str) -> None:
         if self._last is None:
-            raise ConfigError("nothing was asked yet")
+            raise ConfigError("nothing was asked yet: send a message first")
         self._say(usage_line(self._last.response.usage, self._last.response.model or self.model, self._last.upstream))
 
     def _save(self, name: str) -> None:
         if not name:
-            raise ConfigError("/save needs the name of a file")
+            raise ConfigError("/save needs the name of a file: /save FILE")
         path = Path(name).expanduser()
         try:
             path.write_bytes(msgspec.json.format(msgspec.json.encode(self._messages)) + b"\n")
@@ -203,7 +203,7 @@ class Chat:
 
 
 def help_text(columns: int) -> str:
-    """The commands and how to type, wrapped between words."""
+    """Returns the commands and the keys, wrapped between words."""
     width = min(max(columns, NARROWEST), HELP_WIDTH) - 1
     names = {f"/{name} {argument}".rstrip(): about for name, (argument, about) in COMMANDS.items()}
     indent = max(map(len, names)) + 2

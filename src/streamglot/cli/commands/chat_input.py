@@ -1,4 +1,4 @@
-"""Where the messages of a chat come from: a person at a terminal, or the lines of a pipe."""
+"""Reads the messages of a chat: from a terminal with line editing, or from the lines of a pipe."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
 
 FENCE: Final = '"""'
-"""A line of this begins and ends a message of several lines."""
+"""A line with this text begins and ends a message of several lines."""
 MESSAGE_CHARS: Final = 2**24
-"""Characters of one message from a pipe: some hundred times the context of any model, and still no burden for a machine."""
+"""Characters of the longest message from a pipe: far more than any model's context, and small enough for memory."""
 LABEL_CHARS: Final = 40
-"""Characters of a model's name in the prompt, so that a long name leaves room for the message."""
+"""Characters of a model's name that the prompt shows, so that a long name leaves room for the message."""
 
 
 def piped_messages() -> Iterator[str]:
-    """The lines of a file or a pipe. Each is a message, unless it is fenced."""
+    """Yields the lines of a file or a pipe. Each line is a message, unless fences enclose several lines."""
     fenced: list[str] | None = None
     size = 0
     while line := sys.stdin.readline(MESSAGE_CHARS + 1):
         size += len(line)
         if size > MESSAGE_CHARS:
-            raise ConfigError(f"a message has more than {MESSAGE_CHARS} characters: send less, or end it with a line {FENCE}")
+            raise ConfigError(f"a message has more than {MESSAGE_CHARS} characters: shorten it, or end it with a line {FENCE}")
         bare = line.rstrip("\n")
         if bare.strip() == FENCE:
             if fenced is not None:
@@ -47,8 +47,8 @@ def piped_messages() -> Iterator[str]:
 
 
 def typed_messages(label: Callable[[], str], completions: Callable[[str], Sequence[str] | None]) -> Iterator[str]:
-    """What a person types, with former lines, several lines where wanted, and completion by Tab. ``label`` stands in the
-    prompt. ``completions`` gives the words that may follow the beginning of a line; None where a file name may follow."""
+    """Yields the messages that the user types, with history, multi-line editing and completion by Tab. ``label`` is shown in the
+    prompt. ``completions`` returns the words that may follow the beginning of a line; None if a file name may follow."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -81,7 +81,7 @@ def typed_messages(label: Callable[[], str], completions: Callable[[str], Sequen
         history=history,
         completer=_completer(completions),
         complete_while_typing=False,
-        complete_style=CompleteStyle.READLINE_LIKE,  # the menu of the other styles keeps lines of the screen free for itself
+        complete_style=CompleteStyle.READLINE_LIKE,  # the menu of the other styles reserves lines of the screen
         output=create_output(stdout=sys.stderr),
     )
     while True:
@@ -90,14 +90,14 @@ def typed_messages(label: Callable[[], str], completions: Callable[[str], Sequen
         except Ended:
             raise
         except KeyboardInterrupt:
-            continue  # it clears the line
+            continue  # Ctrl-C clears the line
         except EOFError:
             return
         yield text.strip().removeprefix(FENCE).removesuffix(FENCE).strip("\n") if text.strip().startswith(FENCE) else text
 
 
 def _completer(completions: Callable[[str], Sequence[str] | None]) -> Completer:
-    """Offers words for the one that the cursor is at. A message that is no command is left alone."""
+    """Completes the word at the cursor. It offers nothing in a message that is not a command."""
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
     from prompt_toolkit.document import Document
 
@@ -117,7 +117,7 @@ def _completer(completions: Callable[[str], Sequence[str] | None]) -> Completer:
 
 
 def _history() -> Path | None:
-    """The file of former lines, readable by this user only; None if it cannot be written."""
+    """Returns the history file, readable by this user only; None if it cannot be written."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "streamglot"
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)

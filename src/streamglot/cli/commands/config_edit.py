@@ -1,4 +1,4 @@
-"""``streamglot config edit``: the configuration file in an editor, checked afterwards."""
+"""``streamglot config edit``: opens the configuration file in an editor and checks it afterwards."""
 
 from __future__ import annotations
 
@@ -38,15 +38,17 @@ def run(path: Path | None) -> int:
         os.environ.get("VISUAL") or os.environ.get("EDITOR") or next((name for name in ("nano", "vi") if shutil.which(name)), "")
     )
     if not editor:
-        raise ConfigError(f"there is no editor: set EDITOR, or edit {path} by hand")
+        raise ConfigError(f"no editor was found: set EDITOR, or edit {path} by hand")
     try:
         status = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
     except OSError as error:
-        raise ConfigError(f"the editor {editor!r} cannot be started: {error.strerror or error}") from None
+        raise ConfigError(
+            f"the editor {editor!r} cannot be started: {error.strerror or error}; set EDITOR to another one"
+        ) from None
     if status:
         raise ConfigError(f"the editor {editor!r} ended with status {status}")
     load(path)
-    print(f"{path} is in order")
+    print(f"{path} is valid")
     return 0
 
 

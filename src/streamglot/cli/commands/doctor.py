@@ -1,4 +1,4 @@
-"""``streamglot doctor``: what is there, what is not, and what to do about it."""
+"""``streamglot doctor``: checks the installation and suggests what to do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLOURS: Final = {"good": "\x1b[32m", "note": "\x1b[2m", "bad": "\x1b[31m"}
 
 
 class Finding(Struct):
-    """``step``: what to do, where there is something to do."""
+    """The result of one check. ``step`` is what to do; empty if nothing is to be done."""
 
     state: Literal["good", "note", "bad"]
     about: str
@@ -51,7 +51,7 @@ def run(as_json: bool, offline: bool) -> int:
     except ConfigError as error:
         findings.append(Finding("bad", "configuration", error.message, "streamglot config edit"))
     else:
-        where = str(loaded.path) if loaded.path else "no file: everything is as it is by itself"
+        where = str(loaded.path) if loaded.path else "no file: all settings have their defaults"
         findings.append(Finding("good", "configuration", where))
     findings += asyncio.run(_upstreams(loaded, offline))
     if loaded is not None:
@@ -81,10 +81,10 @@ def _versions() -> Iterator[Finding]:
             found = version(package)
         except PackageNotFoundError:
             extra = EXTRAS.get(package.replace("-", "_"), "cli")
-            yield Finding("note", package, "not installed", f"pip install 'streamglot[{extra}]', if it is wanted")
+            yield Finding("note", package, "not installed", f"optional: pip install 'streamglot[{extra}]'")
             continue
         if package == LIBRARY and found != PINNED:
-            yield Finding("note", package, f"{found}, and {PINNED} is the one that was tried", f"pip install {LIBRARY}=={PINNED}")
+            yield Finding("note", package, f"{found}, but {PINNED} is the tested version", f"pip install {LIBRARY}=={PINNED}")
         else:
             yield Finding("good", package, found)
 
@@ -121,7 +121,7 @@ async def _found(found: Found, offline: bool) -> Finding:
 
 
 async def reachable(address: str) -> str:
-    """What is in the way of a connection; empty if nothing is. Nothing is sent."""
+    """Opens a connection without sending anything. Returns the error; empty if the connection opened."""
     place = urlsplit(address)
     if place.scheme not in ("http", "https"):
         return ""
@@ -138,15 +138,16 @@ async def reachable(address: str) -> str:
     return ""
 
 
-# --- what was kept
+# --- the store
 
 
 async def _store(loaded: LoadedConfig) -> list[Finding]:
-    """Where it is, whether it opens, and what its keys mean for the gateway. A store that is not there is not made."""
+    """Checks where the store is, whether it opens, and whether its keys let anyone use the gateway. It does not create a
+    store."""
     url = loaded.config.store.url
     nothing = authentication(loaded.config.server, stored=0, revoked=0, had_keys=False)
     if url == NOTHING:
-        return [Finding("note", "store", f'nothing is kept: store.url is "{NOTHING}"'), _keys(nothing)]
+        return [Finding("note", "store", f'nothing is stored: store.url is "{NOTHING}"'), _keys(nothing)]
     try:
         from ...store import default_url
         from ...store.key_marker import KeyMarker
@@ -156,25 +157,25 @@ async def _store(loaded: LoadedConfig) -> list[Finding]:
         from ..store_view import opened
         from .keys import state_of
     except ModuleNotFoundError as error:
-        missing = f"nothing is kept: {error.name} is not installed"
+        missing = f"nothing is stored: {error.name} is not installed"
         return [Finding("note", "store", missing, "pip install 'streamglot[store]'"), _keys(nothing)]
     try:
         place = engine_url(url or default_url(os.environ))
         if place.drivername.startswith("sqlite") and not Path(place.database or "").exists():
             had_keys = KeyMarker(Path(place.database or ""), "").is_set()
             state = authentication(loaded.config.server, stored=0, revoked=0, had_keys=had_keys)
-            return [Finding("note", "store", f"{place.database} is not there yet: the first turn makes it"), _keys(state)]
+            return [Finding("note", "store", f"{place.database} does not exist yet: the first turn creates it"), _keys(state)]
         async with opened(loaded) as library:
             turns, taken = await library.lookup.count_turns(), shown_size(await size(library.database))
             found = Finding("good", "store", f"{library.database.shown}, version {HEAD}, {turns} turns, {taken}")
             return [found, _keys(await state_of(library, loaded))]
     except (StreamglotError, OSError) as error:
         message = error.message if isinstance(error, StreamglotError) else f"{error.strerror}: {error.filename}"
-        return [Finding("bad", "store", message, 'give store.url another database, or "none" to keep nothing')]
+        return [Finding("bad", "store", message, 'set store.url to another database, or to "none" to store nothing')]
 
 
 def _keys(state: Authentication) -> Finding:
-    """A gateway that asks for keys while none is valid is broken: nobody can use it."""
+    """Reports a gateway that requires keys while no key is valid: it refuses every request."""
     if not state.usable:
         return Finding("bad", "keys", f"{state.says}: every request is refused with 401", state.step)
     return Finding("good" if state.asked else "note", "keys", state.says)

@@ -1,4 +1,4 @@
-"""``streamglot logs export``: turns as JSON lines or as pages to read, to a file or to standard output."""
+"""``streamglot logs export``: writes turns as JSON lines or as Markdown to a file or to standard output."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _page(text: str) -> bytes:
 
 @contextmanager
 def _target(output: Path | None) -> Iterator[IO[bytes]]:
-    """A file of conversations is for its owner only. What was in it stays until all that is to be is written beside it."""
+    """Opens the output. Only the owner can read the file. An existing file is replaced when the new one is complete."""
     if output is None:
         yield sys.stdout.buffer
         return

@@ -1,7 +1,7 @@
-"""``streamglot logs export TURN --as-test``: a stream that came, as a recording with the events that a reader must give.
+"""``streamglot logs export TURN --as-test``: writes a stored stream as a recording with the events that a reader must give.
 
-The form is that of a corpus: a folder for each dialect, ``NAME.EXT`` with the bytes and ``NAME.events.jsonl`` beside it. Binary
-frames are kept as lines that can be read, ``{"event name": payload}``, an exception with a ``!`` before its name.
+The layout is that of the test corpus: a folder for each dialect, ``NAME.EXT`` with the bytes and ``NAME.events.jsonl`` beside it.
+Binary frames are written as readable lines, ``{"event name": payload}``; the name of an exception begins with ``!``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run(turn: str, directory: Path) -> int:
         frames = [piece for piece in heard if piece.direction == heard[-1].direction]  # of the last attempt
         if not frames:
             raise RequestError(
-                f"the bytes of the turn {turn_id} were not kept: set `raw = true` under [store] (or "
+                f"the bytes of the turn {turn_id} were not stored: set `raw = true` under [store] (or "
                 "STREAMGLOT_STORE__RAW=true), ask again, and export that turn"
             )
         return turn_id, found.dialects["upstream"], b"".join(piece.data for piece in frames)
@@ -58,7 +58,7 @@ def _events(wire: str, body: bytes) -> list[Event]:
 
 
 def _readable(wire: str, body: bytes, events: list[Event]) -> tuple[str, bytes]:
-    """The suffix, and the bytes as they are kept. Binary frames that lines cannot say stay binary."""
+    """Returns the suffix and the content of the recording. Binary frames that lines cannot express stay binary."""
     media_type = dialect(wire).media_type
     if media_type == BINARY:
         lines = _lines(body)
@@ -83,7 +83,7 @@ def _lines(body: bytes) -> list[dict[str, Any]]:
 
 
 def _frame(line: dict[str, Any]) -> bytes:
-    """The line as it will be framed again by who reads it."""
+    """Returns the frame that a reader of the recording builds from the line."""
     ((name, payload),) = line.items()
     body = msgspec.json.encode(payload)
     if name == "chunk":

@@ -1,4 +1,4 @@
-"""The commands on what was stored: logs, sessions, keys."""
+"""The commands on the store: logs, sessions, keys."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..values import FILE, completed, text
 if TYPE_CHECKING:
     from .logs import Chosen
 
-logs = group("List, search, show, export and remove the turns that were stored.")
-sessions = group("List and show the conversations that were stored.")
-keys = group("Add, list and revoke the keys of the gateway's callers. The store has their hashes only.")
+logs = group("List, search, show, export and remove stored turns.")
+sessions = group("List and show stored conversations.")
+keys = group("Add, list and revoke the keys of the gateway's callers. The store has only their hashes.")
 
 JSON_LINES = click.option("--json", is_flag=True, help="Print one JSON object a line.")
-CALLER = click.option("--caller", type=text, help="Only of this caller, such as the name of a key.")
+CALLER = click.option("--caller", type=text, help="Only those of this caller, such as the name of a key.")
 FILTER = together(
     click.option(
         "--session",
@@ -35,12 +35,12 @@ FILTER = together(
         "--ending",
         type=text,
         default="",
-        help="Only turns that ended so: end, length, error, client_gone …",
+        help="Only turns with this ending: end, length, error, client_gone …",
         shell_complete=completed(completion_values.endings),
     ),
     CALLER,
-    click.option("--since", type=text, default="", help="Not before this: a time ago (2d, 12h) or a date."),
-    click.option("--until", type=text, default="", help="Before this: a time ago or a date."),
+    click.option("--since", type=text, default="", help="Only from this time on: a time ago (2d, 12h) or a date."),
+    click.option("--until", type=text, default="", help="Only before this time: a time ago or a date."),
 )
 LIMIT = click.option(
     "-n", "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="At most this many, the newest; 0 for all."
@@ -72,14 +72,14 @@ def logs_list(json: bool, **given: Any) -> int:  # Click passes the options by t
 @LIMIT
 @JSON_LINES
 def logs_search(words: tuple[str, ...], json: bool, **given: Any) -> int:  # Click passes the options by their names
-    """List the turns in which these words were asked or answered.
+    """List the turns whose question or answer has these words.
 
-    All WORDS must be there. "An exact phrase" is one word in quotes; -word, behind --, must not be there.
+    All WORDS must occur. Put an exact phrase in quotes. After --, a word with a leading - must not occur.
     """
     from .logs import listed
 
     chosen = _chosen(given)
-    chosen.words = " ".join(words) or " "  # a single space is no word, and is refused as such
+    chosen.words = " ".join(words) or " "  # a single space is refused because it has no word
     return listed(chosen, json)
 
 
@@ -91,20 +91,20 @@ def logs_search(words: tuple[str, ...], json: bool, **given: Any) -> int:  # Cli
     ),
 )
 @TURN
-@click.option("--json", is_flag=True, help="All that is stored of it, as one JSON object.")
-@click.option("--response", is_flag=True, help="The complete response object, as without streaming.")
+@click.option("--json", is_flag=True, help="Print everything that is stored of the turn as one JSON object.")
+@click.option("--response", is_flag=True, help="Print the complete response object, as without streaming.")
 @click.option(
     "--as",
     "target",
     type=text,
     default="",
-    help="The dialect of --response; the client's own if left out.",
+    help="The dialect of --response; by default the client's own.",
     shell_complete=completed(completion_values.dialects),
 )
 def logs_show(turn: str, json: bool, response: bool, target: str) -> int:
-    """Show a whole turn: what was said, how it ended, what it cost, how long it took.
+    """Show a whole turn: its messages, ending, cost and duration.
 
-    TURN is its id, or the beginning of it; the last turn if left out.
+    TURN is its id, or the beginning of it; by default the last turn.
     """
     from .logs import show
 
@@ -121,7 +121,7 @@ def logs_show(turn: str, json: bool, response: bool, target: str) -> int:
 )
 @TURN
 @click.argument("directory", type=FILE, required=False)
-@click.option("--as-test", is_flag=True, help="Write the turn's stream into DIRECTORY, with the events a reader must give.")
+@click.option("--as-test", is_flag=True, help="Write the turn's stream and its expected events into DIRECTORY.")
 @click.option(
     "-f",
     "--format",
@@ -129,22 +129,23 @@ def logs_show(turn: str, json: bool, response: bool, target: str) -> int:
     type=click.Choice(["jsonl", "markdown"]),
     default="jsonl",
     show_default=True,
-    help="JSON lines, or pages to read.",
+    help="JSON lines or Markdown.",
 )
-@click.option("-o", "--output", type=FILE, help="The file; standard output if left out.")
+@click.option("-o", "--output", type=FILE, help="The output file; by default standard output.")
 @FILTER
-@click.option("-n", "--limit", type=click.IntRange(min=0), default=0, help="At most this many, the newest; all if left out.")
+@click.option("-n", "--limit", type=click.IntRange(min=0), default=0, help="At most this many, the newest; by default all.")
 def logs_export(
     turn: str, directory: Path | None, as_test: bool, form: str, output: Path | None, **given: Any
 ) -> int:  # Click passes the options by their names
     """Write turns to a file, or make a test of one.
 
-    TURN is one turn; all that the options select if it is left out. DIRECTORY is the folder of recordings for --as-test.
+    TURN selects one turn; without it, all turns that match the options are written. DIRECTORY is the folder of recordings for
+    --as-test.
     """
     if as_test and not turn:
-        raise click.UsageError("--as-test needs a turn")
+        raise click.UsageError("--as-test needs a turn: name one before DIRECTORY")
     if directory is not None and not as_test:
-        raise click.UsageError("a folder is for --as-test; a file is named with --output")
+        raise click.UsageError("DIRECTORY can be used only with --as-test; name the output file with --output")
     if as_test:
         from . import export_fixture as recording
 
@@ -155,13 +156,15 @@ def logs_export(
 
 
 @logs.command("prune", examples=("streamglot logs prune --older-than 90d --larger-than 1GB --archive old.jsonl",))
-@click.option("--older-than", type=text, default="", help="Turns that started longer ago: 30d, 12h …")
-@click.option("--larger-than", type=text, default="", help="The oldest turns, until the rest is this small: 1GB …")
+@click.option("--older-than", type=text, default="", help="Remove turns that started longer ago: 30d, 12h …")
+@click.option("--larger-than", type=text, default="", help="Remove the oldest turns until the rest is this small: 1GB …")
 @click.option("--archive", type=FILE, help="A file of JSON lines that the turns are appended to before they are removed.")
-@click.option("--forget-spending", is_flag=True, help="Also turns that count for a key's budget: it can spend that again.")
+@click.option(
+    "--forget-spending", is_flag=True, help="Also remove turns that count for a key's budget. The key can spend it again."
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def logs_prune(older_than: str, larger_than: str, archive: Path | None, forget_spending: bool, yes: bool) -> int:
-    """Remove turns for good. No other command does so."""
+    """Remove turns permanently. No other command removes turns."""
     from .prune import run
 
     return run(older_than, larger_than, archive, forget_spending, yes)
@@ -187,9 +190,9 @@ def sessions_list(caller: str | None, here: bool, limit: int, json: bool) -> int
 
 @sessions.command("show", examples=("streamglot sessions show 06605008c9",))
 @click.argument("session", type=text, shell_complete=completed(completion_values.sessions))
-@click.option("--json", is_flag=True, help="As one JSON object, with its turns.")
+@click.option("--json", is_flag=True, help="Print one JSON object with its turns.")
 def sessions_show(session: str, json: bool) -> int:
-    """Show a conversation: its turns, and what was said.
+    """Show the turns and messages of a conversation.
 
     SESSION is its id, or the beginning of it.
     """
@@ -206,35 +209,39 @@ def sessions_show(session: str, json: bool) -> int:
     ),
 )
 @click.argument("name", type=text)
-@click.option("-m", "--model", "models", type=text, multiple=True, help="A pattern of models it may use. May be repeated.")
-@click.option("-T", "--tool", "tools", type=text, multiple=True, help="A pattern of our tools it may use. May be repeated.")
-@click.option("--no-tools", is_flag=True, help="It may use none of our tools.")
-@click.option("--requests-per-minute", type=RATE, help="The requests that it may start in a minute.")
-@click.option("--tokens-per-minute", type=RATE, help="The tokens that it may use in a minute.")
-@click.option("--concurrent", type=RATE, help="The streams that it may have open at once.")
-@click.option("--budget-cost", type=click.FloatRange(min=0), help="What it may cost, in US dollars.")
-@click.option("--budget-tokens", type=click.IntRange(0, MAX_LIMIT), help="The tokens that it may use.")
-@click.option("--budget-per", type=text, default="", help="The period of a budget: 30d, 24h …; for ever if left out.")
+@click.option(
+    "-m", "--model", "models", type=text, multiple=True, help="A pattern of models that the key may use. May be repeated."
+)
+@click.option(
+    "-T", "--tool", "tools", type=text, multiple=True, help="A pattern of gateway tools that the key may use. May be repeated."
+)
+@click.option("--no-tools", is_flag=True, help="The key may use no gateway tools.")
+@click.option("--requests-per-minute", type=RATE, help="The requests that the key may start in a minute.")
+@click.option("--tokens-per-minute", type=RATE, help="The tokens that the key may use in a minute.")
+@click.option("--concurrent", type=RATE, help="The streams that the key may have open at once.")
+@click.option("--budget-cost", type=click.FloatRange(min=0), help="The budget of the key, in US dollars.")
+@click.option("--budget-tokens", type=click.IntRange(0, MAX_LIMIT), help="The budget of the key, in tokens.")
+@click.option("--budget-per", type=text, default="", help="The period of a budget: 30d, 24h …; by default unlimited.")
 def keys_add(
     name: str, models: tuple[str, ...], tools: tuple[str, ...], no_tools: bool, budget_per: str, **limits: Any
 ) -> int:  # Click passes the options by name
-    """Make a key and print it, once.
+    """Create a key and print it. It is shown only once.
 
-    NAME says whose it is. A name cannot be used again, even after its key was revoked.
+    NAME identifies its owner. A name cannot be used again, even after its key was revoked.
     """
     from .keys import add
 
     if tools and no_tools:
-        raise click.UsageError("--tool and --no-tools exclude each other")
+        raise click.UsageError("--tool and --no-tools cannot be used together")
     allowed = [] if no_tools else list(tools) or None
     return add(name, {"models": list(models) or None, "tools": allowed, **limits}, budget_per)
 
 
 @keys.command("list", examples=("streamglot keys list --revoked",))
-@click.option("--revoked", is_flag=True, help="Also those that were revoked.")
+@click.option("--revoked", is_flag=True, help="Also list revoked keys.")
 @JSON_LINES
 def keys_list(revoked: bool, json: bool) -> int:
-    """List keys with their limits and what was used of them. The keys themselves are not stored."""
+    """List keys with their limits and usage. The keys themselves are not stored."""
     from .keys import listed
 
     return listed(revoked, json)
@@ -243,7 +250,7 @@ def keys_list(revoked: bool, json: bool) -> int:
 @keys.command("revoke", examples=("streamglot keys revoke alice",))
 @click.argument("name", type=text, shell_complete=completed(completion_values.keys))
 def keys_revoke(name: str) -> int:
-    """Revoke the key of this NAME: from now on it is refused. The turns that were made with it stay."""
+    """Revoke the key with this NAME. The gateway refuses it from now on. Its turns stay in the store."""
     from .keys import revoke
 
     return revoke(name)

@@ -1,4 +1,4 @@
-"""``streamglot keys``: those of the gateway's callers that live in the store."""
+"""``streamglot keys``: adds, lists and revokes the gateway keys in the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..store_view import StoreView, reading
 
 
 def add(name: str, limits: dict[str, Any], per: str) -> int:
-    """The secret alone on standard output, so that it can go straight to where it is wanted."""
+    """Creates a key. Standard output gets only the secret, so that it can be piped."""
     limits = {what: value for what, value in limits.items() if value is not None}
     if per:
         limits["budget_seconds"] = seconds(per)
@@ -30,9 +30,9 @@ def add(name: str, limits: dict[str, Any], per: str) -> int:
     loaded = load()
     secret = reading(work, loaded)
     print(secret)
-    print("this is the only time that it is shown: only its hash is kept", file=sys.stderr)
+    print("the key is shown only this once: the store has only its hash", file=sys.stderr)
     if loaded.config.server.authentication == "none":
-        print('the gateway does not ask for it: server.authentication is "none"', file=sys.stderr)
+        print('the gateway does not require it: server.authentication is "none"', file=sys.stderr)
     return 0
 
 
@@ -53,7 +53,7 @@ def listed(revoked: bool, as_json: bool) -> int:
         names = ("key", "begins", "made", "turns", "tokens", "cost", "limits")
         table.show(names, [_row(key, spent) for key, spent in found], ("turns", "tokens", "cost"))
     if not found and state.usable and not as_json:
-        print("no key is in the store; `streamglot keys add NAME` makes one", file=sys.stderr)
+        print("the store has no keys; `streamglot keys add NAME` creates one", file=sys.stderr)
     _explain(state)
     return 0
 
@@ -67,13 +67,13 @@ def revoke(name: str) -> int:
     found, state = reading(work, loaded)
     if not found:
         raise RequestError(f"there is no valid key {name!r}; `streamglot keys list` lists them")
-    print(f"{name!r} is revoked: it opens nothing any more")
+    print(f"{name!r} is revoked: the gateway refuses it from now on")
     _explain(state)
     return 0
 
 
 async def state_of(library: StoreView, loaded: LoadedConfig) -> Authentication:
-    """Does a gateway with this configuration and this store ask for keys, and can anybody pass?"""
+    """Returns whether a gateway with this configuration and store requires keys, and whether any key is valid."""
     keys = await library.keys.all(revoked=True)
     valid = sum(key.revoked is None for key in keys)
     had_keys = bool(keys) or library.keys.had_keys()
@@ -81,7 +81,7 @@ async def state_of(library: StoreView, loaded: LoadedConfig) -> Authentication:
 
 
 def _explain(state: Authentication) -> None:
-    """A gateway that nobody can use is told of, wherever keys are looked at."""
+    """Warns if the gateway refuses every request because no key is valid."""
     if not state.usable:
         print(f"{state.says}. Every request is refused with 401: {state.step}", file=sys.stderr)
     elif not state.asked:

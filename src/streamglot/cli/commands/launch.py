@@ -1,4 +1,4 @@
-"""``streamglot launch``: a coding agent on this gateway, for one run and without changing any file of the user."""
+"""``streamglot launch``: runs a coding agent on this gateway without changing any file of the user."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from ..client_setup.setup import context_warning
 LOOK_SECONDS: Final = 2.0
 """Seconds for a gateway on this machine to answer."""
 START_SECONDS: Final = 120.0
-"""Seconds for a gateway to start: a local model may have to be loaded on a busy machine."""
+"""Seconds for a gateway to start. It may have to load a local model on a busy machine."""
 STOP_SECONDS: Final = 10.0
-"""Seconds for a gateway to end before it is killed. The agent is gone, so nothing waits for it."""
+"""Seconds for a gateway to end before it is killed. The agent has ended, so no client waits for a response."""
 STARTED: Final = re.compile(r"^streamglot listens on (http://\S+)$", re.MULTILINE)
 REPLAY: Final = "replay"
 LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that a server listens on and nobody can connect to, with one that can be connected to."""
+"""Listening addresses that no client can connect to, each with the loopback address to use instead."""
 
 
 class Place(Struct, frozen=True):
-    """What an agent must be told. ``folder`` is for settings that it reads from a file; it is removed in the end."""
+    """The values for the agent's settings. ``folder`` is for settings that it reads from a file; it is removed at the end."""
 
     address: str
     model: str
@@ -48,7 +48,7 @@ class Place(Struct, frozen=True):
 
 
 class Agent(Struct, frozen=True):
-    """``client`` is its name among the recipes of ``streamglot setup``. ``removed`` are variables that would go before ours."""
+    """``client`` is its name among the recipes of ``streamglot setup``. ``removed`` lists variables that would override ours."""
 
     client: str
     program: str
@@ -83,7 +83,7 @@ def _opencode_environment(place: Place) -> dict[str, str]:
 
 
 def _gemini_environment(place: Place) -> dict[str, str]:
-    """An API key is used only where the settings say so. Those of the system go before the user's, which stay as they are."""
+    """Selects the API key by system settings, which override the user's. The user's settings are not changed."""
     settings = place.folder / "gemini-settings.json"
     settings.write_text(json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}))
     return {
@@ -118,7 +118,7 @@ AGENTS: Final = {
 def run(name: str, model: str, key: str, config: Path | None, arguments: list[str]) -> int:
     agent = AGENTS.get(name) or next((known for known in AGENTS.values() if known.client == name), None)
     if agent is None:
-        raise ConfigError(f"no agent {name!r} is known; there are: {', '.join(AGENTS)}")
+        raise ConfigError(f"the agent {name!r} is not known; choose one of: {', '.join(AGENTS)}")
     program = shutil.which(agent.program)
     if program is None:
         raise ConfigError(
@@ -135,7 +135,7 @@ def run(name: str, model: str, key: str, config: Path | None, arguments: list[st
 
 @contextmanager
 def _settings_folder() -> Iterator[Path]:
-    """A folder for settings that an agent reads. It is in the home of the user: agents distrust files that others could write."""
+    """Creates a folder for the agent's settings in the user's home, because agents reject files that other users could write."""
     parent = data_directory()
     parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(prefix="launch-", dir=parent) as folder:
@@ -143,14 +143,14 @@ def _settings_folder() -> Iterator[Path]:
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> int:
-    """Runs the agent in this terminal. What Ctrl-C means is the agent's to decide; a signal to us goes to it."""
+    """Runs the agent in this terminal. The agent handles Ctrl-C; other signals are passed on to it."""
     running: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _frame: object) -> None:
         for process in running:
             process.send_signal(number)
 
-    handlers: dict[int, Any] = {signal.SIGINT: lambda *_: None}  # the terminal sends it to the agent as well
+    handlers: dict[int, Any] = {signal.SIGINT: lambda *_: None}  # the terminal sends it to the agent too
     handlers |= dict.fromkeys((signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)), pass_on)
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
@@ -169,7 +169,7 @@ def _run(command: list[str], environment: Mapping[str, str]) -> int:
 
 @contextmanager
 def gateway(config: Path | None) -> Iterator[str]:
-    """The address of the gateway of this machine: one that runs, or one for as long as this takes."""
+    """Yields the address of a gateway on this machine: the running one, or one that is started for this context."""
     server = load(config).config.server
     host = LOOPBACK.get(server.host, server.host)
     running = f"http://[{host}]:{server.port}" if ":" in host else f"http://{host}:{server.port}"
@@ -196,7 +196,7 @@ def gateway(config: Path | None) -> Iterator[str]:
 
 
 def _address_of(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Waits until the gateway says where it listens, and answers there."""
+    """Waits until the gateway reports its address and answers there."""
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         ended = process.poll() is not None
@@ -211,13 +211,13 @@ def _address_of(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def is_gateway(address: str) -> bool:
-    """Does a gateway of ours answer there?"""
+    """Does a streamglot gateway answer at this address?"""
     told = _get(address, "/openapi.json")
     return isinstance(told, dict) and told.get("info", {}).get("title") == "streamglot"
 
 
 def _only_model(address: str, key: str) -> str:
-    """The model to use where none was named: the local one, or the only one."""
+    """Returns the model to use if none was named: the local one, or the only one."""
     told = _get(address, "/v1/models", {"authorization": f"Bearer {key}"})
     if not isinstance(told, dict) or "data" not in told:
         raise ConfigError(f"the gateway at {address} does not list its models; name one with -m, and its key with --key")
@@ -227,11 +227,11 @@ def _only_model(address: str, key: str) -> str:
     if len(names) == 1:
         return names[0]
     known = f"; there are: {', '.join(names[:20])}" if names else ""
-    raise ConfigError(f"no model was named, and there is not exactly one to choose: name one with -m{known}")
+    raise ConfigError(f"no model was named, and the gateway does not serve exactly one: name one with -m{known}")
 
 
 def _get(address: str, path: str, headers: Mapping[str, str] | None = None) -> Any:
-    """What is there, if it is JSON; None if nothing answers."""
+    """Returns the JSON value at this address; None if nothing answers or the answer is not JSON."""
     place = urlsplit(address)
     connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=LOOK_SECONDS)
     try:

@@ -38,7 +38,7 @@ def _with_bar(source: str, sha256: str) -> Path:
 
         path = weights.pull(source, update, sha256)
         size = progress.tasks[task].total
-        progress.update(task, completed=size)  # the last piece may have come since the size was looked at
+        progress.update(task, completed=size)  # the last piece may have arrived after the size was read
         return path
 
 
@@ -46,7 +46,7 @@ def listed() -> int:
     run = weights.chosen()
     found = weights.cached()
     if not found:
-        print("there are no weights in the cache: streamglot local pull", file=sys.stderr)
+        print("the cache has no weights; fetch them with: streamglot local pull", file=sys.stderr)
     for path in found:
         title = f"  {weights.DEFAULT.title}" if path.stem == weights.DEFAULT.name else ""
         print(f"{'*' if path == run else ' '} {path.stem}  {path.stat().st_size / 10**6:.0f} MB{title}")

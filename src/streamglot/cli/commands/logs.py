@@ -22,11 +22,11 @@ from ..store_view import StoreView, reading, short
 
 PAGE: Final = 500
 STILL: Final = "running"
-"""What a turn without an ending is called."""
+"""The name for the ending of a turn that is still running."""
 
 
 class Chosen(Struct, kw_only=True):
-    """Which turns, as the options say it."""
+    """The options that select turns."""
 
     session: str = ""
     model: str = ""
@@ -40,7 +40,7 @@ class Chosen(Struct, kw_only=True):
 
     async def filter(self, library: StoreView) -> Filter:
         if self.ending and self.ending not in (*ENDINGS, STILL):
-            raise ConfigError(f"there is no ending {self.ending!r}; there are: {', '.join((*ENDINGS, STILL))}")
+            raise ConfigError(f"the ending {self.ending!r} is not known; choose one of: {', '.join((*ENDINGS, STILL))}")
         now = time.time()
         return Filter(
             caller=self.caller,
@@ -65,7 +65,7 @@ def listed(chosen: Chosen, as_json: bool) -> int:
             sys.stdout.buffer.write(seen(summary_line(turn)))
     elif not turns:
         plain = structs.replace(chosen, limit=0) == Chosen()
-        print("no turn was kept yet" if plain else "no turn was kept that fits", file=sys.stderr)
+        print("no turn is stored yet" if plain else "no stored turn matches", file=sys.stderr)
     else:
         show_turns(turns)
     return 0
@@ -91,7 +91,7 @@ def _row(turn: TurnSummary) -> list[str]:
 
 
 async def summaries(library: StoreView, which: Filter) -> AsyncIterator[TurnSummary]:
-    """Page after page, the newest first."""
+    """Yields turns, the newest first. It reads the store page by page."""
     left = which.limit
     while left > 0:
         page = await library.queries.turns(structs.replace(which, limit=min(left, PAGE)))

@@ -1,4 +1,4 @@
-"""``streamglot mcp``: an MCP server that offers our tools, and ``query`` over any model. ``tools serve`` offers the tools alone."""
+"""``streamglot mcp``: an MCP server with the enabled tools and ``query`` for any model. ``tools serve`` has only the tools."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NAME: Final = "streamglot"
 
 
 def run(port: int | None, host: str, *, queries: bool) -> int:
-    """Serves over standard input and output, or over HTTP where a port is given."""
+    """Serves over standard input and output, or over HTTP if a port is given."""
     try:
-        import mcp  # noqa: F401  # only to say in plain words that it is missing
+        import mcp  # noqa: F401  # only to report clearly that it is missing
     except ModuleNotFoundError:
         raise ConfigError("an MCP server needs the package mcp: pip install 'streamglot[mcp]'") from None
     asyncio.run(_serve(port, host, queries))
@@ -46,7 +46,7 @@ async def _serve(port: int | None, host: str, queries: bool) -> None:
 
 
 class OfferedTools:
-    """The enabled tools, and ``query`` where models are offered too."""
+    """The enabled tools, and ``query`` if models are offered too."""
 
     def __init__(self, client: Client, queries: bool) -> None:
         self._client = client
@@ -83,7 +83,7 @@ class OfferedTools:
         tool = (await self.tools()).get(name)
         if tool is None:
             return ToolOutput(f"There is no tool {name!r}.", is_error=True)
-        seconds = None if tool in self._own else self._executor.limits.seconds  # a model has time limits of its own
+        seconds = None if tool in self._own else self._executor.limits.seconds  # a model has its own time limits
         try:
             tool.check(arguments)
             async with asyncio.timeout(seconds):
@@ -92,11 +92,11 @@ class OfferedTools:
             return ToolOutput(str(error), is_error=True)
         except TimeoutError:
             return ToolOutput(f"The tool {name!r} did not finish within {seconds:g} s and was stopped.", is_error=True)
-        except Exception as error:  # a tool is somebody else's code
+        except Exception as error:  # a tool is foreign code and may raise anything
             return ToolOutput(f"The tool {name!r} failed: {type(error).__name__}: {error}", is_error=True)
 
     def server(self) -> Any:
-        """The server object of the SDK."""
+        """Returns the server object of the SDK."""
         import mcp_types as types
         from mcp.server.lowlevel import Server
 

@@ -1,4 +1,4 @@
-"""``streamglot models``: what can be named after ``-m``."""
+"""``streamglot models``: lists the models that ``-m`` accepts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(as_json: bool) -> int:
         return 0
     width = max(len(model) for model, _ in rows)
     for model, upstream in rows:
-        note = "  (what is meant if none is named)" if model == default else ""
+        note = "  (the default)" if model == default else ""
         print(neutral(f"{model.ljust(width)}  {upstream}{note}"))
     if NAME not in {upstream for _, upstream in rows}:
         print(f"no local model: {missing() or 'server.discover is off'}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``streamglot policies``: the policies there are, whether a configuration is right, and what it would do to streams and turns."""
+"""``streamglot policies``: lists policies, checks a configuration, and tries it on streams and stored turns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..store_view import StoreView
 
 policies = group("List policies, check a configuration, and try it on a stream or on all stored turns.")
-POLICY_FILE = click.option("-p", "--policy", "file", type=FILE, help="A file with [[policies]]; the configuration if left out.")
+POLICY_FILE = click.option("-p", "--policy", "file", type=FILE, help="A file with [[policies]]; by default the configuration.")
 
 
 @policies.command("list", examples=("streamglot policies list",))
@@ -50,7 +50,7 @@ def policies_show(name: str) -> int:
 @policies.command("check", examples=("streamglot policies check", "streamglot policies check policies.toml"))
 @click.argument("file", type=FILE, required=False)
 def policies_check(file: Path | None) -> int:
-    """Check a configuration, and say how much of an answer it holds. FILE is left out for the configuration in use."""
+    """Check a configuration, and show how much of an answer it holds. Without FILE, the configuration in use is checked."""
     from ...policies import hold_back, load_policies, prepare
 
     loaded = load_policies(tables_of(file))
@@ -70,10 +70,10 @@ def policies_check(file: Path | None) -> int:
 )
 @click.argument("recording", type=text)
 @POLICY_FILE
-@click.option("--from", "source", type=text, default="", help="The dialect of the recording; recognised if left out.")
+@click.option("--from", "source", type=text, default="", help="The dialect of the recording; by default it is recognised.")
 @click.option("--as", "target", type=text, default="", help="Write the stream after the policies in this dialect instead.")
 def policies_try(recording: str, file: Path | None, source: str, target: str) -> int:
-    """Show a stream before and after the policies, with what was held and for how long. RECORDING is a file or a turn's id."""
+    """Show a stream before and after the policies, with held parts and delays. RECORDING is a file or a turn's id."""
     from ...policies import load_policies
     from ...policies.trial import side_by_side, summary, try_policies
 
@@ -93,10 +93,10 @@ def policies_try(recording: str, file: Path | None, source: str, target: str) ->
 
 @policies.command("replay", examples=("streamglot policies replay --since 7d --policy new.toml",))
 @POLICY_FILE
-@click.option("--since", type=text, default="", help="Not before: a time ago (7d, 12h) or a date.")
-@click.option("--processes", type=click.IntRange(0), default=0, help="Processes; 0 is one for each core.")
+@click.option("--since", type=text, default="", help="Only from this time on: a time ago (7d, 12h) or a date.")
+@click.option("--processes", type=click.IntRange(0), default=0, help="The number of processes; 0 means one for each core.")
 def policies_replay(file: Path | None, since: str, processes: int) -> int:
-    """Run policies over everything that is stored, and report what they would have done. A judge that must ask others fails."""
+    """Run policies over all stored turns, and report what they would have done. Judges that must wait for others fail."""
     from ...policies.replay import BATCH_TURNS, Replay
     from ..store_view import reading
     from .logs import Chosen, summaries
@@ -119,13 +119,13 @@ def policies_replay(file: Path | None, since: str, processes: int) -> int:
 
 
 def tables_of(file: Path | None) -> list[dict[str, Any]]:
-    """The ``[[policies]]`` of a file, or of the configuration."""
+    """Returns the ``[[policies]]`` of a file, or of the configuration."""
     if file is None:
         from ...config import load
 
         file = load().path
     if file is None:
-        raise ConfigError("there is no configuration: name a file with [[policies]]")
+        raise ConfigError("no configuration file was found: name a file with [[policies]]")
     try:
         tables = tomllib.loads(file.read_text()).get("policies", [])
     except OSError as error:
@@ -138,7 +138,7 @@ def tables_of(file: Path | None) -> list[dict[str, Any]]:
 
 
 def _reads(recording: str, source: str) -> tuple[list[tuple[float, Any]], Request | None]:
-    """The reads of a recording, or of the stored answer of a turn with its request."""
+    """Returns the reads of a recording, or of the stored answer of a turn with its request."""
     file = Path(recording)
     if file.is_file():
         from ...inspect.detection import open_reader
@@ -155,7 +155,7 @@ def _reads(recording: str, source: str) -> tuple[list[tuple[float, Any]], Reques
 
     turn = reading(work)
     if turn.response is None:
-        raise RequestError(f"the content of the turn {turn.id} was not stored")
+        raise RequestError(f"the content of the turn {turn.id} was not stored; set `content = true` under [store] to store it")
     return [(0.0, [event]) for event in replay(turn.response)], turn.request
 
 

@@ -1,4 +1,4 @@
-"""``streamglot logs prune``: removes turns, when it is told to and by how much."""
+"""``streamglot logs prune``: removes old turns by age or by the size of the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..store_view import StoreView, reading
 
 def run(older_than: str, larger_than: str, archive: Path | None, forget_spending: bool, yes: bool) -> int:
     if not older_than and not larger_than:
-        raise ConfigError("nothing says what may go: give --older-than 30d, --larger-than 1GB or both")
+        raise ConfigError("prune needs a limit: give --older-than 30d, --larger-than 1GB or both")
     age = seconds(older_than) if older_than else None
     most = size(larger_than) if larger_than else None
     if not yes:
@@ -29,7 +29,7 @@ def run(older_than: str, larger_than: str, archive: Path | None, forget_spending
                 library.database, older_than=age, most_bytes=most, archive=archive, forget_spending=forget_spending
             )
         except OSError as error:
-            raise ConfigError(f"{archive} cannot be written, nothing more is removed: {error.strerror or error}") from None
+            raise ConfigError(f"{archive} cannot be written, so no more turns are removed: {error.strerror or error}") from None
         archived = f", {done.archived} of them archived in {archive}" if archive is not None else ""
         left = await library.lookup.count_turns()
         return (
@@ -43,7 +43,7 @@ def run(older_than: str, larger_than: str, archive: Path | None, forget_spending
 
 def _ask(older_than: str, larger_than: str, archive: Path | None) -> None:
     if not is_terminal(sys.stdin):
-        raise ConfigError("turns are removed for good: say --yes, there is nobody here to ask")
+        raise ConfigError("turns are removed permanently, and there is no terminal to ask at: confirm with --yes")
 
     async def work(library: StoreView) -> tuple[int, int]:
         return await library.lookup.count_turns(), await contents_size(library.database)
@@ -51,8 +51,8 @@ def _ask(older_than: str, larger_than: str, archive: Path | None) -> None:
     count, taken = reading(work)
     wanted = [f"those older than {older_than}"] if older_than else []
     wanted += [f"the oldest until the rest is at most {larger_than}"] if larger_than else []
-    kept = f"archived in {archive} and then removed" if archive is not None else "removed for good"
+    kept = f"archived in {archive} and then removed" if archive is not None else "removed permanently"
     if not click.confirm(
-        f"{count} turns are kept, {shown_size(taken)}; {', then '.join(wanted)}, will be {kept}. Go on?", err=True
+        f"{count} turns are stored, {shown_size(taken)}; {', then '.join(wanted)}, will be {kept}. Go on?", err=True
     ):
         raise click.exceptions.Exit(1)

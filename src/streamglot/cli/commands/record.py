@@ -1,4 +1,4 @@
-"""``streamglot record``: an upstream's bytes as they came, with their times."""
+"""``streamglot record``: saves the bytes of an upstream with their times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(words: list[str], question: Question, output: Path) -> int:
     captured = asyncio.run(_captured(question.request([question.message(text)])))
     captured.save(output)
     if captured.broken or not 200 <= captured.status < 300:
-        complain(captured.broken or f"the upstream answered with status {captured.status}; its words are in {output}")
+        complain(captured.broken or f"the upstream answered with status {captured.status}; its response is in {output}")
         return 1
     seconds = captured.pieces[-1][0] if captured.pieces else 0.0
     print(
@@ -36,5 +36,7 @@ async def _captured(request: Request) -> Capture:
     async with Client() as client:
         upstream, model = await chosen(client.pool, request.model)
         if not upstream.base_url.startswith(("http://", "https://")):
-            raise ConfigError(f"upstream {upstream.name!r} is no server: it sends nothing that could be recorded")
+            raise ConfigError(
+                f"upstream {upstream.name!r} is not a server and sends no bytes to record; choose another model with -m"
+            )
         return await capture(upstream, model, request)

@@ -1,4 +1,4 @@
-"""``streamglot replay``: a recording played again, with its timing, in any dialect."""
+"""``streamglot replay``: plays a recording with its timing, in any dialect."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..files import read_file, shown
 from ..output.terminal import complain
 
 READ_BYTES: Final = 2**16
-"""One read of a recording without times."""
+"""Bytes of one read of a recording without times."""
 TIMES_BYTES: Final = 2**26
-"""The list of times: a million lines and more."""
+"""Bytes of the largest list of times: enough for more than a million lines."""
 LONGEST_SECONDS: Final = 7 * 86_400.0
-"""A recording may last a week."""
+"""Seconds of the longest recording: a week."""
 LARGEST_PIECE_BYTES: Final = 2**26
-"""One read of a recording: no connection delivers more at once."""
+"""Bytes of the largest read in a list of times: no connection delivers more at once."""
 
 
 def run(file: Path, source: str, target: str, speed: str) -> int:
@@ -56,7 +56,7 @@ def run(file: Path, source: str, target: str, speed: str) -> int:
 
 
 def pieces(file: Path) -> Iterator[tuple[float, bytes]]:
-    """The recording as it came, each piece with its time: by the list of times beside it, or all at once if there is none."""
+    """Yields the pieces of a recording with their times. The times come from the list beside it; without a list all are 0."""
     try:
         with file.open("rb") as recording:
             when = 0.0
@@ -97,7 +97,7 @@ def _paced(given: Iterable[tuple[float, bytes]], pace: float) -> Iterator[bytes]
 
 
 def _events(box: Reader, given: Iterator[bytes]) -> Iterator[list[Event]]:
-    """The events of each piece, up to an error: what stands behind it is not read."""
+    """Yields the events of each piece, up to an error. Input after an error is not read."""
     for piece in given:
         events = box.feed(piece)
         if events:
@@ -113,5 +113,5 @@ def _pace(speed: str) -> float:
     except ValueError:
         pace = -1.0
     if not 0 <= pace < float("inf"):
-        raise ConfigError(f"the speed {speed!r} is no number of times, such as 2x, 0.5x or 0")
+        raise ConfigError(f"the speed {speed!r} is not valid; write a factor such as 2x or 0.5x, or 0 for no pauses")
     return pace

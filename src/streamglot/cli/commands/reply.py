@@ -22,10 +22,10 @@ NOT_RUN: Final = "not run"
 @stoppable()
 def run(words: list[str], question: Question, look: Look, session: str, here: bool, keeps: bool) -> int:
     if session and here:
-        raise ConfigError("--session names one conversation, and --here another")
+        raise ConfigError("--session and --here select different conversations: use only one of them")
     text = spoken(words)
     if not text and not question.attachments:
-        raise ConfigError("nothing was said: give words, standard input or an attachment")
+        raise ConfigError("the message is empty: give words, standard input or an attachment")
     client = question.tools.client()
     with turn_recorder(client.pool.loaded, enabled=keeps) as recorder:
         turn, found, answers = recorder.ask(lambda store: last_turn(store, session, here))
@@ -35,7 +35,8 @@ def run(words: list[str], question: Question, look: Look, session: str, here: bo
 
 
 def continued(turn: TurnDetail, question: Question, text: str) -> Request:
-    """The request that follows this turn: the same model, system message and tools, unless the options say otherwise."""
+    """Returns the request that follows this turn, with the same model, system message and tools unless the options change
+    them."""
     assert turn.request is not None
     said = turn.request.messages
     if question.system:
@@ -49,8 +50,8 @@ def continued(turn: TurnDetail, question: Question, text: str) -> Request:
 
 
 def with_results(messages: list[Message]) -> list[Message]:
-    """The conversation with a result for each tool call, because providers refuse a call without one. The command line shows
-    calls and does not run them: the message after a single call is its result, and several calls get "not run"."""
+    """Returns the conversation with a result for each tool call, because providers refuse a call without one. The command line
+    shows calls and does not run them: the message after a single call is its result, and several calls get "not run"."""
     whole: list[Message] = []
     calls: dict[str, ToolCallPart] = {}
     for message in messages:
@@ -76,8 +77,8 @@ def _result(call: ToolCallPart, content: list[TextPart | MediaPart]) -> ToolResu
 
 
 async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail, Session, list[Message]]:
-    """The turn to continue from, its session, and those answers of the session that carry state of upstreams. Unless a session
-    is named, the turn is one of this user, or of a client of the gateway that came without a key."""
+    """Returns the turn to continue, its session, and the answers of the session that carry state of upstreams. Unless a session
+    is named, the turn is one of this user, or of a gateway client without a key."""
     from ...store import Wanted
     from ..store_view import StoreView
 
@@ -91,8 +92,8 @@ async def last_turn(store: Store, session: str, here: bool) -> tuple[TurnDetail,
     if turn is None or turn.request is None:
         which = f"in the session {session!r}" if session else "of this directory" if here else "yet"
         raise RequestError(
-            f"there is no answer {which} that could be continued; `streamglot sessions list` lists what is stored, "
-            "and what was said is stored unless store.content is false"
+            f"there is no answer {which} to continue; `streamglot sessions list` lists the stored conversations, "
+            "and messages are stored unless store.content is false"
         )
     owned = await store.find_session(Wanted(caller=turn.caller, name=turn.session_id), turn.request)
     owned.previous = turn.id

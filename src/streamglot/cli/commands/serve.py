@@ -1,4 +1,4 @@
-"""``streamglot serve``: the configuration, a table of what was found, and off it goes."""
+"""``streamglot serve``: reads the configuration, prints a table of the upstreams, and runs the gateway."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ADDRESSES = (
     ("AG-UI", "/agui"),
     ("Vercel AI SDK", "/ui"),
 )
-"""Where clients of each kind are pointed to."""
+"""The base address for each kind of client."""
 BLANK_LINE = "\n\n"
 YOUR_KEY = "YOUR_KEY"
-"""Stands in the examples for a key, which only its owner knows."""
+"""The placeholder for a key in the examples. The gateway does not know the keys themselves."""
 REPLAY = "replay"
 ONLY_REPLAY = (
-    "No model is there, so it runs on replay, which says back what it is told. For a real one: streamglot local pull, or set "
-    "a provider's key, and start again."
+    "No model was found, so the gateway uses replay, which repeats the question. For a real model, run `streamglot local pull` or "
+    "set a provider's key, and start again."
 )
 
 
@@ -50,7 +50,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
     discovered = asyncio.run(discover(os.environ)) if loaded.config.server.discover else []
     alone = not known and not any(found.there for found in discovered)
     wanted = loaded.config.server.discover and NAME not in known
-    lazy = not alone and CHOICE not in os.environ  # beside other upstreams it may never be asked
+    lazy = not alone and CHOICE not in os.environ  # beside other upstreams it may never be used
     local = local_server(log=True, lazy=lazy) if wanted else None
     try:
         if local is not None:
@@ -62,12 +62,12 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
             if found.provider.name not in known:
                 state = "found" if found.there else "not found"
                 rows.append((found.provider.name, state, found.provider.dialect, found.because))
-        rows.append((REPLAY, "found", "openai_chat", "always there: it says back what it is told"))
+        rows.append((REPLAY, "found", "openai_chat", "built in: it repeats the question"))
         gateway = Gateway(loaded)
-        asyncio.run(gateway.check())  # a bad configuration is refused before anything is said or listens
+        asyncio.run(gateway.check())  # refuses a bad configuration before anything is printed or listens
         server = loaded.config.server
         listener = listen(server.host, server.port)
-        block_signals()  # from here on it is told to be there, and a signal that it cannot handle yet must not end it
+        block_signals()  # callers learn from here on that it runs; a signal must not end it before it has handlers
         address = f"[{server.host}]" if ":" in server.host else server.host
         started = f"upstreams.{NAME}" in overrides
         place = f"http://{address}:{listener.getsockname()[1]}"
@@ -81,7 +81,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
 
 
 def _started(local: LocalServer, overrides: dict[str, Any], state: str) -> tuple[str, ...]:
-    """Adds the local model to the upstreams of the settings, so that it is still there after they were read again."""
+    """Adds the local model to the upstreams of the settings, so that it survives a reload of the configuration."""
     try:
         upstream = local.start()
     except StreamglotError as error:
@@ -95,7 +95,7 @@ def _greet(rows: list[tuple[str, ...]], address: str, model: str, keys: Authenti
     print(f"\nstreamglot listens on {address}", file=sys.stderr)
     print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)
     if not keys.usable:
-        print(f"\nNobody can use it: {keys.says}. Every request is refused with 401: {keys.step}", file=sys.stderr)
+        print(f"\nThe gateway cannot be used: {keys.says}. Every request is refused with 401: {keys.step}", file=sys.stderr)
     elif keys.asked:
         print(f"\n{keys.says[0].upper()}{keys.says[1:]}. Put one in place of {YOUR_KEY}.", file=sys.stderr)
     key = YOUR_KEY if keys.asked else "streamglot"

@@ -33,7 +33,7 @@ def listed(caller: str | None, here: bool, limit: int, as_json: bool) -> int:
         for session in sessions:
             sys.stdout.buffer.write(seen(msgspec.json.encode(session) + b"\n"))
     elif not sessions:
-        print("no session was kept yet", file=sys.stderr)
+        print("no session is stored yet", file=sys.stderr)
     else:
         names = ("last", "session", "turns", "tokens", "directory", "title")
         table.show(names, [_row(session) for session in sessions], ("turns", "tokens"))
@@ -63,14 +63,14 @@ def show(text: str, as_json: bool) -> int:
 
 
 class Told:
-    """What was shown of a session already. Each request repeats what was said before it, or is the beginning of another
-    conversation; clients edit what they repeat, so it is known by its words."""
+    """The messages of a session that were shown already. A request repeats the conversation before it, or begins another one.
+    Clients edit what they repeat, so messages are compared by their words."""
 
     def __init__(self) -> None:
         self._times: Counter[tuple[str, bytes]] = Counter()
 
     def news(self, turn: TurnDetail) -> TurnDetail:
-        """The turn with those messages of its request that were not there before, and all that came after the last answer."""
+        """Returns the turn with only the new messages of its request, and with all messages after the last answer."""
         if turn.request is None:
             return turn
         asked = turn.request.messages

@@ -30,7 +30,7 @@ DIALECTS = completed(completion_values.dialects)
     "source",
     type=text,
     default="",
-    help="The dialect of the input, `events`, or `text`. Left out, it is recognised by the first bytes.",
+    help="The dialect of the input, `events`, or `text`. By default it is recognised by the first bytes.",
     shell_complete=DIALECTS,
 )
 @click.option(
@@ -50,14 +50,14 @@ DIALECTS = completed(completion_values.dialects)
     type=click.Choice(get_args(BadCall)),
     default="incomplete",
     show_default=True,
-    help="What becomes of a call that --inband cannot parse: an incomplete call and an error, text, or an error at once.",
+    help="What to do with a call that --inband cannot parse: an incomplete call and an error, text, or an error at once.",
 )
 def translate(
     file: Path | None, source: str, target: str, strict: bool, inband: str | None, tools: Path | None, bad_call: BadCall
 ) -> int:
-    """Read a stream in one dialect and write it in another, as it comes.
+    """Read a stream in one dialect and write it in another, live.
 
-    FILE is a recorded stream; standard input if left out. The status is 1 if the stream ended in an error.
+    FILE is a recorded stream; by default standard input. The exit status is 1 if the stream ended in an error.
     """
     from .translate import run
 
@@ -86,14 +86,16 @@ def translate(
     "source",
     type=text,
     default="",
-    help="The dialect of the recording. Left out, it is recognised by the first bytes.",
+    help="The dialect of the recording. By default it is recognised by the first bytes.",
     shell_complete=DIALECTS,
 )
-@click.option("--speed", type=text, default="1x", show_default=True, help="1x as it came, 2x twice as fast, 0 without pauses.")
+@click.option(
+    "--speed", type=text, default="1x", show_default=True, help="1x is the recorded speed, 2x twice as fast, 0 without pauses."
+)
 def replay(file: Path, source: str, target: str, speed: str) -> int:
-    """Play a recorded stream again with its timing, in any dialect.
+    """Play a recorded stream with its timing, in any dialect.
 
-    FILE holds the bytes of a stream; their times are read from FILE.times if that exists.
+    FILE has the bytes of a stream. Their times are read from FILE.times if it exists.
     """
     from .replay import run
 
@@ -115,7 +117,7 @@ def replay(file: Path, source: str, target: str, speed: str) -> int:
 @click.option("--tools-file", type=FILE, help="A JSON list of tools that the model may call.")
 @MAX_TOKENS
 def record(words: tuple[str, ...], output: Path, **given: Any) -> int:  # Click passes the options by their names
-    """Ask a question and save the bytes that the upstream sends, with the times at which they came.
+    """Ask a question and save the bytes that the upstream sends, with their times.
 
     Standard input is added to the words of the command line.
     """
@@ -149,11 +151,13 @@ def record(words: tuple[str, ...], output: Path, **given: Any) -> int:  # Click 
     default="",
     envvar="STREAMGLOT_PROBE_KEY",
     show_envvar=True,
-    help="The key, where the target is an address.",
+    help="The key, if the target is an address.",
 )
 @click.option("-o", "--output", type=FILE, help="The folder for the recordings.")
-@click.option("--max-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="The longest answer, in tokens.")
-@click.option("--body", type=text, default="", help="A JSON object of further fields for the body of each request.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="The maximum length of an answer, in tokens."
+)
+@click.option("--body", type=text, default="", help="A JSON object with more fields for the body of each request.")
 @click.option("--json", is_flag=True, help="Print the findings as JSON.")
 def probe(
     target: str, model: str, dialects: tuple[str, ...], key: str, output: Path | None, max_tokens: int, body: str, json: bool

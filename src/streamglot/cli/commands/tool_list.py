@@ -1,4 +1,4 @@
-"""``streamglot tools``: what tools there are, what one takes, and what it answers."""
+"""``streamglot tools``: lists tools, shows one, and runs one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..output.terminal import complain, neutral
 
 
 def list_tools(pattern: str, json: bool, every: bool) -> int:
-    """Lists the enabled tools; with ``every``, those that could be enabled too."""
+    """Lists the enabled tools; with ``every``, also those that are not enabled."""
 
     async def work(executor: ToolExecutor, loaded: LoadedConfig) -> int:
         tools, faults = await executor.registry.select([pattern])
@@ -49,7 +49,7 @@ def show_tool(name: str) -> int:
 
 
 def run_tool(name: str, pairs: list[str]) -> int:
-    """Runs a tool once. Each pair is ``key=value``; a value is JSON where the tool wants no text."""
+    """Runs a tool once. Each pair is ``key=value``. A value is parsed as JSON unless the schema wants a string."""
 
     async def work(executor: ToolExecutor, _loaded: LoadedConfig) -> int:
         tool = await _find(executor, name)
@@ -68,14 +68,14 @@ def run_tool(name: str, pairs: list[str]) -> int:
             return 1
         print(neutral(output.text), file=sys.stderr if output.is_error else sys.stdout)
         for medium in output.media:
-            complain(f"{tool.name} also gave {medium.mime}, {len(medium.data) * 3 // 4} bytes")
+            complain(f"{tool.name} also returned {medium.mime}, {len(medium.data) * 3 // 4} bytes")
         return int(output.is_error)
 
     return _with_tools(work, every=True)
 
 
 def _with_tools(work: Callable[[ToolExecutor, LoadedConfig], Awaitable[int]], *, every: bool) -> int:
-    """``every``: whoever types a tool's name at the terminal may use it, whether models may or not."""
+    """Runs ``work`` with the tools of the configuration. ``every``: also those that models may not use."""
 
     async def run() -> int:
         loaded = load()
@@ -101,12 +101,12 @@ async def _find(executor: ToolExecutor, name: str) -> Tool:
 def _pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise ConfigError(f"{text!r} is no argument: write key=value")
+        raise ConfigError(f"the argument {text!r} has no `=`: write key=value")
     return key, value
 
 
 def _value(tool: Tool, key: str, text: str) -> object:
-    """The value as the schema wants it: text stays text, anything else is read as JSON where it is JSON."""
+    """Returns the value for the schema: a string stays as it is, anything else is parsed as JSON if it is valid JSON."""
     schema = tool.parameters.get("properties", {}).get(key, {})
     if isinstance(schema, dict) and schema.get("type") == "string":
         return text

@@ -1,4 +1,4 @@
-"""``streamglot tools login``: a person signs in at an MCP server that asks for OAuth."""
+"""``streamglot tools login``: signs the user in at an MCP server that requires OAuth."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(name: str) -> int:
         known = ", ".join(other for other, settings in servers.items() if settings.url) or "none"
         raise ConfigError(f"there is no MCP server {name!r} with a url in the configuration; there are: {known}")
     if server.oauth is not None and server.oauth.client_secret_env:
-        raise ConfigError(f"tools.mcp.{name} signs in by itself, with the secret in {server.oauth.client_secret_env}")
+        raise ConfigError(f"tools.mcp.{name} needs no login: it signs in with the secret in {server.oauth.client_secret_env}")
     try:
         from ...tools.mcp_oauth import login
     except ModuleNotFoundError:
@@ -32,12 +32,12 @@ def run(name: str) -> int:
         raise StreamglotError(f"the sign-in at {name!r} failed: {_reason(error)}") from None
     print(f"signed in at {name!r}, which has {len(tools)} tools")
     if server.oauth is None:
-        complain(f"add `oauth = {{}}` to tools.mcp.{name}, so that it is used")
+        complain(f"add `oauth = {{}}` to tools.mcp.{name} to use this login")
     return 0
 
 
 def _reason(error: BaseException) -> str:
-    """The SDK wraps errors into groups."""
+    """Returns the innermost message of an error, because the SDK wraps errors into groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""The commands around tools: ``tools list``, ``show``, ``run``, ``login`` and ``serve``, and ``mcp``."""
+"""The commands for tools: ``tools list``, ``show``, ``run``, ``login`` and ``serve``, and ``mcp``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tools_list(pattern: str, json: bool, every: bool) -> int:
 @tools.command("show", examples=("streamglot tools show time",))
 @click.argument("name", type=text)
 def tools_show(name: str) -> int:
-    """Show what the tool NAME does, and which arguments it takes."""
+    """Show the description and the arguments of the tool NAME."""
     from .tool_list import show_tool
 
     return show_tool(name)
@@ -47,7 +47,7 @@ def tools_run(name: str, arguments: tuple[str, ...]) -> int:
 @tools.command("login", examples=("streamglot tools login docs",))
 @click.argument("server", type=text)
 def tools_login(server: str) -> int:
-    """Sign in at the MCP server SERVER of the configuration, which asks for OAuth. The tokens are kept in a file of yours."""
+    """Sign in at the configured MCP server SERVER with OAuth. The tokens are stored in a file that only you can read."""
     from .tool_login import run
 
     return run(server)
@@ -65,7 +65,7 @@ def tools_serve(port: int | None, host: str) -> int:
 @click.command(cls=Command, examples=("streamglot mcp", "streamglot mcp --port 8486"))
 @LISTENER
 def mcp(port: int | None, host: str) -> int:
-    """Offer the enabled tools, and `query` over any model, as an MCP server."""
+    """Offer the enabled tools and `query` for any model as an MCP server."""
     from .mcp_serve import run
 
     return run(port, host, queries=True)

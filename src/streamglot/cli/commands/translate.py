@@ -1,4 +1,4 @@
-"""``streamglot translate``: a file or standard input from one dialect to another."""
+"""``streamglot translate``: converts a file or standard input from one dialect to another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...inspect.reading import InBandReader, PlainTextReader
 from ..files import SETTINGS_BYTES, read_file, read_json, shown
 
 TEXT: Final = "text"
-"""Plain text, where a dialect may be named."""
+"""The name for plain text in place of a dialect."""
 _READ_BYTES: Final = 65_536
 
 
@@ -29,7 +29,7 @@ class _Sink(Protocol):
 
 
 class _EventLines:
-    """One event a line."""
+    """Writes one event a line."""
 
     def feed(self, events: list[Event]) -> bytes:
         return b"".join(encode(event) + b"\n" for event in events)
@@ -39,7 +39,7 @@ class _EventLines:
 
 
 class _WholeResponse:
-    """The answer as one JSON object, at the end."""
+    """Writes the answer as one JSON object at the end."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -53,12 +53,12 @@ class _WholeResponse:
 
 
 def declared_tools(path: Path | None) -> list[Any] | None:
-    """The tool definitions in this file: a JSON list, in the style of chat requests."""
+    """Returns the tool definitions in this file: a JSON list, as in chat requests."""
     if path is None:
         return None
     tools = read_json(read_file(path, SETTINGS_BYTES, "the tools file"), f"the tools file {shown(path)}")
     if not isinstance(tools, list):
-        raise ConfigError(f"the tools file {shown(path)} must hold a JSON list of tool definitions")
+        raise ConfigError(f"the tools file {shown(path)} must contain a JSON list of tool definitions")
     return tools
 
 
@@ -104,7 +104,7 @@ def _opened(file: Path) -> BinaryIO:
 
 
 def _read(stream: BinaryIO, box: Reader) -> Iterator[list[Event]]:
-    """The events of each read, as soon as it comes. Nothing is read behind an error: the input may have no end."""
+    """Yields the events of each read as it arrives. It stops reading after an error, because the input may have no end."""
     while chunk := os.read(stream.fileno(), _READ_BYTES):
         events = box.feed(chunk)
         yield events

@@ -1,4 +1,4 @@
-"""Rich's console, with the program's own rule for readers that go away."""
+"""Rich's console with our own handling of closed pipes."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import rich.console
 
 class Console(rich.console.Console):
     def on_broken_pipe(self) -> None:
-        """Rich would exit here, with a status of its own."""
-        raise BrokenPipeError(errno.EPIPE, "the reader of the output went away")
+        """Raises the error. Rich itself would exit here with its own status."""
+        raise BrokenPipeError(errno.EPIPE, "the reader of the output closed the pipe")

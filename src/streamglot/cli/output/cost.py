@@ -1,4 +1,4 @@
-"""What an answer cost: tokens as the upstream counted them, and money where the price is known, without a network."""
+"""The cost of an answer: the upstream's token counts, and the price if a built-in table has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer for other programs: one JSON object at the end, or one event a line as they come."""
+"""Prints an answer for other programs: one JSON object at the end, or events as they arrive, one a line."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ...events import Event, StreamError, encode
 from ...stages import Collect
 
 _NOT_SEEN: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Characters that JSON allows as they are, and a terminal obeys."""
+"""Characters that JSON allows unescaped and that control a terminal."""
 
 
 def seen(line: bytes) -> bytes:
-    """The same JSON with these characters written as escapes."""
+    """Returns the same JSON with these characters escaped."""
     return _NOT_SEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
 
 
 class EventPrinter:
-    """Our events, one JSON object a line."""
+    """Prints events, one JSON object a line."""
 
     def __init__(self, out: BinaryIO) -> None:
         self.error: StreamError | None = None
@@ -37,7 +37,7 @@ class EventPrinter:
 
 
 class JsonPrinter:
-    """The whole answer, with its usage and its error, if it had one."""
+    """Prints the whole answer with its usage and its error, if any."""
 
     def __init__(self, out: BinaryIO) -> None:
         self.error: StreamError | None = None

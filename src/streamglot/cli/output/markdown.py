@@ -1,7 +1,7 @@
-"""An answer as rendered markdown on a terminal, live.
+"""Renders an answer as markdown on a terminal, live.
 
-Complete paragraphs and fenced blocks are printed once. Only the last, unfinished block is drawn again, a few times a second. So
-the cost grows with the length of the text, and an answer may be longer than the screen.
+Complete paragraphs and fenced blocks are printed once. Only the last, unfinished block is redrawn, a few times a second.
+Therefore the cost grows linearly with the text, and an answer may be longer than the screen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .terminal import QuietKeyboard, neutral
 from .text_output import PlainPrinter
 
 FRAMES: Final = 10
-"""Times a second that the unfinished block is drawn."""
+"""How many times a second the unfinished block is redrawn."""
 FENCES: Final = ("```", "~~~")
 
 
@@ -68,7 +68,7 @@ class MarkdownPrinter(PlainPrinter):
     # --- drawing
 
     def _wait(self) -> None:
-        """Shows a spinner until the first word comes."""
+        """Shows a spinner until the first word arrives."""
         self._live = Live(Spinner("dots"), console=self._console, refresh_per_second=FRAMES, transient=True)
         self._live.start()
 
@@ -82,7 +82,7 @@ class MarkdownPrinter(PlainPrinter):
         self._live.update(self._rendered(_tail(source, self._console.height - 3)), refresh=True)
 
     def _settle(self) -> None:
-        """Prints the unfinished block as it is."""
+        """Prints the unfinished block for the last time."""
         self._stop_drawing()
         source, self._pending = "".join(self._pending), []
         if source.strip():
@@ -106,11 +106,13 @@ class MarkdownPrinter(PlainPrinter):
             self._live = None
 
     def _rendered(self, source: str) -> Markdown:
-        return Markdown(source, hyperlinks=False, code_theme="ansi_dark")  # an address is seen, not hidden behind a word
+        return Markdown(
+            source, hyperlinks=False, code_theme="ansi_dark"
+        )  # the user sees the address of a link, not only its text
 
 
 def split_blocks(source: str) -> tuple[str, str]:
-    """The part up to the last blank line outside of fences, and the rest."""
+    """Splits at the last blank line outside of fences."""
     fence, cut, place = "", 0, 0
     listed = False
     for line in source.splitlines(keepends=True):
@@ -126,12 +128,12 @@ def split_blocks(source: str) -> tuple[str, str]:
         elif not bare and line.endswith("\n") and not listed:
             cut = place
         elif bare:
-            listed = bare[0] in "-*+|" or bare[:1].isdigit() or line[0] in " \t"  # a list goes on over blank lines
+            listed = bare[0] in "-*+|" or bare[:1].isdigit() or line[0] in " \t"  # a list continues after blank lines
     return source[:cut], source[cut:]
 
 
 def _tail(source: str, lines: int) -> str:
-    """The last lines of a block that is longer than the screen, still inside its fence."""
+    """Returns the last lines of a block that is longer than the screen, with its opening fence."""
     every = source.splitlines(keepends=True)
     if len(every) <= lines or lines < 1:
         return source

@@ -1,4 +1,4 @@
-"""The steps of a tool loop as a tree: model turns, and under each the calls that it made."""
+"""Shows the steps of a tool loop as a tree: model turns, each with its calls."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .table import one_line
 from .terminal import CYAN, DIM, RED
 
 SHOWN_CHARS: Final = 160
-"""Characters of arguments and of results: a step fits on a few lines of a terminal. ``--json`` has them whole."""
+"""Characters of arguments and of results that are shown, so that a step fits on a few lines. ``--json`` has all of them."""
 
 Line = tuple[str, str]
 
 
 def tree_of(steps: Sequence[dict[str, Any]]) -> Iterator[Line]:
-    """Lines of the tree, each with its colour; none for a turn without steps."""
+    """Yields the lines of the tree, each with its colour. A turn without steps has no lines."""
     numbers = list(dict.fromkeys(step["step"] for step in steps))
     if numbers:
         yield DIM, "steps"

@@ -1,4 +1,4 @@
-"""Rows for people, in columns: cut to the width of a terminal, whole in a pipe. What others wrote is on one line, and harmless."""
+"""Prints rows in columns: cut to the width of a terminal, complete in a pipe. Control characters and line breaks are removed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .terminal import BOLD, RESET, coloured, is_terminal
 GAP: Final = "  "
 ELLIPSIS: Final = "…"
 NARROWEST: Final = 8
-"""Columns that a cell keeps where there is no room: less says nothing."""
+"""The smallest width of a cell in columns: a shorter text is not readable."""
 
 
 def show(names: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[str] = ()) -> None:
-    """``numbers`` are the columns that are aligned to the right. At a terminal the widest columns give way where there is no
-    room, the last one first."""
+    """Prints a table. ``numbers`` names the columns that are aligned to the right. If a terminal is too narrow, the widest
+    columns are made narrower, the last one first."""
     cells = [[one_line(cell) for cell in row] for row in (names, *rows)]
     lengths = [[cell_len(cell) for cell in row] for row in cells]
     widths = [max(column) for column in zip(*lengths, strict=True)]

@@ -1,4 +1,4 @@
-"""What may go to a terminal: text of others without its control characters, and colour only where it is wanted."""
+"""Prepares text for a terminal: removes control characters, and adds colour only if the terminal supports it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ RESET: Final = "\x1b[0m"
 
 
 def well_formed(text: str) -> str:
-    """Text from the command line, a file name or the keyboard, without the bytes that are not UTF-8: they become U+FFFD. With
-    them it could go into no request and no database."""
+    """Replaces bytes that are not UTF-8 by U+FFFD in text from the command line, a file name or the keyboard. No request and no
+    database accepts such bytes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -43,33 +43,33 @@ def is_terminal(file: TextIO) -> bool:
 
 
 def complain(message: str) -> None:
-    """Prints a line on standard error, without control characters. If that cannot be written, nobody can be told."""
+    """Prints a line on standard error without control characters. A failure to write is ignored: it cannot be reported."""
     start, end = (RED, RESET) if coloured(sys.stderr) else ("", "")
     with suppress(OSError):
         print(f"{start}streamglot: {neutral(message)}{end}", file=sys.stderr, flush=True)
 
 
 class QuietKeyboard:
-    """While a terminal is drawn on, it does not echo what is typed: each echoed character, and the ``^C`` of an interrupt, would
-    move the cursor away from where the drawing left it. What is typed meanwhile is read by the next prompt."""
+    """Switches the terminal's echo off while a command draws on it: each echoed character, and the ``^C`` of an interrupt, would
+    move the cursor. The next prompt reads what is typed meanwhile."""
 
     def __init__(self, file: TextIO) -> None:
         self._number = -1
         self._before: list[Any] | None = None  # the attributes, as termios has them
         if termios is None or not is_terminal(file) or os.tcgetpgrp(file.fileno()) != os.getpgrp():
-            return  # a process in the background would be stopped for changing its terminal
+            return  # the system stops a background process that changes its terminal
         try:
             before = termios.tcgetattr(file.fileno())
             quiet = [*before]
             quiet[3] &= ~termios.ECHO
             termios.tcsetattr(file.fileno(), termios.TCSADRAIN, quiet)
-        except termios.error:  # the terminal is gone
+        except termios.error:  # the terminal was closed
             return
         self._number, self._before = file.fileno(), before
-        atexit.register(self.end)  # an interrupt may come before the caller has put this into a `finally`
+        atexit.register(self.end)  # an interrupt may arrive before the caller's `finally` is active
 
     def end(self) -> None:
-        """The terminal is as it was. It may be called more than once."""
+        """Restores the terminal. It may be called more than once."""
         before, self._before = self._before, None
         atexit.unregister(self.end)
         if termios is not None and before is not None:

@@ -1,4 +1,4 @@
-"""An answer as plain text, as it comes: text and calls on standard output, everything about them on standard error."""
+"""Prints an answer as plain text, live: text and calls on standard output, reasoning and remarks on standard error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from .terminal import CYAN, DIM, RESET, coloured, is_terminal, neutral
 
 
 class PlainPrinter:
-    """Prints events as they come. ``exact``: a file or a pipe gets the text as it came; a terminal still gets no control characters."""
+    """Prints events as they arrive. ``exact``: a file or a pipe gets the text unchanged; a terminal gets no control
+    characters."""
 
     def __init__(self, out: TextIO, err: TextIO, *, reasoning: bool = True, exact: bool = False) -> None:
         self.out, self.err = out, err
@@ -58,16 +59,16 @@ class PlainPrinter:
             case Citation() if event.url or event.title:
                 self.remark(f"source: {event.title} {event.url}".strip())
             case Media():
-                self.remark(f"{event.mime} {event.url or f'of {len(event.data) * 3 // 4} bytes, kept with --json'}")
+                self.remark(f"{event.mime} {event.url or f'of {len(event.data) * 3 // 4} bytes, included with --json'}")
             case StreamEnd() if event.reason == "cancelled":
                 if is_terminal(self.err):
                     self.remark("stopped")
             case StreamEnd() if event.reason not in ("end", "tool_calls", "stop_sequence"):
-                self.remark(f"it ended early: {event.reason}")
+                self.remark(f"the answer ended early: {event.reason}")
             case StreamError():
                 self.error = event
             case Choice():
-                pass  # only one answer is asked for
+                pass  # requests of the command line have one choice
 
     def close(self) -> None:
         """Ends the last line."""
@@ -79,7 +80,7 @@ class PlainPrinter:
     def write(self, text: str) -> None:
         if text:
             self.thought()
-            self._at_start = text.endswith("\n")  # first: set before the write, because an interrupt may come at any point
+            self._at_start = text.endswith("\n")  # set before the write, because an interrupt may arrive at any point
             self.out.write(text)
             self.out.flush()
 

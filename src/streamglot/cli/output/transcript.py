@@ -1,4 +1,4 @@
-"""A turn for people: its facts, all that was said, and how it ended. What was said is text of others and is shown harmless."""
+"""Prints a turn: its facts, its messages and its ending. Control characters in messages are removed."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Transcript:
         for colour, line in tree_of(self._turn.steps):
             print(self._in(colour, neutral(line)))
         if self._turn.request is None:
-            print("\nthe contents were not kept")
+            print("\nthe contents were not stored")
         else:
             self._print_differences()
             self.print_said()
 
     def _print_differences(self) -> None:
-        """What policies changed: the original text, and the text in its place."""
+        """Prints what policies changed: the original text and its replacement."""
         for verdict in self._turn.verdicts:
             before, after = str(verdict.get("original", "")), str(verdict.get("changed", ""))
             if not before and not after:
@@ -48,7 +48,7 @@ class Transcript:
                     print(self._in(colour, mark + line))
 
     def print_said(self) -> None:
-        """The whole conversation up to and with this turn."""
+        """Prints the whole conversation up to and including this turn."""
         said = self._turn.request.messages if self._turn.request is not None else []
         for message in (*said, *self._answers()):
             print(f"\n{self._in(BOLD, one_line(message.name or message.role))}")
@@ -87,7 +87,7 @@ class Transcript:
 
 
 def _verdict(fact: dict[str, Any]) -> str:
-    """A verdict of a policy in one line."""
+    """Returns a verdict of a policy as one line."""
     what = " ".join(str(fact[name]) for name in ("direction", "kind", "tool", "pattern") if fact.get(name))
     would = "would " if fact.get("dry_run") else ""
     more = [f"{fact['count']} times"] if fact.get("count", 1) > 1 else []
@@ -98,7 +98,7 @@ def _verdict(fact: dict[str, Any]) -> str:
 
 
 def _shown(part: Part) -> Iterator[tuple[str, str]]:
-    """Pieces of a part, each with its colour."""
+    """Yields the pieces of a part, each with its colour."""
     match part:
         case TextPart() | RefusalPart():
             yield "", part.text

@@ -1,4 +1,4 @@
-"""Times and sizes as people write them: 90m, 2d, 1.5GB, 2025-11-30."""
+"""Parses times and sizes such as 90m, 2d, 1.5GB and 2025-11-30."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def size(text: str) -> int:
 
 
 def moment(text: str, now: float) -> float:
-    """A time ago, or a date, with or without a time of day, on the clock of this machine."""
+    """Returns the time of a duration before now, or of a date with or without a time of day, in local time."""
     if re.match(r"\d{4}-", text):
         try:
             return datetime.fromisoformat(text).timestamp()
         except ValueError:
-            raise ConfigError(f"{text!r} is no date; write 2025-11-30 or 2025-11-30T18:00") from None
+            raise ConfigError(f"{text!r} is not a date; write 2025-11-30 or 2025-11-30T18:00") from None
     return now - seconds(text)
 
 
@@ -54,5 +54,5 @@ def _amount(text: str, units: Mapping[str, float], what: str) -> float:
     found = _AMOUNT.fullmatch(text)
     amount = float(found[1]) * units.get(found[2].lower(), math.nan) if found is not None else math.nan
     if not math.isfinite(amount):
-        raise ConfigError(f"{excerpt(text)} is no {what}")
+        raise ConfigError(f"{excerpt(text)} is not a {what}")
     return amount

@@ -1,1 +1,1 @@
-"""``streamglot probe``: how an upstream really streams, and where it departs from its dialect."""
+"""``streamglot probe``: tests how an upstream streams, and lists its deviations from the dialect."""

@@ -1,4 +1,4 @@
-"""The rules of chat completion streams, and the sentences for breaking them."""
+"""Checks chat completion streams. Each broken rule gives a sentence."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ def _calls(calls: list[dict[str, Any]], reasons: list[Any]) -> Iterator[str]:
             yield f"tool call {index} begins without a `type`"
         seen.setdefault(index, str(call.get("id") or ""))
     if reasons and "tool_calls" not in reasons:
-        yield f"the answer has tool calls, and its `finish_reason` is {reasons[-1]!r}"
+        yield f"the answer has tool calls, but its `finish_reason` is {reasons[-1]!r}"
 
 
 def _usage(chunks: list[dict[str, Any]], request: dict[str, Any]) -> Iterator[str]:
     asked = bool((request.get("stream_options") or {}).get("include_usage"))
     counted = [number for number, chunk in enumerate(chunks) if chunk.get("usage")]
     if asked and not counted:
-        yield "usage was asked for, and none came"
+        yield "usage was requested, but none came"
     if counted and not asked:
-        yield "usage came without being asked for"
+        yield "usage came although it was not requested"
     if any(chunks[number].get("choices") for number in counted):
         yield "usage comes in a chunk with choices, not in one of its own"
     if len(counted) > 1:

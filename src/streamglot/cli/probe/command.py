@@ -1,4 +1,4 @@
-"""The probe as a command: whom to ask, in which dialects, and where the recordings go."""
+"""The probe command: chooses upstreams and dialects, and writes the recordings."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .plan import CASES
 from .report import Probed, in_words
 
 TRIED: Final = ("openai_chat", "openai_responses", "anthropic")
-"""The dialects that servers speak side by side."""
+"""The dialects that one server may speak."""
 LOCAL_THINKS: Final[dict[str, dict[str, Any]]] = {
     "anthropic": {
         "thinking": {"type": "enabled", "budget_tokens": 16},
         "chat_template_kwargs": {"reasoning_effort": "low"},
     }
 }
-"""How the local model is made to think in a dialect whose own words for it do not reach its template. It stops thinking only
-where a budget ends, and the dialect's smallest is far more than it has to say."""
+"""Fields that make the local model reason in a dialect whose own fields do not reach its template. It stops only when a budget
+ends, and the smallest budget of the dialect is far longer than its reasoning."""
 PATIENCE: Final = Timeouts(connect=10.0, first_byte=120.0, idle=60.0)
 
 
@@ -85,7 +85,7 @@ async def _upstreams(pool: UpstreamPool, target: str, model: str, dialects: list
         usual = TRIED if target == LOCAL else (upstream.dialect,)
     else:
         known = ", ".join(pool.routes.upstreams)
-        raise ConfigError(f"{target!r} is no address and no upstream; upstreams: {known}")
+        raise ConfigError(f"{target!r} is neither an address nor an upstream; choose one of: {known}")
     names = dialects or list(usual)
     for name in names:
         if not find_dialect(name).has_reader:

@@ -1,4 +1,4 @@
-"""The frames of a recorded answer, each with the time at which it was whole."""
+"""The frames of a recorded answer, each with the time at which it was complete."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SSE: Final = (
     "cohere",
     "qwen_web",
 )
-"""The dialects whose frames can be looked at here; of the others only events and times are reported."""
+"""The dialects whose frames are checked. For the others only events and times are reported."""
 DONE: Final = "[DONE]"
 
 
 class Said(Struct):
-    """One frame. ``data`` is its JSON object, None if it is none; ``text`` is what stood there."""
+    """One frame. ``data`` is its JSON object, or None if it is not one; ``text`` is its text."""
 
     when: float
     event: str
@@ -36,7 +36,7 @@ class Said(Struct):
 
     @property
     def type(self) -> str:
-        """The name of a frame that carries one."""
+        """The type of the frame; empty if it has none."""
         return str((self.data or {}).get("type", "")) or self.event
 
 
@@ -62,7 +62,7 @@ def _said(when: float, frame: Any) -> Said:
 
 
 def field_names(said: list[Said]) -> dict[str, int]:
-    """Every field that was used, as a path, and how often."""
+    """Returns the path of every field that occurs, with its count."""
     counts: dict[str, int] = {}
 
     def walk(value: Any, path: str) -> None:

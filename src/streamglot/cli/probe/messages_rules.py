@@ -1,4 +1,4 @@
-"""The rules of message streams, and the sentences for breaking them."""
+"""Checks message streams. Each broken rule gives a sentence."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def deviations(said: list[Said], request: dict[str, Any]) -> Iterator[str]:
     if unknown:
         yield f"there are events that the dialect does not know: {', '.join(unknown)}"
     if any(not frame.event for frame in events):
-        yield "events have no `event:` line: clients that go by it see nothing"
+        yield "events have no `event:` line: clients that depend on it see nothing"
     message = (events[0].data or {}).get("message") or {}
     if not str(message.get("id", "")).startswith("msg_"):
         prefix = re.split(r"[-_]", str(message.get("id", "")))[0][:12]
@@ -69,7 +69,7 @@ def _blocks(events: list[Said]) -> Iterator[str]:
                     others = ", ".join(f"{number} ({name})" for number, name in open_blocks.items())
                     yield f"blocks overlap: block {index} ({kind}) begins while {others} is open"
                 if index != last + 1:
-                    yield f"block {index} begins, and {last + 1} would be next"
+                    yield f"block {index} begins, but {last + 1} would be next"
                 last = index if isinstance(index, int) else last + 1
                 if kind in STARTS_WITH and STARTS_WITH[kind] not in block:
                     yield f"a {kind} block begins without `{STARTS_WITH[kind]}`"
@@ -79,7 +79,7 @@ def _blocks(events: list[Said]) -> Iterator[str]:
                 if index not in open_blocks:
                     yield f"a delta belongs to block {index}, which is not open"
                 elif kind in DELTAS and open_blocks[index] not in DELTAS[kind]:
-                    yield f"a {kind} stands in a {open_blocks[index]} block"
+                    yield f"a {kind} occurs in a {open_blocks[index]} block"
                 if kind == "signature_delta" and (body.get("delta") or {}).get("signature"):
                     signed.add(index)
             case "content_block_stop":
@@ -103,7 +103,7 @@ def _end(events: list[Said], request: dict[str, Any]) -> Iterator[str]:
         ((frame.data or {}).get("content_block") or {}).get("type") for frame in events if frame.type == "content_block_start"
     ]
     if "tool_use" in kinds and "tool_use" not in reasons:
-        yield f"the answer calls a tool, and its stop_reason is {reasons[-1] if reasons else None!r}"
+        yield f"the answer calls a tool, but its stop_reason is {reasons[-1] if reasons else None!r}"
     thinking = request.get("thinking")
     if isinstance(thinking, dict) and thinking.get("type") in ("enabled", "adaptive") and "thinking" not in kinds:
-        yield "thinking was asked for, and no thinking block came"
+        yield "thinking was requested, but no thinking block came"

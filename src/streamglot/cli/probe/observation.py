@@ -1,4 +1,4 @@
-"""What one answer showed: its order, its pieces, its times, its ending, and where it departed from the dialect."""
+"""The observation of one answer: order, pieces, times, ending and deviations from the dialect."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Observation(Struct, kw_only=True):
 
     @property
     def spoken(self) -> bool:
-        """Does the server speak this dialect at all?"""
+        """Does the server speak this dialect?"""
         return self.status not in (0, 404, 405, 501)
 
 
@@ -94,7 +94,7 @@ def _times(seen: Observation, times: list[float]) -> None:
 
 
 def _events(seen: Observation, captured: Capture) -> None:
-    """The answer as our reader understands it."""
+    """Adds the events that our reader gives for the answer."""
     box = dialect(captured.dialect).reader(provider=captured.upstream)
     runs: list[list[Any]] = []
 
@@ -161,12 +161,12 @@ def _deviations(case: Case, captured: Capture, seen: Observation, said: list[Sai
     if strays:
         yield f"{len(strays)} lines belong to no event, such as {excerpt(strays[0].text)}"
     if seen.error:
-        yield f"it does not end as the dialect wants it: {seen.error}"
+        yield f"it does not end as the dialect requires: {seen.error}"
     if case.tools and not seen.tools_called:
-        yield "a tool was offered and asked for, and none was called (the model may be at fault, or its template)"
+        yield "the request asked for a tool call, but none came (the cause may be the model or its template)"
     if case.reasoning and "reasoning" not in captured.dropped and not any(name.startswith("reasoning") for name in seen.order):
-        yield "reasoning was asked for, and none was shown"
+        yield "reasoning was requested, but none came"
     if not case.reasoning and any(name.startswith("reasoning") for name in seen.order):
-        yield "reasoning was not asked for, and came"
+        yield "reasoning came although it was not requested"
     if seen.usage is None and not seen.error:
         yield "no usage was reported"

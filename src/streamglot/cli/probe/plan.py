@@ -1,4 +1,4 @@
-"""What is asked: the four ways in which a stream can be shaped."""
+"""The four requests of a probe: plain, with reasoning, with tools, with both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The findings of a probe in words."""
+"""Formats the findings of a probe as text."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _case(title: str, seen: Observation) -> Iterator[str]:
         yield f"    keep-alives: {seen.keep_alives}"
     if seen.dropped:
         left_out = ", ".join(seen.dropped)
-        yield f"    left out of the request: {left_out} (the dialect has no word for it, or wants more --max-tokens)"
+        yield f"    left out of the request: {left_out} (the dialect cannot express it, or needs more --max-tokens)"
     if seen.recording:
         yield f"    recording: {seen.recording}"
 
@@ -67,7 +67,7 @@ def _times(seen: Observation) -> str:
 
 
 def _shared(observations: list[Observation]) -> Iterator[str]:
-    """What departs from the dialect, each once, with the cases in which it was seen."""
+    """Yields each deviation from the dialect once, with the cases in which it occurred."""
     found: dict[str, list[str]] = {}
     titles = {case.name: case.title for case in CASES}
     for observation in observations:

@@ -1,4 +1,4 @@
-"""The rules of response streams, and the sentences for breaking them."""
+"""Checks response streams. Each broken rule gives a sentence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from .frames import Said
 
 PARTS: Final = ("content_part", "output_text", "refusal", "reasoning_text")
-"""Kinds of events that speak of one part of an item."""
+"""Kinds of events about one part of an item."""
 CLOSED: Final = {
     "response.output_text.delta": "response.output_text.done",
     "response.function_call_arguments.delta": "response.function_call_arguments.done",
@@ -55,7 +55,7 @@ def _numbers(events: list[Said]) -> Iterator[str]:
     missing = sum("output_index" not in (frame.data or {}) for frame in of_items)
     if missing:
         share = _share(missing, len(of_items), "events about items")
-        yield f"{share} without an `output_index`: clients that go by it lose the pieces"
+        yield f"{share} without an `output_index`: clients that depend on it lose the pieces"
     of_parts = [frame for frame in of_items if frame.type.split(".")[1] in PARTS]
     missing = sum("content_index" not in (frame.data or {}) for frame in of_parts)
     if missing:
@@ -66,7 +66,7 @@ def _numbers(events: list[Said]) -> Iterator[str]:
 
 
 def _share(some: int, every: int, what: str) -> str:
-    """How many, in words that stay the same from answer to answer where all are meant."""
+    """Returns a share in words. If it is all of them, the words do not contain the number, so equal findings can be merged."""
     return f"all {what} are" if some == every else f"{some} of {every} {what} are"
 
 
@@ -82,7 +82,7 @@ def _end(last: Said, request: dict[str, Any]) -> Iterator[str]:
     most = request.get("max_output_tokens")
     used = (usage or {}).get("output_tokens")
     if last.type == "response.completed" and isinstance(most, int) and isinstance(used, int) and used >= most:
-        yield f"the answer was cut at max_output_tokens ({most}) and is reported as completed, not as incomplete"
+        yield f"the answer was cut at max_output_tokens ({most}) and is reported as completed instead of incomplete"
     beyond = sorted(set(last.data or {}) - {"type", "response", "sequence_number"})
     if beyond and last.type in ENDS[:3]:
         yield f"the last event has fields that the dialect does not know: {', '.join(f'`{name}`' for name in beyond)}"

@@ -102,7 +102,8 @@ def _parse_resume(answer: Fields) -> dict[str, Any]:
 
 
 def approval_answers(body: dict[str, Any], _is_suspended: Callable[[str], bool]) -> Answers:
-    """The decisions in ``resume``: [{interruptId, status, payload: {approved, arguments?, reason?}}]. A cancelled one is a denial."""
+    """The decisions in ``resume``: [{interruptId, status, payload: {approved, arguments?, reason?}}]. A cancelled one is a
+    denial."""
     resume = body.get("resume")
     found = []
     for entry in resume if isinstance(resume, list) else ():

@@ -1,14 +1,12 @@
 """The reasoning effort: this dialect's ``thinking`` and ``output_config.effort``, and the words of other dialects.
 
-Older models take a number of tokens; newer ones decide themselves how long to think and take a word. If a client sent one and
-the
+Older models take a number of tokens; newer ones decide themselves how long to think and take a word. If a client sent one and the
 upstream takes the other, this table converts:
 
     effort   minimal    low  medium    high  xhigh    max
     budget      1024   2048    8192  16,384  32,768  65,536
 
-A budget becomes the smallest word whose budget is not below it. The API accepts no budget under 1024, and the budget must be
-less
+A budget becomes the smallest word whose budget is not below it. The API accepts no budget under 1024, and the budget must be less
 than ``max_tokens``.
 """
 

@@ -1,8 +1,7 @@
 """Builds the messages for an upstream: parts to blocks, under the API's rules for turns.
 
 Turns of one role are merged; tool results come first in a user turn; calls come last in an assistant turn; blank text is left
-out.
-Reasoning returns to the provider that signed it and to no other.
+out. Reasoning returns to the provider that signed it and to no other.
 """
 
 from __future__ import annotations

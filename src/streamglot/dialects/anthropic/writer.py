@@ -4,11 +4,9 @@ refuse when the client sends it back.
 Three things would make the API refuse all later requests of a client, so they are never written:
 
 * An empty or blank text block. Text opens its block with its first visible character; blank text waits for it.
-* Text after a ``tool_use`` block. Calls are written live and cannot be moved behind it, so such text becomes a ``thinking``
-block
+* Text after a ``tool_use`` block. Calls are written live and cannot be moved behind it, so such text becomes a ``thinking`` block
   with a signature of ours. ``history.py`` recognizes it as text when it comes back; ``turns.py`` puts calls last in everything
-  that
-  it builds. If such text must stay text, the calls have to be held back before this writer.
+  that it builds. If such text must stay text, the calls have to be held back before this writer.
 * ``stop_reason: tool_use`` without a ``tool_use`` block.
 
 An incomplete block is left open if an error follows: clients run a call, and no longer retry, once its block stops.

@@ -1,8 +1,7 @@
 """InvokeModel requests: the body has the format of the model's family, which is derived from the model's id.
 
 Families with their own dialect are built and parsed by it; the others take one prompt as text, in the notation that their models
-were
-trained on. The model and the streaming mode are part of the URL, not of the body.
+were trained on. The model and the streaming mode are part of the URL, not of the body.
 """
 
 from __future__ import annotations

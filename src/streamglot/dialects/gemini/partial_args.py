@@ -1,10 +1,9 @@
 """Converts arguments that arrive value by value, each with its JSON path, to JSON text while they stream.
 
 ``$.list[0].name = "Eg"``, ``$.list[0].name = "g"`` gives ``{"list":[{"name":"Eg``, then ``g``, then ``"}]}``. Paths normally
-arrive
-in document order, and then every value is written at once. A path into a part that is closed already cannot be written in its
-place: the top-level argument is then written again, complete, under the same key at the end. Every JSON parser in use takes the
-last value of a repeated key.
+arrive in document order, and then every value is written at once. A path into a part that is closed already cannot be written in
+its place: the top-level argument is then written again, complete, under the same key at the end. Every JSON parser in use takes
+the last value of a repeated key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reads GenerateContentResponse chunks: server-sent events, a streamed JSON array, or one JSON body.
 
-The wire format has no end marker. The stream is complete when every candidate has a finish reason, or the prompt was blocked,
-and
+The wire format has no end marker. The stream is complete when every candidate has a finish reason, or the prompt was blocked, and
 the input has ended; an input that ends before that was truncated.
 """
 

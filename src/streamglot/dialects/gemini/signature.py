@@ -1,10 +1,8 @@
 """``thoughtSignature``: opaque base64 on any part, which must be returned on the same part.
 
 An echo has the signature and its place in the block: ``offset`` is where the signed part begins, if unsigned text of the same
-block
-came before it; ``thought`` is set if the signed part was of the other kind than its block (an empty answer part after
-reasoning);
-``next`` means that it belongs to the following medium.
+block came before it; ``thought`` is set if the signed part was of the other kind than its block (an empty answer part after
+reasoning); ``next`` means that it belongs to the following medium.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Writes GenerateContentResponse chunks, as server-sent events or as a streamed JSON array.
 
 The official Python client fails on a comment, on ``data:`` without a space, and on U+2028, U+2029 or U+0085 inside a line: none
-of
-them is ever written. Its chat sessions discard an answer with a chunk without parts, so an empty chunk has an empty text.
+of them is ever written. Its chat sessions discard an answer with a chunk without parts, so an empty chunk has an empty text.
 """
 
 from __future__ import annotations

@@ -11,11 +11,9 @@ _IDENTITY = frozenset(("id", "index", "type", "role", "name", "object", "created
 def accumulate_delta(snapshot: dict[str, Any], delta: dict[str, Any]) -> dict[str, Any]:
     """Merges ``delta`` into ``snapshot`` and returns the snapshot.
 
-    Strings are joined, numbers added, objects merged, and list entries merged by their ``index``. A null is ignored. A field
-    that
+    Strings are joined, numbers added, objects merged, and list entries merged by their ``index``. A null is ignored. A field that
     identifies something (role, id, type, name …) is replaced, so servers may repeat it in every chunk. A list entry without an
-    index
-    continues the entry with its id, or the last one if it has neither an id nor a name; otherwise it is a new entry.
+    index continues the entry with its id, or the last one if it has neither an id nor a name; otherwise it is a new entry.
     """
     for key, value in delta.items():
         before = snapshot.get(key)

@@ -28,8 +28,7 @@ class Items:
     """Reads what events say about items, and opens, fills and ends their blocks.
 
     Nothing is emitted twice: deltas are recorded, and a final text adds only what they lacked. ``refused`` and ``answered`` say
-    whether
-    the answer was a refusal.
+    whether the answer was a refusal.
     """
 
     def __init__(self, reader: Reader) -> None:

@@ -1,10 +1,8 @@
 """The tools of a request, in both directions.
 
-Only this dialect has tools in namespaces and a search that loads more of them. Elsewhere they are functions in one list: a
-member of
-a namespace has a flat name made of both, a client-side search is the function ``tool_search``, and the tools that it found are
-taken
-from its results. ``Origin`` maps a flat name back, to name a call as its tool was declared.
+Only this dialect has tools in namespaces and a search that loads more of them. Elsewhere they are functions in one list: a member
+of a namespace has a flat name made of both, a client-side search is the function ``tool_search``, and the tools that it found are
+taken from its results. ``Origin`` maps a flat name back, to name a call as its tool was declared.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Reads chunks of the web chat.
 
 The stream has no model, no finish reason and often no [DONE]. It ends when the phase ``answer`` is ``finished``, when a finish
-reason
-arrives, or with [DONE]; the end of the input without any of them is a truncation. The end of a thinking phase says nothing about
-the
-answer.
+reason arrives, or with [DONE]; the end of the input without any of them is a truncation. The end of a thinking phase says nothing
+about the answer.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ def _parse_choice(fields: Fields) -> ToolChoice | None:
 
 
 def approval_answers(body: dict[str, Any], _is_suspended: Callable[[str], bool]) -> Answers:
-    """The decisions in parts of the last message whose state is ``approval-responded``. These parts are taken out of the message: the
-    answer to this request has their calls again."""
+    """The decisions in parts of the last message whose state is ``approval-responded``. These parts are taken out of the message:
+    the answer to this request has their calls again."""
     messages = body.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     parts = last.get("parts") if isinstance(last, dict) else None

@@ -37,10 +37,8 @@ class Channels(Engine):
                   "<|message|>" body end
 
     ``reasoning`` and ``answer`` are the channels (or recipients) of reasoning and answer. Any other recipient is a tool, whose
-    body is
-    JSON, or what the other engines of the row find (``json=False``). The prompt ends after the role of the first message, so an
-    answer
-    may begin inside a header.
+    body is JSON, or what the other engines of the row find (``json=False``). The prompt ends after the role of the first message,
+    so an answer may begin inside a header.
     """
 
     in_reasoning = "marker"

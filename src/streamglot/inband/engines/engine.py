@@ -35,12 +35,10 @@ class Engine:
     """``openers`` begin a call in the text; ``closers`` are dropped if they stand alone.
 
     ``in_reasoning``: "no" (markup in the reasoning is not a call), "call" (a call ends the reasoning) or "marker" (the opener
-    alone ends
-    it). ``weak``: prose may contain the opener. ``special``: the opener is a special token that never belongs to the text, so it
-    is
-    dropped even if no call follows. ``start_openers`` count only at the beginning of the answer; "" means that the prompt itself
-    ends
-    with the opener. ``structure``: the engine separates text and reasoning, so it works even if calls are switched off.
+    alone ends it). ``weak``: prose may contain the opener. ``special``: the opener is a special token that never belongs to the
+    text, so it is dropped even if no call follows. ``start_openers`` count only at the beginning of the answer; "" means that the
+    prompt itself ends with the opener. ``structure``: the engine separates text and reasoning, so it works even if calls are
+    switched off.
     """
 
     openers: tuple[str, ...] = ()

@@ -1,9 +1,8 @@
 """Calls written as JSON objects: between markers, in an array, in a code fence, or bare.
 
-``{"name": "f", "arguments": {...}}`` with its keys in any order and under the names that a row defines; wrapped in
-``{"function": {...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls": [...]}``; or ``{"f": {...}}`` where the name itself is the
-key.
-Arguments may be an object or a string that contains one. Arguments that come before the name wait for it.
+``{"name": "f", "arguments": {...}}`` with its keys in any order and under the names that a row defines; wrapped in ``{"function":
+{...}}``, ``{"tool_call": {...}}`` or ``{"tool_calls": [...]}``; or ``{"f": {...}}`` where the name itself is the key. Arguments
+may be an object or a string that contains one. Arguments that come before the name wait for it.
 """
 
 from __future__ import annotations

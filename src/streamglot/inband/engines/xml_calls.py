@@ -8,9 +8,8 @@ The grammar, with the mistakes that models make::
     pairs     = call_open name {key_open name key_close value_open value value_close} [call_close]
 
 A closing tag counts only if something follows that may follow it, because values contain closing tags too. A value without its
-closing tag ends at the next parameter, if that stands on its own line or names a declared parameter that was not given yet, or
-at the
-end of the call. A call without its end tag ends with its section.
+closing tag ends at the next parameter, if that stands on its own line or names a declared parameter that was not given yet, or at
+the end of the call. A call without its end tag ends with its section.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reduces the work for each turn and each look.
 
-SQLite's index is updated when the process is idle instead of with every text; ``indexed`` is the number of the last indexed
-text.
+SQLite's index is updated when the process is idle instead of with every text; ``indexed`` is the number of the last indexed text.
 A partial index finds the streams with readers or stop requests.
 """
 
