@@ -21,7 +21,7 @@ RUN_ELSEWHERE = {
     "docs/policies.md": "policies/test_guide.py",
     "docs/tools.md": "tools/test_tools_document.py",
     "docs/batches.md": "batch/test_batch_docs.py",
-    "docs/durable-batches.md": "batch_durable/test_clients.py",
+    "docs/durable-batches.md": "batch_durable/test_batch_clients.py",
 }
 """Pages whose Python blocks need more than a gateway, and the tests below tests/ that run them."""
 RUNNABLE = ("python", "sh", "toml", "json")

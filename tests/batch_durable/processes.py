@@ -21,6 +21,7 @@ WORKS = re.compile(r"streamglot runs the batches")
 COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()"]
 CONFIG = """\
 [server]
+fallback_model = "none"
 discover = false
 shutdown_seconds = 0.5
 log = false

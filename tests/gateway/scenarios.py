@@ -373,11 +373,11 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "no_tool_of_ours": Scenario(streamed(sse(said("<b>bold</b> and 1 < 2"), END, DONE)), "<b>bold</b> and 1 < 2", via="hermes"),
     # --- broken in the middle
-    "eof_in_text": Scenario(unfinished(sse(said("Hello"))), "Hello", error="ended before"),
+    "eof_in_text": Scenario(unfinished(sse(said("Hello"))), "Hello", error="ended without the end"),
     "eof_in_arguments": Scenario(
         unfinished(sse(said("Let me look."), calls(called(0, "call_a", "weather", '{"ci')))),
         "Let me look.",
-        error="ended before",
+        error="ended without the end",
     ),
     "eof_in_a_frame": Scenario(unfinished(sse(said("Hello")), b'data: {"choices":[{"del'), "Hello", error="ended"),
     "reset_in_text": Scenario(unfinished(sse(said("Hello")), end=Reset()), "Hello", error="broke"),
@@ -410,7 +410,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "empty": Scenario(whole(b"", media_type="text/event-stream"), error="empty", status=502),
     "only_done": Scenario(streamed(sse(DONE)), error="without an answer", status=502),
-    "only_comments": Scenario(streamed(b": hello\n\n"), error="ended before", status=502),
+    "only_comments": Scenario(streamed(b": hello\n\n"), error="ended without the end", status=502),
     "html": Scenario(whole(b"<html>Sign in</html>", media_type="text/html"), error="Sign in", status=502),
     "never_answers": Scenario([Hang()], error="did not begin", status=504, via="hasty_openai_chat"),
     "only_headers": Scenario([head(), Hang()], error="did not begin", status=504, via="hasty_openai_chat"),
@@ -443,7 +443,7 @@ SCENARIOS: dict[str, Scenario] = {
         (5, 7, None),
         via="anthropic",
     ),
-    "anthropic_cut": Scenario(unfinished(anthropic(*TEXT)), "Let me look.", error="ended before", via="anthropic"),
+    "anthropic_cut": Scenario(unfinished(anthropic(*TEXT)), "Let me look.", error="ended without the end", via="anthropic"),
     "anthropic_overloaded": Scenario(
         streamed(anthropic(*TEXT, ("error", {"error": {"type": "overloaded_error", "message": "Overloaded"}}))),
         "Let me look.",
@@ -465,7 +465,7 @@ SCENARIOS: dict[str, Scenario] = {
         (5, 2, None),
         via="gemini",
     ),
-    "gemini_cut": Scenario(unfinished(sse(gemini({"text": "Hello"}))), "Hello", error="ended before", via="gemini"),
+    "gemini_cut": Scenario(unfinished(sse(gemini({"text": "Hello"}))), "Hello", error="ended without the end", via="gemini"),
     "ollama_all": Scenario(
         streamed(
             lines(
@@ -483,7 +483,7 @@ SCENARIOS: dict[str, Scenario] = {
         (5, 2, None),
         via="ollama",
     ),
-    "ollama_cut": Scenario(unfinished(lines(message(content="Hello"))), "Hello", error="ended before", via="ollama"),
+    "ollama_cut": Scenario(unfinished(lines(message(content="Hello"))), "Hello", error="ended without the end", via="ollama"),
     "responses_all": Scenario(
         streamed(responses(*MESSAGE, *FUNCTION_CALL, COMPLETED)),
         "Hello",
@@ -492,7 +492,7 @@ SCENARIOS: dict[str, Scenario] = {
         usage=(5, 2, None),
         via="openai_responses",
     ),
-    "responses_cut": Scenario(unfinished(responses(*MESSAGE)), "Hello", error="ended before", via="openai_responses"),
+    "responses_cut": Scenario(unfinished(responses(*MESSAGE)), "Hello", error="ended without the end", via="openai_responses"),
     "responses_failed": Scenario(
         streamed(
             responses(

@@ -91,4 +91,4 @@ def test_faults_are_reported(
     upstream.scripts["m"] = FAULTS[fault]
     answer = read(node, gateways["openai_chat"], client)
     assert not answer["ok"]
-    assert ("ended before" if fault == "truncated" else "no, sorry") in answer["error"], answer
+    assert ("ended without the end" if fault == "truncated" else "no, sorry") in answer["error"], answer
