@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from batch_durable.mock import RunningMock, mocked
-from batch_durable.test_clients import ended, lines_of, submitted
+from batch_durable.test_batch_clients import ended, lines_of, submitted
 from gateway.archived import with_store
 from gateway.running import Running, running
 from store.turns import asynchronous

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import openai
-from batch_durable.test_clients import client_of, ended, lines_of, submitted
 
 from batch_durable.mock import RunningMock, mocked
 from batch_durable.processes import Process, config_of, gateway, input_lines, worker
+from batch_durable.test_batch_clients import client_of, ended, lines_of, submitted
 from store.servers import Postgres
 from waiting import until
 

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from batch_durable.provider import Provider, provider
-from batch_durable.test_clients import ended, lines_of, submitted
+from batch_durable.test_batch_clients import ended, lines_of, submitted
 from batch_durable.test_exchanges import asking, client_of
 from gateway.running import Running, running
 from store.servers import Postgres
