@@ -129,7 +129,7 @@ def test_a_batch_is_listed_and_cancelled_and_keeps_its_results(
     out = tmp_path / "out.jsonl"
     assert batch("results", id, "-o", out) == 0
     assert sorted(custom_ids(out.read_bytes())) == sorted(f"r{number}" for number in range(201)), "every custom_id once"
-    with pytest.raises(StreamglotError, match="409.*nothing to cancel"):
+    with pytest.raises(StreamglotError, match=r"409.*nothing to cancel"):
         batch("cancel", id)
 
 
