@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from gateway.archived import with_store
 from gateway.running import Running, running
 from store.turns import asynchronous
 from streamglot.gateway.auth.authenticator import digest_of
+from tools.chat_model import ChatModel
+from tools.test_gateway_tools import ANSWER, TOOLS
 from waiting import soon, until
 
 PATIENT = {"connect": 120.0, "first_byte": 120.0, "idle": 120.0, "total": 240.0}
@@ -117,6 +121,57 @@ def test_items_are_turns_of_one_session(upstream: RunningMock, tmp_path: Path) -
         assert {turn["request_id"] for turn in turns} == {
             entry["response"]["request_id"] for entry in lines_of(client, done.output_file_id)
         }
+
+
+def test_an_item_calls_a_tool_of_ours(tmp_path: Path) -> None:
+    """The model is asked twice: for the calls, and with their results. The answer of the item is the second one."""
+    model = ChatModel()
+    (tmp_path / "mytools.py").write_text(TOOLS)
+    config = {
+        "store": {"url": f"sqlite:///{tmp_path}/s.db", "content": True},
+        "upstreams": {"scripted": {"base_url": model.url, "models": ["m"], "timeouts": PATIENT}},
+        "tools": {"enabled": ["weather.*"], "python": [str(tmp_path / "mytools.py")]},
+    }
+    with closing(model), running(config) as gateway:
+        client = client_of(gateway, "one")
+        lines = asking("What is the weather?", streamglot={"tools": ["weather.*"]})
+        done = ended(client, submitted(client, lines))
+        assert done.request_counts.model_dump() == {"total": 1, "completed": 1, "failed": 0}
+        answer = lines_of(client, done.output_file_id)[0]["response"]["body"]
+        assert answer["choices"][0]["message"]["content"] == ANSWER
+        assert answer["choices"][0]["finish_reason"] == "stop"
+        assert len(model.bodies) == 2
+        assert (done.usage.input_tokens, done.usage.output_tokens) == (20, 10), "both turns of the model are counted"
+
+
+def test_text_completions_run(upstream: RunningMock, tmp_path: Path) -> None:
+    """The upstream speaks the chat API; the answer is in the dialect of the endpoint."""
+    with running(configured(upstream, tmp_path)) as gateway:
+        client = client_of(gateway, "one")
+        body = {"model": "m", "prompt": "to complete", "max_tokens": 5}
+        data = json.dumps({"custom_id": "one", "method": "POST", "url": "/v1/completions", "body": body}).encode()
+        done = ended(client, submitted(client, data, "/v1/completions"))
+        assert done.request_counts.completed == 1, lines_of(client, done.error_file_id)
+        answer = lines_of(client, done.output_file_id)[0]["response"]["body"]
+        assert answer["object"] == "text_completion"
+        assert [choice["text"] for choice in answer["choices"]] == ["answer to to complete"]
+        assert (done.usage.input_tokens, done.usage.output_tokens) == (7, 2)
+
+
+def test_a_batch_whose_window_is_over_is_finalizing_until_its_last_call_has_ended(tmp_path: Path) -> None:
+    with mocked() as upstream, running(configured(upstream, tmp_path, batches={"concurrency": 1})) as gateway:
+        client = client_of(gateway, "one")
+        batch = submitted(client, asking("under way slow", "never asked"))
+        until(lambda: upstream.asked() == 1)
+        with closing(sqlite3.connect(tmp_path / "s.db", timeout=60)) as database, database:
+            database.execute("UPDATE batches SET expires = 1 WHERE id = ?", (batch.id,))
+        until(lambda: client.batches.retrieve(batch.id).status == "finalizing")
+        upstream.release()
+        done = ended(client, batch)
+        assert done.status == "expired"
+        assert done.in_progress_at <= done.finalizing_at <= done.expired_at
+        assert [entry["custom_id"] for entry in lines_of(client, done.output_file_id)] == ["r0"]
+        assert [entry["error"]["code"] for entry in lines_of(client, done.error_file_id)] == ["batch_expired"]
 
 
 def test_a_gateway_without_a_store_says_that_it_has_no_batches(upstream: RunningMock, tmp_path: Path) -> None:

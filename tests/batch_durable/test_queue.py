@@ -6,13 +6,14 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, update
 
 from batch_durable.queued import line, queued, results_of
 from store.turns import asynchronous
-from streamglot.batch.model import RANGE_ITEMS
+from streamglot.batch.model import RANGE_ITEMS, Batch, Totals
 from streamglot.batch.queue import LEASE_SECONDS
 from streamglot.store import schema
 from streamglot.store.batch_schema import batch_items, batch_jobs
@@ -183,6 +184,30 @@ async def test_a_cancelled_batch_reports_every_item_once(url: str, tmp_path: Pat
         assert sorted(names, key=int) == list(map(str, range(250)))
         late = results_of(job)[20:21]
         assert await one.queue.commit(late) == [], "a result that comes after the end is dropped"
+
+
+@asynchronous
+async def test_a_batch_is_finalizing_while_its_results_are_counted(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with queued(url, tmp_path) as here:
+        batch = await here.imported([line(1)])
+        job = await here.queue.claim()
+        assert job is not None
+        await here.queue.commit(results_of(job), [job])
+        seen: list[str] = []
+        totals = here.queue.totals
+
+        async def counted(batch: Batch) -> Totals:
+            seen.append((await here.now(batch)).status)
+            return await totals(batch)
+
+        monkeypatch.setattr(here.queue, "totals", counted)
+        assert await here.catalog.settle(batch.id) is not None
+        assert seen == ["finalizing"]
+        ended = await here.now(batch)
+        assert ended.status == "completed"
+        assert ended.times["in_progress"] <= ended.times["finalizing"] <= ended.times["completed"]
 
 
 @asynchronous

@@ -12,7 +12,7 @@ from ..store.batch_schema import batch_items, batch_jobs, batch_results, batches
 from ..store.database import Database
 from .lines import unrun_line
 from .model import CLOSED, DONE, HELD, OPEN, Batch, File, Outcome, Result, Totals
-from .queue import BatchQueue, finish_job, result_row
+from .queue import BatchQueue, result_row
 from .rows import as_json, batch_of, batch_row, file_of, file_row
 
 PAGE_ROWS: Final = 500
@@ -209,7 +209,9 @@ class Catalog:
             ]
             if rows:
                 connection.execute(self._database.insert_new(batch_results), rows)
-            if not finish_job(connection, batch.id, job.first, job.last):  # the import was stopped before it stored the items
+            if not self._queue.finish_job(
+                connection, batch.id, job.first, job.last
+            ):  # its items were never stored: the import was stopped
                 connection.execute(
                     update(batch_jobs).where(jobs.batch_id == batch.id, jobs.first == job.first).values(state=DONE)
                 )

@@ -22,7 +22,7 @@ from .checking import Entry, LineChecker, LineSplitter, Route, repeated
 from .files import FileStorage
 from .lines import fault_line
 from .model import CLOSED, FILE_API, HELD, OPEN, RANGE_BYTES, RANGE_ITEMS, Batch, LineError, Result
-from .queue import LEASE_SECONDS, BatchQueue, finish_job, result_row
+from .queue import LEASE_SECONDS, BatchQueue, result_row
 from .rows import as_json, batch_of
 
 CHUNK_ITEMS: Final = 2_000
@@ -221,7 +221,7 @@ class Importer:
                 if entry.fault is not None
             ]
             connection.execute(insert(batch_results), [result_row(result) for result in results])
-            finish_job(connection, batch.id, first, last)
+            self._queue.finish_job(connection, batch.id, first, last)
         return last
 
 

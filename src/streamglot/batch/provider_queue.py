@@ -14,7 +14,7 @@ from sqlalchemy import Connection, and_, or_, select, update
 
 from ..store.batch_schema import batch_items, batch_jobs, batches
 from .model import OPEN, PROVIDER, REMOTE, SENDING, Batch, Item
-from .queue import BatchQueue, finish_job, open_or_closed, unfinished
+from .queue import BatchQueue, open_or_closed, unfinished
 from .rows import batch_of
 
 REMOTE_ITEMS: Final = 50_000
@@ -125,7 +125,7 @@ class ProviderQueue:
 
         def work(connection: Connection) -> None:
             for first, last in jobs.ranges:
-                if not finish_job(connection, jobs.batch.id, first, last):
+                if not self._queue.finish_job(connection, jobs.batch.id, first, last):
                     values = {"state": open_or_closed(), "lease": None, "remote": None}
                     connection.execute(update(batch_jobs).where(_these(jobs.batch.id, [(first, last)])).values(values))
 

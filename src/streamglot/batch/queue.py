@@ -12,10 +12,11 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Integer, Select, Text, and_, bindparam, case, func, insert, or_, select, text, update
 
 from ..store import schema
 from ..store.batch_schema import SUMS, batch_items, batch_jobs, batch_results, batches
+from ..store.bulk import BulkStatement
 from ..store.database import Database
 from ..store.processes import is_alive, pid_scope
 from .model import CLOSED, DONE, OPEN, PROVIDER, RANGE_ITEMS, RUNNING, SENDING, Batch, Item, Job, Result, Totals
@@ -40,7 +41,9 @@ class BatchQueue:
     def __init__(self, database: Database, process: str) -> None:
         self.database = database
         self.process = process
-        self._insert_results = database.insert_new(batch_results)
+        self._insert_results = BulkStatement(database, database.insert_new(batch_results), batch_results)
+        self._lock_batch = BulkStatement(database, _unended_batch(), batches, ("key",))
+        self._finish_job = BulkStatement(database, _finish_job(), batch_jobs, ("key_batch", "key_first", "key_last"))
 
     # --- claiming
 
@@ -101,17 +104,19 @@ class BatchQueue:
 
         def work(connection: Connection) -> set[str]:
             self._plan_for_values(connection)
-            alive = select(batches.c.id).where(batches.c.id.in_(ids), batches.c.ended.is_(None)).with_for_update(read=True)
-            running = {id for (id,) in connection.execute(alive)}
+            running = {id for id in sorted(ids) if self._lock_batch.one(connection, key=id).first() is not None}
             fresh = [row for row in rows if row["batch_id"] in running]
-            if fresh:
-                connection.execute(self._insert_results, fresh)
+            self._insert_results.execute(connection, fresh)
             for job in finished:
-                finish_job(connection, job.batch.id, job.first, job.last)
+                self.finish_job(connection, job.batch.id, job.first, job.last)
             return running
 
         running = await self.database.write(work) if ids else set()
         return [result for result in results if result.batch_id in running]
+
+    def finish_job(self, connection: Connection, batch_id: str, first: int, last: int) -> bool:
+        """Writes the sums of a job and marks it as done, if every item of it has a result. False if one has none."""
+        return bool(self._finish_job.one(connection, key_batch=batch_id, key_first=first, key_last=last).rowcount)
 
     async def renew(self, held: Collection[Key]) -> tuple[set[Key], set[str]]:
         """Renews the leases of this process. Returns the jobs of ``held`` that it still owns, and the batches that are closing.
@@ -219,17 +224,24 @@ _CUSTOM_PLANS: Final = "streamglot.custom_plans"
 _FORCE_CUSTOM_PLANS: Final = text("SET plan_cache_mode = force_custom_plan")
 
 
-def finish_job(connection: Connection, batch_id: str, first: int, last: int) -> bool:
-    """Writes the sums of a job and marks it as done, if every item of it has a result."""
-    results = batch_results.c
+def _unended_batch() -> Select[Any]:
+    """Locks a batch that has not ended, so that it does not end before the transaction."""
+    return select(batches.c.id).where(batches.c.id == bindparam("key"), batches.c.ended.is_(None)).with_for_update(read=True)
+
+
+def _finish_job() -> Any:
+    """One statement: sums up the results of a job, and writes the sums if there is a result for each item."""
+    results, jobs = batch_results.c, batch_jobs.c
+    batch_id, first, last = (
+        bindparam("key_batch", type_=Text),
+        bindparam("key_first", type_=Integer),
+        bindparam("key_last", type_=Integer),
+    )
     inside = and_(results.batch_id == batch_id, results.number >= first, results.number < last)
-    totals = _totals(connection.execute(select(*sum_columns()).where(inside)).one())
-    if totals.done != last - first:
-        return False
-    key = and_(batch_jobs.c.batch_id == batch_id, batch_jobs.c.first == first, batch_jobs.c.last == last)
-    values = {name: getattr(totals, name) for name in COLUMNS}
-    connection.execute(update(batch_jobs).where(key, batch_jobs.c.state != DONE).values(state=DONE, lease=None, **values))
-    return True
+    sums = select(*sum_columns()).where(inside).subquery("sums").c
+    whole = sums.succeeded + sums.errored + sums.canceled + sums.expired == jobs.last - jobs.first
+    key = and_(jobs.batch_id == batch_id, jobs.first == first, jobs.last == last, jobs.state != DONE)
+    return update(batch_jobs).where(key, whole).values(state=DONE, lease=None, **{name: sums[name] for name in COLUMNS})
 
 
 def sum_columns() -> list[Any]:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from operator import itemgetter
-from typing import Any, Final
+from collections.abc import Hashable, Iterable
+from typing import Final
 
-from sqlalchemy import Connection, Table, bindparam, case, delete, func, select
+from sqlalchemy import Connection, bindparam, case, delete, func, select
 
 from . import schema
+from .bulk import BulkStatement
 from .database import Database, StoreUnavailable
 from .processes import Process
 from .rows import Row, Rows
 
 KNOWN_ROWS: Final = 20_000
 """Messages, nodes and sessions that this process knows to be in the database. Without it each turn would resend its history."""
-ROWS_PER_STATEMENT: Final = 1_000
-"""Rows per statement."""
 _EPOCH: Final = select(func.coalesce(func.max(schema.epochs.c.number), 0))
 
 
@@ -53,18 +51,18 @@ class Commit:
         )
         chunks = schema.chunks.c
         trim = delete(schema.chunks).where(chunks.stream_id == bindparam("stream_id"), chunks.last <= bindparam("last"))
-        self._statements: dict[str, _Statement] = {
-            "endings": _Statement(database, ended_once, schema.endings),
-            "states": _Statement(database, newest_state, schema.states),
-            "steps": _Statement(database, latest_step, schema.steps),
-            "streams": _Statement(database, known_stream, schema.streams),
-            "trims": _Statement(database, trim, schema.chunks, ("stream_id", "last")),
+        self._statements: dict[str, BulkStatement] = {
+            "endings": BulkStatement(database, ended_once, schema.endings),
+            "states": BulkStatement(database, newest_state, schema.states),
+            "steps": BulkStatement(database, latest_step, schema.steps),
+            "streams": BulkStatement(database, known_stream, schema.streams),
+            "trims": BulkStatement(database, trim, schema.chunks, ("stream_id", "last")),
         }
         for table in (
             *(schema.sessions, schema.messages, schema.nodes, schema.turns, schema.answers, schema.texts),
             *(schema.frames, schema.chunks),
         ):
-            self._statements[table.name] = _Statement(database, database.insert_new(table), table)
+            self._statements[table.name] = BulkStatement(database, database.insert_new(table), table)
 
     @property
     def generation(self) -> int:
@@ -112,22 +110,4 @@ class Commit:
         return [*(row["id"] for row in sessions), *(row["hash"] for row in (*messages, *nodes))]
 
     def _add(self, connection: Connection, name: str, rows: Iterable[Row]) -> None:
-        statement = self._statements[name]
-        values = [statement.values(row) for row in rows]
-        for begin in range(0, len(values), ROWS_PER_STATEMENT):
-            connection.exec_driver_sql(statement.sql, values[begin : begin + ROWS_PER_STATEMENT])
-
-
-class _Statement:
-    """A statement that is compiled once. SQLAlchemy's compilation per row would cost more than the database."""
-
-    def __init__(self, database: Database, statement: Any, table: Table, names: Sequence[str] = ()) -> None:
-        given = names or [column.name for column in table.columns if column.autoincrement is not True]
-        compiled = statement.compile(dialect=database.dialect, column_keys=None if names else given)
-        self.sql = str(compiled)
-        names = list(compiled.positiontup)
-        self._fixed = {name: compiled.params[name] for name in names if name not in given}
-        self._in_order: Callable[[Row], tuple[Any, ...]] = itemgetter(*names)
-
-    def values(self, row: Row) -> tuple[Any, ...]:
-        return self._in_order({**row, **self._fixed} if self._fixed else row)
+        self._statements[name].execute(connection, rows)

@@ -7,7 +7,9 @@ Readers and writers have separate connections, so that a write never waits behin
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -15,11 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event
+from sqlalchemy.exc import InvalidatePoolError
 
 from ..extras import missing_package
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.pool import ConnectionPoolEntry
 
 T = TypeVar("T")
 
@@ -28,6 +32,9 @@ BUSY_SECONDS: Final = 1.0
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 """A database that takes longer than this over one statement, in seconds, counts as gone."""
+IDLE_SECONDS: Final = 1.0
+"""A connection of PostgreSQL that nobody used for this long, in seconds, is tested before its next use. A test takes three round
+trips, as many as a transaction. A server that stops closes its connections, which is known without a test."""
 READERS: Final = 6
 """Read connections per process."""
 CHECKPOINT_PAGES: Final = 4_000
@@ -167,20 +174,36 @@ class PostgresEngine:
     """Runs work on PostgreSQL, in the event loop."""
 
     def __init__(self, place: URL) -> None:
-        self._reading, self._writing = self._engine(place, READERS), self._engine(place, 1)
+        self._writing = self._engine(place, 1)
+        self._reading = self._engine(
+            place, READERS, isolation_level="AUTOCOMMIT"
+        )  # a query sees one moment without a transaction
         self.dialect = self._writing.dialect
 
-    def _engine(self, place: URL, connections: int) -> AsyncEngine:
+    def _engine(self, place: URL, connections: int, **more: Any) -> AsyncEngine:  # options of SQLAlchemy, which it checks itself
         from sqlalchemy.ext.asyncio import create_async_engine  # it loads the ORM, which SQLite does not need
 
         settings = {"timeout": CONNECT_SECONDS, "command_timeout": ANSWER_SECONDS}
-        pool = {"pool_size": connections, "max_overflow": 0, "pool_timeout": ANSWER_SECONDS, "pool_pre_ping": True}
+        pool = {"pool_size": connections, "max_overflow": 0, "pool_timeout": ANSWER_SECONDS}
         try:
-            engine = create_async_engine(place, connect_args=settings, hide_parameters=True, **pool)
+            engine = create_async_engine(place, connect_args=settings, hide_parameters=True, **pool, **more)
         except ModuleNotFoundError as error:
             raise missing_package(error) or error from None
         event.listen(engine.sync_engine, "before_cursor_execute", _clean_parameters, retval=True)
+        event.listen(engine.sync_engine, "checkout", self._test)
+        event.listen(engine.sync_engine, "checkin", _note_use)
         return engine
+
+    def _test(self, connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+        """Replaces all connections of the pool if this one is lost."""
+        lost = record.driver_connection is None or record.driver_connection.is_closed()
+        if not lost and time.monotonic() - record.info.get(_USED, math.inf) > IDLE_SECONDS:
+            try:
+                self.dialect.do_ping(connection)
+            except Exception:  # whatever it is: no transaction can be made over this connection
+                lost = True
+        if lost:
+            raise InvalidatePoolError
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         async with self._reading.connect() as connection:
@@ -206,6 +229,13 @@ class PostgresEngine:
 
     async def close(self) -> None:
         await self.dispose()
+
+
+_USED: Final = "streamglot.used"
+
+
+def _note_use(_connection: object, record: ConnectionPoolEntry) -> None:
+    record.info[_USED] = time.monotonic()
 
 
 def engines(place: URL) -> Engines:

@@ -278,8 +278,9 @@ async def _failed_ids(client: GatewayClient, found: dict[str, Any]) -> set[str]:
     ids: set[str] = set()
     if found.get("error_file_id"):
         async for line in client.lines(found["error_file_id"]):
-            if line.strip():
-                ids.add(str(msgspec.json.decode(line).get("custom_id")))
+            name = msgspec.json.decode(line).get("custom_id") if line.strip() else None
+            if isinstance(name, str):  # a line without a name could not be used, and would fail again
+                ids.add(name)
     return ids
 
 

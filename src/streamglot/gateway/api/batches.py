@@ -170,6 +170,7 @@ async def shown(service: BatchService, batch: Batch) -> dict[str, Any]:
         "request_counts": {"total": batch.total, "completed": totals.succeeded, "failed": totals.failed},
         "metadata": batch.metadata,
         "usage": _usage(totals),
+        "streamglot": {"retried": totals.retried, "cost": totals.cost or None},  # null: no request has a price that is known
     }
     body |= {f"{status}_at": int(batch.times[status]) if status in batch.times else None for status in TIMES}
     return body | ({"model": batch.model} if batch.model else {})

@@ -1,0 +1,54 @@
+"""Statements that run often, or for many rows at once. They are compiled once: SQLAlchemy's work for each row and each run would
+cost more than the database's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+from sqlalchemy import ARRAY, Connection, CursorResult, Table, bindparam, func, select
+
+from .database import Database
+
+ROWS_PER_STATEMENT: Final = 1_000
+"""Rows per statement: some megabytes of contents, and far less overhead than rows."""
+
+
+class BulkStatement:
+    """SQLite runs the statement once for each row, inside the process. PostgreSQL is sent an insert of all rows as one statement with
+    an array for each column, which is one plan and one run in place of thousands. Therefore the rows of an insert that updates
+    existing rows must have different keys."""
+
+    def __init__(self, database: Database, statement: Any, table: Table, names: Sequence[str] = ()) -> None:
+        """``names``: the parameters of a statement that is no insert."""
+        given = names or [column.name for column in table.columns if column.autoincrement is not True]
+        self._arrays = not database.is_sqlite and not names
+        if self._arrays:
+            arrays = [bindparam(name, type_=ARRAY(table.c[name].type)) for name in given]
+            new = func.unnest(*arrays).table_valued(*given).render_derived("new")
+            statement = statement.from_select(given, select(*new.c), include_defaults=False)
+        compiled = statement.compile(dialect=database.dialect, column_keys=None if names or self._arrays else given)
+        self._sql = str(compiled)
+        self._names = list(compiled.positiontup)
+        self._fixed = {name: compiled.params[name] for name in self._names if name not in given}
+        self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*self._names)
+
+    def one(self, connection: Connection, **values: Any) -> CursorResult[Any]:
+        """Runs a statement that is no insert once, with these parameters."""
+        given = {**values, **self._fixed}
+        return connection.exec_driver_sql(self._sql, tuple(given[name] for name in self._names))
+
+    def execute(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+        rows = list(rows)
+        for begin in range(0, len(rows), ROWS_PER_STATEMENT):
+            some = rows[begin : begin + ROWS_PER_STATEMENT]
+            connection.exec_driver_sql(self._sql, self._columns(some) if self._arrays else self._rows(some))
+
+    def _columns(self, rows: list[Mapping[str, Any]]) -> tuple[Any, ...]:
+        fixed = self._fixed
+        return tuple(fixed[name] if name in fixed else [row[name] for row in rows] for name in self._names)
+
+    def _rows(self, rows: list[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+        fixed, in_order = self._fixed, self._in_order
+        return [in_order({**row, **fixed}) for row in rows] if fixed else [in_order(row) for row in rows]
