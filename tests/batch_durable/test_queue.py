@@ -187,6 +187,23 @@ async def test_a_cancelled_batch_reports_every_item_once(url: str, tmp_path: Pat
 
 
 @asynchronous
+async def test_a_job_that_is_done_can_be_finished_again(url: str, tmp_path: Path) -> None:
+    async with queued(url, tmp_path) as one:
+        await one.imported(line(number) for number in range(2))
+        job = await one.queue.claim(most=2)
+        assert job is not None
+
+        def finish(connection: Connection) -> bool:
+            return one.queue.finish_job(connection, job.batch.id, job.first, job.last)
+
+        assert not await one.database.write(finish), "no item has a result"
+        await one.queue.commit(results_of(job), [job])
+        assert await one.database.write(finish), "the answer to the first commit may have been lost"
+        totals = await one.queue.totals(await one.now(job.batch))
+        assert (totals.succeeded, totals.input_tokens) == (len(job.items), 2 * len(job.items))
+
+
+@asynchronous
 async def test_a_batch_is_finalizing_while_its_results_are_counted(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

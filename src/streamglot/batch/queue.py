@@ -115,7 +115,8 @@ class BatchQueue:
         return [result for result in results if result.batch_id in running]
 
     def finish_job(self, connection: Connection, batch_id: str, first: int, last: int) -> bool:
-        """Writes the sums of a job and marks it as done, if every item of it has a result. False if one has none."""
+        """Writes the sums of a job and marks it as done, if every item of it has a result. False if one has none.
+        It can be repeated."""
         return bool(self._finish_job.one(connection, key_batch=batch_id, key_first=first, key_last=last).rowcount)
 
     async def renew(self, held: Collection[Key]) -> tuple[set[Key], set[str]]:
@@ -230,7 +231,8 @@ def _unended_batch() -> Select[Any]:
 
 
 def _finish_job() -> Any:
-    """One statement: sums up the results of a job, and writes the sums if there is a result for each item."""
+    """One statement: sums up the results of a job, and writes the sums if there is a result for each item. Results are written once, so
+    a job that is done already gets the same sums again."""
     results, jobs = batch_results.c, batch_jobs.c
     batch_id, first, last = (
         bindparam("key_batch", type_=Text),
@@ -240,7 +242,7 @@ def _finish_job() -> Any:
     inside = and_(results.batch_id == batch_id, results.number >= first, results.number < last)
     sums = select(*sum_columns()).where(inside).subquery("sums").c
     whole = sums.succeeded + sums.errored + sums.canceled + sums.expired == jobs.last - jobs.first
-    key = and_(jobs.batch_id == batch_id, jobs.first == first, jobs.last == last, jobs.state != DONE)
+    key = and_(jobs.batch_id == batch_id, jobs.first == first, jobs.last == last)
     return update(batch_jobs).where(key, whole).values(state=DONE, lease=None, **{name: sums[name] for name in COLUMNS})
 
 
