@@ -103,7 +103,7 @@ def test_a_batch_without_failures_has_nothing_to_retry(batch: Run, tmp_path: Pat
     id = capsys.readouterr().out.strip()
     assert batch("status", id, "--wait", "-q") == 0
     assert batch("retry", id) == 0
-    assert "nothing failed" in capsys.readouterr().out
+    assert "nothing to retry" in capsys.readouterr().out
 
 
 def test_a_batch_is_listed_and_cancelled_and_keeps_its_results(
@@ -115,7 +115,7 @@ def test_a_batch_is_listed_and_cancelled_and_keeps_its_results(
     until(lambda: shown(batch, capsys, id)["request_counts"]["completed"] == 1)
     assert batch("results", id) == 0
     assert custom_ids(capsys.readouterr().out) == ["r0"], "partial results can be read"
-    with pytest.raises(StreamglotError, match="at its end"):
+    with pytest.raises(StreamglotError, match="when it has ended"):
         batch("retry", id)
     assert batch("list", "-n", 1) == 0
     assert capsys.readouterr().out.splitlines()[1].split()[:5] == [id, "in_progress", "201", "1", "0"]
