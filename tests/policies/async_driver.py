@@ -11,6 +11,7 @@ from streamglot.events import Event
 from streamglot.messages import Request, Response, ResponseChoice, TextPart
 from streamglot.policies import Approvals, Policy, policy_stage
 from streamglot.stages.stage import ExchangeContext, NextRequest, Output, Question, Stage
+from waiting import soon
 
 
 class FakeEngine:
@@ -104,5 +105,4 @@ class Driver:
         return self.out
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            await asyncio.sleep(0)
+        await soon(condition)

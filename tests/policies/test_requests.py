@@ -231,11 +231,11 @@ def test_a_dry_run_of_a_judge_does_not_delay_a_request() -> None:
         events = stream(text("a"))
         driver.feed(events)
         assert driver.out == events
-        await driver.until(lambda: len(driver.context.annotations.get("policies", [])) == 2)
+        await driver.until(lambda: len(driver.context.annotations.get("policies", [])) == 3)
         for task in driver.tasks:
             task.cancel()
-        assert header_value(driver.context) == "test_requests:Slow=forward;dry_run, test_requests:Slow=rewrite;dry_run".replace(
-            "test_requests", __name__
+        assert header_value(driver.context) == ", ".join(
+            f"{__name__}:Slow={verdict};dry_run" for verdict in ("ask", "forward", "rewrite")
         )
 
     asyncio.run(scenario())
