@@ -47,7 +47,7 @@ def test_the_source_distribution_builds_the_same_wheel(distributions: dict[str, 
     with zipfile.ZipFile(wheel) as rebuilt, zipfile.ZipFile(distributions["wheel"]) as built:
         assert rebuilt.namelist() == built.namelist()
         assert all(rebuilt.read(name) == built.read(name) for name in built.namelist())
-    for file in ("LICENSE", "README.md", "CHANGELOG.md", "tests/boxes.py", "docs/library.md"):
+    for file in ("LICENSE", "README.md", "CHANGELOG.md", "tests/waiting.py", "docs/library.md"):
         assert (folder / file).is_file()
 
 

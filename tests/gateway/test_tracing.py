@@ -398,15 +398,15 @@ def test_the_upstream_gets_the_context_of_the_client_span(upstream: HostileUpstr
 
 
 def test_without_telemetry_the_upstream_gets_the_context_of_the_client(upstream: HostileUpstream) -> None:
-    upstream.scripts["passed"] = streamed(PLAIN)
-    upstream.scripts["passed-vectors"] = whole({"data": []})
+    upstream.scripts["context-passed"] = streamed(PLAIN)
+    upstream.scripts["context-vectors"] = whole({"data": []})
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
-        ask(gateway, "openai_chat/passed", "w2")
-        gateway.ask("/v1/embeddings", {"model": "openai_chat/passed-vectors", "input": "x"}, {"traceparent": PARENT})
-        gateway.ask(CHAT, body_of("openai_chat", "openai_chat/passed"), {"x-request-id": "w3"})
-    first, last = upstream.requests("passed")
+        ask(gateway, "openai_chat/context-passed", "w2")
+        gateway.ask("/v1/embeddings", {"model": "openai_chat/context-vectors", "input": "x"}, {"traceparent": PARENT})
+        gateway.ask(CHAT, body_of("openai_chat", "openai_chat/context-passed"), {"x-request-id": "w3"})
+    first, last = upstream.requests("context-passed")
     assert (first.headers["traceparent"], first.headers["tracestate"]) == (PARENT, "vendor=1")
-    assert upstream.requests("passed-vectors")[0].headers["traceparent"] == PARENT
+    assert upstream.requests("context-vectors")[0].headers["traceparent"] == PARENT
     assert "traceparent" not in last.headers
 
 

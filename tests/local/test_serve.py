@@ -26,7 +26,7 @@ def test_requests_without_a_model_use_the_local_model(tmp_path: Path) -> None:
     assert '"model": "local"' in said
     for line in ("OPENAI_BASE_URL=", "ANTHROPIC_BASE_URL=", "/v1beta", "/agui", "/ui"):
         assert line in said
-    assert "runs on replay" not in said
+    assert "uses replay" not in said
 
 
 def test_without_weights_it_says_so_and_runs_on_replay(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_without_weights_it_says_so_and_runs_on_replay(tmp_path: Path) -> None:
     assert status == 200
     assert "You said: Hi" in json.loads(body)["choices"][0]["message"]["content"]
     assert "  local        not started" in said
-    assert "it runs on replay" in said
+    assert "the gateway uses replay" in said
     assert '"model": "replay"' in said
 
 
