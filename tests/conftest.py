@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from store.servers import NoServer, Postgres
 # How fast inputs are generated depends on the load of the machine, so it is no reason to fail a test.
 settings.register_profile("streamglot", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamglot")
+
+# A shell starts background jobs with Ctrl-C ignored, and the programs that the tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
