@@ -20,7 +20,7 @@ import msgspec
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from hostile.responses import Malformed, parse_responses
 from hostile.targets import HEALTH, HOST, chunks
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 TOGETHER: Final = 128
 """Simultaneous connections: most of them wait for a deadline."""
@@ -133,7 +133,7 @@ def cut(data: bytes, source: random.Random) -> list[bytes]:
 async def outcome(port: int, pieces: list[bytes]) -> list[int] | None:
     """The statuses of all responses, read to the end of the connection, which must come."""
     data, late = bytearray(), False
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         began = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -227,7 +227,7 @@ def serving() -> Iterator[Gateway]:
             yield gateway
         finally:
             process.terminate()
-            process.wait(PATIENCE)
+            process.wait(WAIT_SECONDS)
 
 
 def _answers(port: int) -> bool:

@@ -38,7 +38,7 @@ from recordings import recordings
 TOGETHER: Final = 32
 """Requests at once: many of them wait for a deadline."""
 DEADLINES: Final = {"connect": 10.0, "first_byte": 1.5, "idle": 0.8, "total": 5.0}
-PATIENCE: Final = 90.0
+WAIT_SECONDS: Final = 90.0
 """Seconds for one answer: far more than its deadlines, as the machine may be busy."""
 LARGEST_BYTES: Final = 3 * 2**20
 """Of one answer: a few large ones are enough to see memory grow."""
@@ -373,7 +373,7 @@ class Gateway:
             self.process = subprocess.Popen(command, stderr=sink, env=kept)
 
     async def ready(self) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             while b"streamglot listens on" not in self.log.read_bytes() or not await self._answers():
                 self.check()
                 await asyncio.sleep(0.05)
@@ -405,7 +405,7 @@ class Gateway:
     def stop(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -443,7 +443,7 @@ class Run:
                 await asyncio.sleep(0.5)  # the log is written a moment later
                 raise Fault(f"{fault}\n{gateway.faults()}") from None
             except TimeoutError:
-                raise Fault(f"no answer to the cases {sorted(self.under_way)} within {PATIENCE:g} s") from None
+                raise Fault(f"no answer to the cases {sorted(self.under_way)} within {WAIT_SECONDS:g} s") from None
             finally:
                 gateway.stop()
                 for server in servers:
@@ -455,7 +455,7 @@ class Run:
             number, self.next = self.next, self.next + 1
             case = self.under_way[number] = upstream.make(number)
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(WAIT_SECONDS):
                     _check(case, await self._ask(gateway, case, number))
                     if number % 10 == 0:
                         fine = understood(case.client, await _ask(gateway.port, case.client, "right/m", case.stream), case.stream)
@@ -476,7 +476,7 @@ class Run:
 
     async def _settle(self, gateway: Gateway, warm: float) -> None:
         """Nothing is open any more, and the memory is back."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + WAIT_SECONDS
         most = max(warm * GROWTH, warm + SPARE_MEGABYTES)
         while True:
             gateway.check()

@@ -23,7 +23,7 @@ from streamglot.cli.batch.progress import Counts, ProgressBar
 from streamglot.cli.batch.rows import open_rows
 from streamglot.cli.batch.template import Template
 from streamglot.errors import ConfigError, RequestError
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 CSV = 'id,text\n1,first\n2,"second, with a comma\nand a line"\n3,third\n'
 Run = Callable[..., int]
@@ -288,16 +288,16 @@ def test_a_run_that_is_stopped_goes_on(number: int, status: int, upstream: MockU
     with start(*arguments) as process:
         until(lambda: out.exists() and out.read_bytes().count(b"\n") == 30 and sum(upstream.asked.values()) == 34)
         with start(*arguments) as second:
-            _, said = second.communicate(timeout=PATIENCE)
+            _, said = second.communicate(timeout=WAIT_SECONDS)
             assert second.returncode == 2
             assert b"another run" in said
         os.kill(process.pid, number)
-        _, said = process.communicate(timeout=PATIENCE)
+        _, said = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == status
     assert status < 0 or b"run the same command again to continue" in said
     upstream.hold.set()
     with start(*arguments) as process:
-        printed, said = process.communicate(timeout=PATIENCE)
+        printed, said = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 0
     assert b"60 of 60 rows" in printed
     assert b"30 done" in said

@@ -20,7 +20,7 @@ from typing import IO
 
 from msgspec.json import encode
 
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 PROGRAM = str(Path(sys.executable).with_name("streamglot"))
 CHUNK = 'data: {"id":"c1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%s%s}]%s}\n\n'
@@ -82,7 +82,7 @@ class Shell:
             check=False,
             env=variables,
             cwd=self.home,
-            timeout=2 * PATIENCE,
+            timeout=2 * WAIT_SECONDS,
         )
 
     def completions(self, *words: str) -> list[str]:
@@ -95,7 +95,7 @@ class Shell:
             check=True,
             env={**self.environment, "PATH": f"{Path(PROGRAM).parent}:{self.environment['PATH']}"},
             cwd=self.home,
-            timeout=2 * PATIENCE,
+            timeout=2 * WAIT_SECONDS,
         )
         return done.stdout.decode().split()
 
@@ -157,7 +157,7 @@ class Terminal:
 
     def until(self, *marks: bytes) -> bytes:
         """What is on the terminal once these have come, one behind the other. What stood before the last of them is forgotten."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         for number, mark in enumerate(marks, 1):
             while mark not in self.seen:
                 if not self._read(end - time.monotonic()):
@@ -174,7 +174,7 @@ class Terminal:
 
     def end(self) -> int:
         """The status of the program, once it has ended."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         while self._read(end - time.monotonic()):
             pass
         return self.process.wait(max(0.1, end - time.monotonic()))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.shell import PROGRAM, Shell, chunk, heed_interrupts, said
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 RECORDING = str(CORPUS / "anthropic" / "thinking.sse")
@@ -47,7 +47,7 @@ def run(shell: Shell, arguments: list[str], redirections: str) -> subprocess.Com
         cwd=shell.home,
         capture_output=True,
         stdin=subprocess.DEVNULL,
-        timeout=2 * PATIENCE,
+        timeout=2 * WAIT_SECONDS,
         check=False,
     )
 
@@ -82,7 +82,7 @@ def test_a_closed_pipe_gives_no_error_message(kept: Shell, arguments: list[str])
             stdin=subprocess.DEVNULL,
             stdout=write,
             stderr=subprocess.PIPE,
-            timeout=2 * PATIENCE,
+            timeout=2 * WAIT_SECONDS,
             check=False,
         )
     finally:
@@ -167,7 +167,7 @@ def without(packages: str, code: str, home: Path) -> subprocess.CompletedProcess
         check=False,
         env=environment,
         cwd=home,
-        timeout=2 * PATIENCE,
+        timeout=2 * WAIT_SECONDS,
     )
 
 

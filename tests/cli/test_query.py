@@ -13,7 +13,7 @@ import pytest
 from cli.shell import DONE, PROGRAM, Shell, chunk, interrupt, said
 from local.model import real_model
 from streamglot.upstream.weights import folder
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 HOSTILE = "before\x1b]0;owned\x07\x1b[2J\x1b[31mred\x9b2Jafter\x1b[0m \u202egnp.exe\r gone"
 CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
@@ -150,7 +150,7 @@ def test_ctrl_c_keeps_the_partial_answer(shell: Shell) -> None:
         assert process.stdout is not None
         assert process.stdout.read(6) == b"first "
         interrupt(process)
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 130
     assert out.endswith(b"\n")
     assert b"Traceback" not in err
@@ -170,7 +170,7 @@ def test_ctrl_c_and_json(shell: Shell) -> None:
         while not lines or b"text_delta" not in lines[-1]:
             lines.append(process.stdout.readline())
         interrupt(process)
-        lines += process.communicate(timeout=PATIENCE)[0].splitlines()
+        lines += process.communicate(timeout=WAIT_SECONDS)[0].splitlines()
     assert json.loads(lines[-1]) == {"type": "stream_end", "reason": "cancelled"}
     assert json.loads(lines[-2]) == {"type": "text_end", "complete": False}
     assert process.returncode == 130
@@ -186,9 +186,9 @@ def test_a_broken_pipe_is_silent(shell: Shell) -> None:
             process.stdout.close()
             assert process.stderr is not None
             assert process.stderr.read() == b""
-            assert process.wait(PATIENCE) == 128 + signal.SIGPIPE
+            assert process.wait(WAIT_SECONDS) == 128 + signal.SIGPIPE
     script = f"set -o pipefail; {PROGRAM} query -m long x | head -c 5"
-    done = subprocess.run(["bash", "-c", script], env=shell.environment, capture_output=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(["bash", "-c", script], env=shell.environment, capture_output=True, timeout=WAIT_SECONDS, check=False)
     assert (done.stdout, done.stderr) == (b"word ", b"")
 
 
@@ -199,7 +199,7 @@ def test_a_broken_pipe_is_silent_in_other_commands_too(shell: Shell) -> None:
             process.stdout.close()
             assert process.stderr is not None
             assert b"rror" not in process.stderr.read()
-            assert process.wait(PATIENCE) == 128 + signal.SIGPIPE, command
+            assert process.wait(WAIT_SECONDS) == 128 + signal.SIGPIPE, command
 
 
 def test_errors_and_their_status(shell: Shell) -> None:

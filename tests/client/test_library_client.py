@@ -29,7 +29,7 @@ from streamglot import (
 )
 from streamglot.messages import OutputFormat, Reasoning, TextPart, ToolChoice
 from streamglot.upstream import Timeouts
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 
 def test_plain(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_closing_hangs_up() -> None:
     with talker() as server, Client(upstreams=[server.upstream()]) as client:
         with client.stream(model="m", messages="talk") as stream:
             assert any(isinstance(event, TextDelta) for event in stream)
-        assert server.gone.wait(PATIENCE)
+        assert server.gone.wait(WAIT_SECONDS)
         assert list(stream) == []
 
 
@@ -190,7 +190,7 @@ def test_leaving_the_client_hangs_up() -> None:
 
     with talker() as server:
         asyncio.run(ask(server.upstream()))
-        assert server.gone.wait(PATIENCE)
+        assert server.gone.wait(WAIT_SECONDS)
 
 
 def test_a_slow_reader_slows_the_upstream_down() -> None:
@@ -203,7 +203,7 @@ def test_a_slow_reader_slows_the_upstream_down() -> None:
             assert not server.gone.wait(0.3)
         assert server.sent * 150 < 16 * 2**20, "the whole stream is being kept"
         stream.close()
-        assert server.gone.wait(PATIENCE)
+        assert server.gone.wait(WAIT_SECONDS)
 
 
 def test_async_and_plain_iteration_cannot_be_mixed(tmp_path: Path) -> None:

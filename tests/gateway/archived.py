@@ -11,7 +11,7 @@ from gateway.running import Running
 from store.turns import answer
 from streamglot.messages import Request, Response
 from streamglot.store import Finished, Started, Store, StoreSettings, Turn, Wanted
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def inside(gateway: Running, work: Coroutine[Any, Any, T]) -> T:
     """Does this in the loop of the gateway, with its own store."""
     ticker = gateway.gateway._ticker
     assert ticker is not None
-    return asyncio.run_coroutine_threadsafe(work, ticker.get_loop()).result(PATIENCE)
+    return asyncio.run_coroutine_threadsafe(work, ticker.get_loop()).result(WAIT_SECONDS)
 
 
 def store_of(gateway: Running) -> Store:

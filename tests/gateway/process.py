@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.worker_client import asked
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
 COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
@@ -93,11 +93,11 @@ class Served:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE)
+        self.process.wait(WAIT_SECONDS)
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(PATIENCE)
+        return self.process.wait(WAIT_SECONDS)
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def serving(folder: Path, upstream: str, store: str, *options: str, valkey: str 
         if served.process.poll() is None:
             served.process.terminate()
             try:
-                served.process.wait(PATIENCE)
+                served.process.wait(WAIT_SECONDS)
             except subprocess.TimeoutExpired:
                 served.process.kill()
                 raise

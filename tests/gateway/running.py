@@ -16,7 +16,7 @@ from streamglot.config import Config, LoadedConfig, load
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.http.server import Server
 from streamglot.gateway.serve import listen, worker
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 
 class Answer(Struct):
@@ -43,7 +43,7 @@ class Running:
 
     def ask(self, path: str, body: object = None, headers: Mapping[str, str] | None = None, method: str = "") -> Answer:
         """One request over a connection of its own, its answer read to the end."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
         try:
             data = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
             kind = {"content-type": "application/json"} if data is not None else {}
@@ -89,5 +89,5 @@ def running(
         yield Running(gateway, server, port, lines)
     finally:
         server.stop()
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
         assert not thread.is_alive(), "the gateway did not stop"

@@ -16,7 +16,7 @@ from streamglot import ConfigError
 from streamglot.upstream import connection
 from streamglot.upstream.routes import Route, Routes, Target
 from streamglot.upstream.settings import Upstream
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 BUSY = whole({"error": {"message": "busy"}}, 503)
 FINE = streamed(PLAIN)
@@ -198,7 +198,7 @@ def test_a_narrow_pattern_takes_precedence_over_a_wide_one() -> None:
 @pytest.mark.parametrize("cut", ["whole", "end_comes_later"])
 def test_connections_are_used_again(upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch, cut: str) -> None:
     """The client has its answer before the upstream has ended its own: only after that can the connection be used again."""
-    monkeypatch.setattr(connection, "DRAIN_SECONDS", PATIENCE)
+    monkeypatch.setattr(connection, "DRAIN_SECONDS", WAIT_SECONDS)
     model = f"pooled-{cut}"
     upstream.scripts[model] = FINE if cut == "end_comes_later" else [b"".join(step for step in FINE if isinstance(step, bytes))]
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
@@ -211,7 +211,7 @@ def test_connections_are_used_again(upstream: HostileUpstream, monkeypatch: pyte
 def test_a_connection_that_was_closed_meanwhile_costs_no_attempt(
     upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "DRAIN_SECONDS", PATIENCE)
+    monkeypatch.setattr(connection, "DRAIN_SECONDS", WAIT_SECONDS)
     upstream.scripts["stale"] = [FINE, [Cut()], FINE]
     with running({"upstreams": upstreams_at(upstream.url, attempts=1)}) as gateway:
         for name in ("fresh", "stale"):

@@ -25,7 +25,7 @@ from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.upstream import discovery
 from streamglot.upstream.discovery import discover
 from streamglot.upstream.providers import PROVIDERS, Provider
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 SECRET = "sk-very-secret-0123456789"
 FILE = """
@@ -314,7 +314,7 @@ class _Local(BaseHTTPRequestHandler):
 
 
 def test_servers_on_this_machine_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "PROBE_SECONDS", PATIENCE)
+    monkeypatch.setattr(discovery, "PROBE_SECONDS", WAIT_SECONDS)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Local)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     base = f"http://127.0.0.1:{server.server_address[1]}"

@@ -17,7 +17,7 @@ from gateway.running import Answer, Running, running
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, Pause, head, sse, streamed
 from streamglot.gateway.http.protocol import HTTPProtocol
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 CHAT = "/v1/chat/completions"
 
@@ -72,7 +72,7 @@ def full(upstream: HostileUpstream) -> Any:
 
 
 def test_a_waiting_request_gets_the_next_slot(upstream: HostileUpstream) -> None:
-    settings = {"server": {"concurrent": 1, "wait": PATIENCE}, "upstreams": upstreams_at(upstream.url)}
+    settings = {"server": {"concurrent": 1, "wait": WAIT_SECONDS}, "upstreams": upstreams_at(upstream.url)}
     with running(settings) as gateway, ThreadPoolExecutor() as pool:
         held = occupied(gateway, "occupied-once", upstream)
         waiting = pool.submit(asked, gateway, "openai_chat", "replay")

@@ -7,7 +7,7 @@ from typing import Any
 
 from streamglot.upstream.connection import Connection
 from streamglot.upstream.response import UpstreamResponse
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -49,7 +49,7 @@ def test_giving_up_an_answer_that_is_whole_leaves_the_next_request_alone() -> No
         assert first.cancelled()
         assert not line.cut
         connection.data_received(WHOLE)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             assert await (await second).read() == b"hello"
 
     asyncio.run(test())

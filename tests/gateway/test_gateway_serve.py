@@ -24,7 +24,7 @@ from gateway.raw import raw
 from gateway.scenarios import DONE, END, PLAIN, said
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
 from streamglot.gateway.auth.authenticator import digest_of
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 LISTENS = re.compile(r"streamglot listens on http://127\.0\.0\.1:(\d+)\s")
 COMMAND = [sys.executable, "-c", "from streamglot.cli import main; main()", "serve"]
@@ -38,7 +38,7 @@ class Process:
         self.log = log
 
     def ask(self, path: str, body: Any = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
         try:
             connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
             answer = connection.getresponse()
@@ -81,7 +81,7 @@ def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False)
         if process.poll() is None:
             process.terminate()
             try:
-                process.wait(PATIENCE)
+                process.wait(WAIT_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
@@ -177,7 +177,7 @@ def test_sigterm_stops_the_gateway(upstream: HostileUpstream, tmp_path: Path, nu
         rest = one.read_until(b"[DONE]")
         assert b"shutting down" in rest
         assert b"shutting_down" in rest
-        assert served.process.wait(PATIENCE) in (0, -number, 128 + number)
+        assert served.process.wait(WAIT_SECONDS) in (0, -number, 128 + number)
 
 
 def test_a_terminal_stops_all_workers_properly(upstream: HostileUpstream, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_terminal_stops_all_workers_properly(upstream: HostileUpstream, tmp_pa
         os.killpg(served.process.pid, signal.SIGINT)
         for client in clients:
             assert b"shutting_down" in client.read_until(b"[DONE]")
-        assert served.process.wait(PATIENCE) == 0
+        assert served.process.wait(WAIT_SECONDS) == 0
 
 
 def refuses(port: int) -> bool:
@@ -206,7 +206,7 @@ def refuses(port: int) -> bool:
 def test_an_idle_gateway_stops_at_once(tmp_path: Path) -> None:
     with serving(tmp_path, "[server]\nshutdown_seconds = 3600\n") as served:
         served.process.terminate()
-        served.process.wait(PATIENCE)
+        served.process.wait(WAIT_SECONDS)
 
 
 def test_workers_share_one_socket(upstream: HostileUpstream, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_workers_share_one_socket(upstream: HostileUpstream, tmp_path: Path) -> 
         assert served.ask(CHAT, body_of("openai_chat", "worked", False))[0] == 200
         children = children_of(served.process.pid)
         served.process.terminate()
-        assert served.process.wait(PATIENCE) == 0
+        assert served.process.wait(WAIT_SECONDS) == 0
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
@@ -249,7 +249,9 @@ def children_of(process: int) -> list[int]:
 def refused(tmp_path: Path, config: str, *options: str) -> str:
     path = tmp_path / "streamglot.toml"
     path.write_text(config)
-    done = subprocess.run([*COMMAND, "--config", str(path), *options], capture_output=True, env=environment(), timeout=PATIENCE)
+    done = subprocess.run(
+        [*COMMAND, "--config", str(path), *options], capture_output=True, env=environment(), timeout=WAIT_SECONDS
+    )
     assert done.returncode == 2, done
     assert b"Traceback" not in done.stderr
     return done.stderr.decode()

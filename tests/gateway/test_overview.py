@@ -19,7 +19,7 @@ from gateway.running import Running, running
 from gateway.stored_turns import chunk, keeping, kept, said
 from gateway.upstream import HostileUpstream, Until, sse, streamed, whole
 from streamglot.gateway.observe.live import MAX_WATCHERS
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 CHAT = path_of("openai_chat", "m")
 KEYS = [{"name": name, "hash": sha256(name.encode()).hexdigest()} for name in ("ada", "bob")]
@@ -38,7 +38,7 @@ def states(
     gateway: Running, headers: dict[str, str] | None = None, path: str = "/overview/events"
 ) -> Generator[dict[str, Any], None, None]:
     """The states that a watcher is sent."""
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
     try:
         connection.request("GET", path, headers=headers or {})
         answer = connection.getresponse()

@@ -32,7 +32,7 @@ from gateway.test_official_clients import IN_STREAM, arguments, family
 from gateway.upstream import Cut, Hang, HostileUpstream, head, piece, sse, streamed
 from streamglot.policies import refuse, rewrite
 from streamglot.policies.verdicts import Verdict
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 BEGIN = sse(chunk({"reasoning_content": "Hm."}), said("Let me look."))
 WEATHER = sse(calls(called(0, "call_a", "weather", '{"city":')), calls(called(0, arguments='"Paris"}')))
@@ -189,7 +189,7 @@ def event_texts(dialect: str, text: str, error: str) -> Callable[[str], Iterator
     def texts(url: str) -> Iterator[str]:
         body = json.dumps(body_of(dialect, "m")).encode()
         request = Request(url + path_of(dialect, "m"), body, {"content-type": "application/json"})
-        with urlopen(request, timeout=PATIENCE) as answer:
+        with urlopen(request, timeout=WAIT_SECONDS) as answer:
             for line in answer:
                 if line.startswith(b"data: {"):
                     event = json.loads(line[6:])

@@ -23,7 +23,7 @@ from streamglot.events import StreamError
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.messages import MediaPart, Message, Request, TextPart
 from streamglot.store import Finished, Started, Store, Wanted
-from waiting import PATIENCE, soon, until
+from waiting import WAIT_SECONDS, soon, until
 
 RESPONSES = "openai_responses"
 KEYS = [{"name": "me", "hash": digest_of("mine")}, {"name": "you", "hash": digest_of("yours")}]
@@ -198,7 +198,7 @@ def test_a_response_that_just_ended_here_is_found(gateway: Running) -> None:
 
 def test_a_response_that_just_ended_in_another_worker_is_found(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its client was told of the end by another worker, which has not written it yet."""
-    monkeypatch.setattr("streamglot.store.responses.ELSEWHERE_SECONDS", PATIENCE)
+    monkeypatch.setattr("streamglot.store.responses.ELSEWHERE_SECONDS", WAIT_SECONDS)
     request = dialect(RESPONSES).parse_request(BODY)
 
     async def elsewhere(store: Store) -> TheirResponse:
@@ -417,7 +417,7 @@ def test_a_running_response_whose_client_hangs_up(whole: Running, upstream: Host
 
 def test_one_that_another_process_runs_is_cancelled(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its stream may have ended before the end of its turn is in the database."""
-    monkeypatch.setattr("streamglot.gateway.api.responses.ENDED_SECONDS", PATIENCE)
+    monkeypatch.setattr("streamglot.gateway.api.responses.ENDED_SECONDS", WAIT_SECONDS)
     responses, looks = store_of(gateway).responses, []
     find = responses.find
 

@@ -18,7 +18,7 @@ from gateway.stored_turns import keeping, kept, said
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.gateway.event_ids import EVENT_IDS, Elements, Frames, Lines
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 WORDS = tuple(f"word {number} – „ü“\n" for number in range(30))
 ARRAY = "/v1beta/models/{}:streamGenerateContent"
@@ -102,7 +102,7 @@ def test_a_stream_that_is_kept_goes_on_without_its_client(upstream: HostileUpstr
         reader = threading.Thread(target=lambda: results.append(gateway.ask(f"/v1/streams/{names[STREAM]}?after=3")))
         reader.start()
         go_on.set()
-        reader.join(PATIENCE)
+        reader.join(WAIT_SECONDS)
         whole = gateway.ask(f"/v1/streams/{names[STREAM]}")
         (answer,) = results
         numbering = EVENT_IDS[whole.headers["content-type"].partition(";")[0]]

@@ -27,7 +27,7 @@ from streamglot.messages import Message, Request, Response, TextPart
 from streamglot.store import Database, Filter, Queries, export_jsonl, export_markdown
 from streamglot.upstream import Upstream
 from streamglot.upstream.secrets import HIDDEN, MAX_CHARS, SecretMask, hide, hide_in, secrets_in_url, shown_url
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 KEY = "zq-9f8e7d6c5b4a-0123456789"
 HEADER = "t0k3n-of-the-header-1234"
@@ -196,7 +196,7 @@ print(asked("(a+)+!", "before " + "a" * 40 + "! after"))
 
 def test_a_pattern_that_backtracks_without_end_does_not_stop_the_gateway() -> None:
     """In a process of its own: a backtracking engine would not come back, and Python could not stop it."""
-    done = subprocess.run([sys.executable, "-c", CATASTROPHIC], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run([sys.executable, "-c", CATASTROPHIC], capture_output=True, text=True, timeout=WAIT_SECONDS, check=True)
     assert f"before {HIDDEN} after" in done.stdout
 
 

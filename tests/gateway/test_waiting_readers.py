@@ -20,10 +20,10 @@ from gateway.stored_turns import keeping, kept, said
 from gateway.upstream import HostileUpstream, Until, whole
 from store.turns import ask, begin, user
 from streamglot.events import StreamError
-from streamglot.gateway.api.resume import last_words
+from streamglot.gateway.api.resume import encoded_error
 from streamglot.gateway.event_ids import EVENT_IDS
 from streamglot.store import DatabaseBuffer, Store
-from waiting import PATIENCE, soon, until
+from waiting import WAIT_SECONDS, soon, until
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_page_whose_answer_is_not_kept_for_it_has_nothing_to_go_on_with(upstre
 
 def test_a_stop_of_a_stream_that_is_not_kept_whole(upstream: HostileUpstream, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs in another process, which takes its time to end it."""
-    monkeypatch.setattr("streamglot.gateway.api.resume.ENDED_SECONDS", PATIENCE)
+    monkeypatch.setattr("streamglot.gateway.api.resume.ENDED_SECONDS", WAIT_SECONDS)
     with keeping(upstream, url) as gateway:
 
         async def elsewhere(store: Store) -> Any:
@@ -172,5 +172,5 @@ def test_a_stop_of_a_stream_that_is_not_kept_whole(upstream: HostileUpstream, ur
 
 def test_a_stream_of_which_nothing_came_ends_in_words() -> None:
     error = StreamError("stream_lost", "it is lost", "gateway", True, 502)
-    (told,) = json.loads(last_words("gemini", "application/json", "", 0, error))
+    (told,) = json.loads(encoded_error("gemini", "application/json", "", 0, error))
     assert "it is lost" in told["error"]["message"]

@@ -25,7 +25,7 @@ from streamglot.gateway.http.http_call import HTTPCall
 from streamglot.gateway.http.protocol import DISCARD_BYTES, PIPELINED, PIPELINED_BYTES, HTTPProtocol
 from streamglot.gateway.http.server import Server
 from streamglot.gateway.serve import listen
-from waiting import PATIENCE, until
+from waiting import WAIT_SECONDS, until
 
 GET = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
 
@@ -75,7 +75,7 @@ def test_a_slow_trickle_of_bytes_does_not_hold_a_connection(hurried: Running) ->
     with Attacker(hurried.port, hurried) as one:
         one.send(b"GET /health HTTP/1.1\r\n" + HOST + b"content-length: 1000000\r\n\r\n")
         read_one(one)
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         while hurried.server.connections:
             assert time.monotonic() < end, "the connection is held"
             one.send(b"x")
@@ -243,7 +243,7 @@ def test_a_head_that_does_not_end_is_refused(hurried: Running, start: bytes) -> 
 def test_a_head_of_one_byte_at_a_time_is_refused(hurried: Running) -> None:
     with Attacker(hurried.port, hurried) as one:
         one.send(b"GET /health HTTP/1.1\r\nx: ")
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + WAIT_SECONDS
         while hurried.server.connections:
             assert time.monotonic() < end, "every byte prolongs it"
             one.send(b"y")
@@ -288,7 +288,7 @@ class Endpoint:
     def stop(self, seconds: float) -> None: ...
     def reload(self) -> None: ...
 
-    def say_fault(self, request_id: str, error: BaseException) -> None:
+    def log_fault(self, request_id: str, error: BaseException) -> None:
         self.faults.append(error)
 
 
@@ -304,7 +304,7 @@ def serving(application: Endpoint) -> Iterator[tuple[Server, int]]:
         yield server, port
     finally:
         server.stop()
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
         assert not thread.is_alive(), "the server did not stop"
 
 
@@ -315,10 +315,10 @@ def blocked(server: Server) -> Iterator[None]:
 
     def wait() -> None:
         begun.set()
-        over.wait(PATIENCE)
+        over.wait(WAIT_SECONDS)
 
     server.loop.call_soon_threadsafe(wait)
-    assert begun.wait(PATIENCE)
+    assert begun.wait(WAIT_SECONDS)
     try:
         yield
     finally:

@@ -26,7 +26,7 @@ from streamglot.errors import RequestError
 from streamglot.gateway.api.inspect import found_turn
 from streamglot.gateway.auth.authenticator import digest_of
 from streamglot.store import Database, Queries, schema
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 RAW = {"raw": True}
 
@@ -145,7 +145,7 @@ def test_a_running_turn_is_followed_to_its_end(upstream: HostileUpstream, url: s
         thread = threading.Thread(target=gateway.ask, args=("/v1/chat/completions", asked("openai_chat/slow")))
         thread.start()
         turn = kept(url, lambda found: found)[-1]
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
         connection.request("GET", f"/turns/{turn.id}/inspect")
         answer = connection.getresponse()
         lines: list[dict[str, Any]] = []
@@ -155,7 +155,7 @@ def test_a_running_turn_is_followed_to_its_end(upstream: HostileUpstream, url: s
         go_on.set()
         lines += [json.loads(line) for line in answer.read().splitlines()]
         connection.close()
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
     found = joined(lines)
     assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["one", "two"]
     assert found.facts["running"] is False
@@ -171,7 +171,7 @@ def test_a_running_turn_without_raw_bytes_is_followed_by_what_its_client_gets(up
         thread = threading.Thread(target=gateway.ask, args=("/v1/messages", asked("openai_chat/slow", max_tokens=9)))
         thread.start()
         turn = kept(url, lambda found: found)[-1]
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE)
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=WAIT_SECONDS)
         connection.request("GET", f"/turns/{turn.id}/inspect")
         answer = connection.getresponse()
         lines: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ def test_a_running_turn_without_raw_bytes_is_followed_by_what_its_client_gets(up
         go_on.set()
         lines += [json.loads(line) for line in answer.read().splitlines()]
         connection.close()
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
     found = joined(lines)
     assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["one", "two"]
     assert (found.facts["follows"], found.facts["running"], found.facts["ending"]) == ("client", False, "end")
@@ -198,7 +198,7 @@ def test_a_running_turn_without_raw_bytes_is_shown_when_it_has_ended(upstream: H
         assert once.facts["running"] is True
         go_on.set()
         found = inspected(gateway, turn.id)
-        thread.join(PATIENCE)
+        thread.join(WAIT_SECONDS)
     assert [event["text"] for event in found.events() if event["type"] == "text_delta"] == ["one"]
 
 

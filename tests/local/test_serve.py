@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from local.model import needed
-from local.serving import PATIENCE, awaited, serving
+from local.serving import WAIT_SECONDS, awaited, serving
 from local.test_supervisor import children, named
 from streamglot.upstream.local import LocalServer
 from streamglot.upstream.weights import chosen
@@ -72,7 +72,7 @@ def test_a_request_without_the_key_does_not_load_the_model() -> None:
         for key in ("", "Bearer wrong"):
             request = urllib.request.Request(f"{upstream.base_url}/chat/completions", b"{}", {"authorization": key})
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(request, timeout=PATIENCE)
+                urllib.request.urlopen(request, timeout=WAIT_SECONDS)
             assert refused.value.status == 503
             assert b"not loaded yet" in refused.value.read()
         assert server.process is not None

@@ -16,7 +16,7 @@ import pytest
 from local.model import needed
 from streamglot import ConfigError
 from streamglot.upstream import weights
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 GGUF = b"GGUF" + bytes(range(256)) * 40
 
@@ -156,7 +156,7 @@ def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch
             self.end_headers()
             self.wfile.write(body[: len(body) // 2])
             if body is wheel:
-                moved.wait(PATIENCE)
+                moved.wait(WAIT_SECONDS)
             self.wfile.write(body[len(body) // 2 :])
 
         def log_message(self, format: str, *args: object) -> None:

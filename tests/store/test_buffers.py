@@ -20,7 +20,7 @@ from streamglot.store import DatabaseBuffer, Store, StoreSettings, StreamBuffer,
 from streamglot.store import database_buffer as buffers
 from streamglot.store.database import StoreUnavailable
 from streamglot.store.processes import is_alive
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 
 def nothing() -> None:
@@ -240,7 +240,7 @@ async def test_a_producer_whose_turn_was_ended_for_it_is_not_waited_for(url: str
     reader = aiter(buffer.read(ident))
     assert (await anext(reader)).data == b"x"
     await store.database.execute(insert(schema.endings), {"turn_id": ident, "ended": 1.0, "ending": "interrupted"})
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         with pytest.raises(StreamglotError) as refused:
             await anext(reader)
     assert refused.value.code == "stream_lost"
@@ -249,7 +249,7 @@ async def test_a_producer_whose_turn_was_ended_for_it_is_not_waited_for(url: str
 
 @asynchronous
 async def test_a_reader_goes_on_when_the_database_was_away(url: str, request: pytest.FixtureRequest) -> None:
-    async with two_sides(url, request, lost=PATIENCE) as (one, two):
+    async with two_sides(url, request, lost=WAIT_SECONDS) as (one, two):
         ident = name()
         one.open(ident, "", nothing, nothing)
         one.append(ident, 1, 1, b"x")
@@ -423,7 +423,7 @@ async def test_a_valkey_server_that_was_gone_gets_the_chunks_later() -> None:
     server = ValkeyServer(port=port)
     server.start()
     said: list[Any] = []
-    buffer = ValkeyBuffer(server.connection_url, queue=10_000, say=said.append)
+    buffer = ValkeyBuffer(server.connection_url, queue=10_000, log=said.append)
     ident = name()
     buffer.open(ident, "", nothing, nothing)
     buffer.append(ident, 1, 1, b"x")

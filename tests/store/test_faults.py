@@ -30,7 +30,7 @@ from streamglot.store import (
 )
 from streamglot.store.recent import Recent, Seen
 from streamglot.store.sessions import Sessions
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 OUTAGE_SECONDS = 10.0
 
@@ -40,7 +40,7 @@ async def stream_for(store: Store, seconds: float, prefix: str) -> list[str]:
     ids: list[str] = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             turn = await begin(store, ask(user(f"{prefix} {len(ids)}")), name=f"{prefix}{len(ids)}")
         turn.finish(Finished(ending="end", response=answer("x" * 500)))
         ids.append(turn.id)
@@ -211,7 +211,7 @@ async def test_closing_with_a_database_that_does_not_answer(url: str, monkeypatc
         await take(store, ask(user("lost")), answer("x"))
         await soon(lambda: store.report().failing)
         assert store.report().failures == 0
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             report = await store.close(seconds=1.0)
     assert report.dropped == {"starts": 1, "endings": 1, "streams": 2}
     assert said[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
@@ -259,7 +259,7 @@ async def test_closing_writes_everything(url: str) -> None:
     session = await store.find_session(Wanted(name="one"), ask())
     for number in range(5 * writer.BATCH_ENTRIES // 2):
         store.start(session, Started(request=ask(user(str(number))))).finish(Finished(ending="end"))
-    report = await store.close(PATIENCE)
+    report = await store.close(WAIT_SECONDS)
     assert report.written == {"starts": 5000, "endings": 5000}
     assert report.queued == 0
 

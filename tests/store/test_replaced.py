@@ -18,7 +18,7 @@ from store.turns import answer, ask, asynchronous, begin, take, user
 from streamglot.messages import Message, TextPart
 from streamglot.store import Finished, Store, StoreSettings, StoreUnavailable, schema
 from streamglot.store.database import is_transient
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 
 @asynchronous
@@ -86,7 +86,7 @@ async def test_a_file_that_was_emptied_where_it_stands(tmp_path: Path) -> None:
             if not table.startswith(("search_", "sqlite_")):  # those are dropped with their own tables
                 other.execute(f"DROP TABLE {table}")
     running.finish(Finished(ending="end", response=answer("y")))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(WAIT_SECONDS):
         await store.writer.flush()
     assert [(turn.title, turn.ending) for turn in await store.queries.turns()] == [("running", "end")]
     await store.close()

@@ -80,7 +80,7 @@ async def test_a_stream_whose_stop_fails_does_not_affect_others(url: str) -> Non
     """They are asked to stop from another process; one task looks for these requests."""
     said: Lines = []
     one, two = [await Store.open(StoreSettings(url=url)) for _ in range(2)]
-    mine = DatabaseBuffer(one.database, one.writer, say=said.append)
+    mine = DatabaseBuffer(one.database, one.writer, log=said.append)
     theirs = DatabaseBuffer(two.database, two.writer)
     stopped = asyncio.Event()
     names = [mint_id("turn_", 0.0) for _ in range(6)]
@@ -103,7 +103,7 @@ async def test_a_valkey_stream_whose_stop_fails_does_not_affect_others(valkey_ur
     from streamglot.store import ValkeyBuffer
 
     said: Lines = []
-    mine, theirs = ValkeyBuffer(valkey_url, say=said.append), ValkeyBuffer(valkey_url)
+    mine, theirs = ValkeyBuffer(valkey_url, log=said.append), ValkeyBuffer(valkey_url)
     assert isinstance(mine._tasks, TaskSupervisor)
     stopped = asyncio.Event()
     names = [mint_id("turn_", 0.0) for _ in range(3)]

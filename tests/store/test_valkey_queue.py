@@ -11,7 +11,7 @@ from valkey.asyncio import Valkey
 from store.servers import free_port, frozen, nobody
 from store.turns import asynchronous
 from streamglot.store import Store, StoreSettings, ValkeyBuffer, valkey_buffer, valkey_queue
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 KEPT = b"x" * 100
 
@@ -40,7 +40,7 @@ def events(said: list[Any]) -> list[str]:
 async def test_a_missing_server_is_logged_before_anything_is_lost() -> None:
     said: list[Any] = []
     with nobody() as address:
-        buffer = ValkeyBuffer(address, say=said.append)
+        buffer = ValkeyBuffer(address, log=said.append)
         await soon(lambda: buffer.report().failing)
         assert events(said) == ["store_failing"]
         assert "refused" in buffer.report().last_error or "failed" in buffer.report().last_error
@@ -54,7 +54,7 @@ async def test_every_command_counts_towards_the_limit(monkeypatch: pytest.Monkey
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     said: list[Any] = []
     with nobody() as address:
-        buffer = ValkeyBuffer(address, queue=100_000, say=said.append)
+        buffer = ValkeyBuffer(address, queue=100_000, log=said.append)
         for number in range(1000):
             keep(buffer, f"turn_{number}")
         report = buffer.report()
@@ -90,7 +90,7 @@ async def test_a_silent_server_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     said: list[Any] = []
     with frozen() as address:
-        buffer = ValkeyBuffer(address, say=said.append)
+        buffer = ValkeyBuffer(address, log=said.append)
         keep(buffer, "turn_1")
         await soon(lambda: buffer.report().failing)
         assert events(said) == ["store_failing"]
@@ -100,17 +100,17 @@ async def test_a_silent_server_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -
 @asynchronous
 async def test_closing_does_not_wait_for_an_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """This holds for any number of queued commands. What is lost is in the store's report and in the log."""
-    monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 100 * PATIENCE)
+    monkeypatch.setattr(valkey_buffer, "ANSWER_SECONDS", 100 * WAIT_SECONDS)
     monkeypatch.setattr(valkey_queue, "CLOSE_SECONDS", 0.1)
     said: list[Any] = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), said.append)
     await store.buffer.close()
     with frozen() as address:
-        store.buffer = buffer = ValkeyBuffer(address, say=said.append)
+        store.buffer = buffer = ValkeyBuffer(address, log=said.append)
         for number in range(1000):
             keep(buffer, f"turn_{number}", chunks=2)
         assert store.report().queued > 2000
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             report = await store.close()
     assert (report.dropped["chunks"], report.queued, report.queued_bytes) == (2000, 0, 0)
     assert said[-1] == {"event": "store_lost", "dropped": report.dropped, "unfit": {}}
@@ -122,7 +122,7 @@ async def test_closing_at_any_moment(valkey_url: str) -> None:
         buffer = ValkeyBuffer(valkey_url)
         for _ in range(steps):
             await asyncio.sleep(0)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             await buffer.close()
 
 
@@ -137,7 +137,7 @@ async def test_commands_are_resent_to_a_server_that_was_full() -> None:
     server.start()
     async with Valkey.from_url(server.connection_url) as client:
         await client.config_set("maxmemory", 1)
-        buffer = ValkeyBuffer(server.connection_url, say=said.append)
+        buffer = ValkeyBuffer(server.connection_url, log=said.append)
         keep(buffer, "turn_1", chunks=3)
         await soon(lambda: buffer.report().failing)
         await client.config_set("maxmemory", 0)
@@ -154,7 +154,7 @@ async def test_a_command_that_the_server_never_accepts_does_not_stop_the_others(
     said: list[Any] = []
     async with Valkey.from_url(valkey_url) as client:
         await client.set(f"{valkey_buffer.PREFIX}turn_unfit", "of another kind")
-        buffer = ValkeyBuffer(valkey_url, say=said.append)
+        buffer = ValkeyBuffer(valkey_url, log=said.append)
         keep(buffer, "turn_unfit")
         keep(buffer, "turn_fit")
         assert await read(buffer, "turn_fit") == KEPT

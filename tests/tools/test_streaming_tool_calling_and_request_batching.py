@@ -14,7 +14,7 @@ import streamglot
 from streamglot.events import ReasoningDelta, StreamEnd, TextDelta, ToolCallEnd, ToolCallStart
 from streamglot.messages import ReasoningPart, ToolCallPart
 from tools.chat_model import ChatModel
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
 FUNCTION = {"name": "get_weather", "arguments": ""}
 CHUNKS: list[dict[str, Any]] = [
@@ -88,7 +88,7 @@ def test_7_multiple_tool_calls_run_together_and_results_come_in_call_order(model
 
     @streamglot.tool
     def get_weather(city: str) -> str:
-        both.wait(PATIENCE)  # neither call ends before the other one has begun
+        both.wait(WAIT_SECONDS)  # neither call ends before the other one has begun
         return f"sunny in {city}"
 
     with streamglot.Client(upstreams=[model.upstream()], tools=[get_weather]) as client:

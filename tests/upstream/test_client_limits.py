@@ -15,7 +15,7 @@ from streamglot.upstream import Upstream, UpstreamResponse
 from streamglot.upstream import connection as connections
 from streamglot.upstream.connection import HEAD_BYTES
 from streamglot.upstream.connection_pool import ConnectionPool
-from waiting import PATIENCE, soon
+from waiting import WAIT_SECONDS, soon
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 HELLO = b"5\r\nhello\r\n"
@@ -66,7 +66,7 @@ async def whole(answer: UpstreamResponse) -> bytes:
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAIT_SECONDS):
             await test()
 
     asyncio.run(limited())

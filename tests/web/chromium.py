@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Route, expect, sync_playwright
 
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 
-expect.set_options(timeout=PATIENCE * 1000)
+expect.set_options(timeout=WAIT_SECONDS * 1000)
 FOLDER = Path(__file__).parent
 AXE = FOLDER / "node_modules" / "axe-core" / "axe.min.js"
 ARGUMENTS = [
@@ -61,7 +61,7 @@ class Watched:
         self.executed: list[str] = []
         self.hostile = False
         self.context: BrowserContext = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)  # type: ignore[arg-type]  # as the test gives them
-        self.context.set_default_timeout(PATIENCE * 1000)
+        self.context.set_default_timeout(WAIT_SECONDS * 1000)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
         self.context.route("**/*", self._only_here)
         self.context.expose_function("executed", lambda what: self.executed.append(str(what)))

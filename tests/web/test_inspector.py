@@ -15,7 +15,7 @@ from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until, streamed
 from recordings import Recording, recordings
 from streamglot.dialects import DIALECTS
-from waiting import PATIENCE
+from waiting import WAIT_SECONDS
 from web.chromium import PHONE, Watched, violations
 from web.injections import INJECTIONS
 from web.scripts import OVERLOADED, THOUGHT, answer, chunk, ending, said, words
@@ -210,7 +210,7 @@ def test_a_running_turn_is_followed(watched: Watched, gateway: Running, upstream
     expect(rows.filter(has_text="stream_end")).to_be_visible()
     expect(page.locator(".badges")).to_contain_text("end")
     expect(column(page, "client").get_by_role("option").filter(has_text="[DONE]")).to_be_visible()
-    thread.join(PATIENCE)
+    thread.join(WAIT_SECONDS)
 
 
 # --- pasted

@@ -30,7 +30,7 @@ INTERRUPTED: Final = 130
 """The status that shells report for a program that Ctrl-C ended."""
 BROKEN_PIPE: Final = 141
 """The status that shells report for a program that wrote to a pipe without a reader."""
-FAREWELLS: Final = (signal.SIGTERM, signal.SIGHUP)
+TERMINATION_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Ended(KeyboardInterrupt):
@@ -45,17 +45,17 @@ class Ended(KeyboardInterrupt):
 def stoppable() -> Iterator[None]:
     """Makes SIGTERM and SIGHUP stop an answer as Ctrl-C does, so that the partial answer is stored. A second signal changes
     nothing (a terminal that closes sends several). An ignored signal (``nohup``) stays ignored."""
-    heeded = [number for number in FAREWELLS if signal.getsignal(number) is signal.SIG_DFL]
+    handled = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
     status = 0
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         nonlocal status
         status = 128 + number
-        for other in heeded:
+        for other in handled:
             signal.signal(other, signal.SIG_IGN)
         raise Ended(status)
 
-    for number in heeded:
+    for number in handled:
         signal.signal(number, end)
     try:
         yield
@@ -66,7 +66,7 @@ def stoppable() -> Iterator[None]:
         raise Ended(status) from None
     finally:
         if not status:  # a program that is ending ignores further signals until it has ended
-            for number in heeded:
+            for number in handled:
                 signal.signal(number, signal.SIG_DFL)
 
 

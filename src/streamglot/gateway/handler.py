@@ -113,7 +113,7 @@ class RequestHandler:
         try:
             await self._answer()
         except Exception as error:  # an internal error, possibly while reporting another: the client still gets an answer
-            self._gateway.say_fault(self.record.request_id, error)
+            self._gateway.log_fault(self.record.request_id, error)
             await self._report_fault()
         finally:
             attempt = self._gateway.tasks.attempt  # a step that fails does not prevent the next one
@@ -134,7 +134,7 @@ class RequestHandler:
         try:
             await self._guarded()
         except ClientGone:
-            self._response.end_unheard()
+            self._response.end_unsent()
             self.record.ending = "client_gone"
         except StreamglotError as error:
             await self._fail(error.as_event(), retry_after_of(error), error.has_context)
@@ -144,7 +144,7 @@ class RequestHandler:
         try:
             await self._fail(StreamglotError("internal error of the gateway; its log has the details").as_event(), None)
         except Exception as error:
-            self._gateway.say_fault(self.record.request_id, error)
+            self._gateway.log_fault(self.record.request_id, error)
             self._response.call.cut()
 
     async def _guarded(self) -> None:

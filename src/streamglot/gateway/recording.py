@@ -39,14 +39,14 @@ _TAKEN_OUT: Final = ("previous_response_id", "background", "conversation")
 """Fields of a client's body that are removed before the request goes to an upstream, and recorded with the turn."""
 
 
-async def open_store(config: Config, environment: Mapping[str, str], say: Callable[[Mapping[str, Any]], None]) -> Store:
+async def open_store(config: Config, environment: Mapping[str, str], log: Callable[[Mapping[str, Any]], None]) -> Store:
     """Opens the store that the configuration names."""
     settings = config.store
     content = config.server.host in LOOPBACK if settings.content is None else settings.content
-    store = await Store.open(StoreSettings(url=settings.url or default_url(environment), content=content, raw=settings.raw), say)
+    store = await Store.open(StoreSettings(url=settings.url or default_url(environment), content=content, raw=settings.raw), log)
     if config.valkey.url:
         await store.buffer.close()
-        store.buffer = ValkeyBuffer(config.valkey.url, say=say)
+        store.buffer = ValkeyBuffer(config.valkey.url, log=log)
     return store
 
 

@@ -163,7 +163,7 @@ class ResponsesWebSocket:
                 except StreamglotError as error:
                     await self._refuse(error, lane.name)
         except Exception as error:
-            self._gateway.say_fault("", error)
+            self._gateway.log_fault("", error)
             self._socket.close(1011, "internal error of the gateway; its log has the details")
         finally:
             lane.task = None

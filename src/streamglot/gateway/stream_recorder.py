@@ -16,7 +16,7 @@ from .event_ids import EVENT_IDS, FRAMES
 if TYPE_CHECKING:
     from ..store import StreamBuffer
 
-SPOKEN: Final = "dialect"
+DIALECT: Final = "dialect"
 """Key in the stored headers: the dialect of the stream."""
 RESPONSE_ID: Final = "response_id"
 """Key in the stored headers: the response id, for a writer that must end the stream in place of the first one."""

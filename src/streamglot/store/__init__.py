@@ -3,7 +3,7 @@
 Each process has one ``Store``, on SQLite or PostgreSQL. A stream never waits for the store, and the store never raises into a
 stream: calls queue their data, a writer commits the queue every fifth of a second, and data that cannot be stored is counted.
 
-    store = await Store.open(StoreSettings(url=..., content=..., raw=...), say)        # when the gateway starts
+    store = await Store.open(StoreSettings(url=..., content=..., raw=...), log)        # when the gateway starts
     want = wanted(caller, request, body, headers)                                       # the session that the client names
     session = await store.find_session(want, request)                                   # waits at most one second
     request.messages[:0] = await store.history(session)                                 # only for a previous_response_id

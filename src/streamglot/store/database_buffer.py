@@ -62,10 +62,10 @@ class DatabaseBuffer:
         bytes: int = STREAM_BYTES,
         keep: float = KEEP_SECONDS,
         lost: float = LOST_SECONDS,
-        say: WriteLine | None = None,
+        log: WriteLine | None = None,
     ) -> None:
         self._database, self._writer = database, writer
-        self._tasks = TaskSupervisor(say)
+        self._tasks = TaskSupervisor(log)
         self._bytes, self._keep, self._lost = bytes, keep, lost
         self._live: dict[str, LiveStream] = {}
         self._watch: asyncio.Task[None] | None = None

@@ -49,7 +49,7 @@ class StoreSettings(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Store:
-    def __init__(self, database: Database, settings: StoreSettings, say: Callable[[Mapping[str, Any]], None] | None) -> None:
+    def __init__(self, database: Database, settings: StoreSettings, log: Callable[[Mapping[str, Any]], None] | None) -> None:
         self.database = database
         self.settings = settings
         self.process = Process(database)
@@ -57,33 +57,33 @@ class Store:
         self.queries = Queries(database)
         self._recent = Recent()
         self.sessions = Sessions(database, self._recent, self.process.has_others)
-        self._say = say or (lambda line: None)
+        self._log = log or (lambda line: None)
         self.writer = Writer(
             Commit(database, self.process),
             entries=settings.queue_entries,
             bytes=settings.queue_bytes,
             interval=settings.commit_seconds,
-            say=say,
+            log=log,
         )
         self.responses = Responses(database, self.queries, self._recent, self.writer)
-        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer, say=say)
+        self.buffer: StreamBuffer = DatabaseBuffer(database, self.writer, log=log)
         self._closing = asyncio.Event()
         self._tick: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, settings: StoreSettings | None = None, say: Callable[[Mapping[str, Any]], None] | None = None) -> Store:
+    async def open(cls, settings: StoreSettings | None = None, log: Callable[[Mapping[str, Any]], None] | None = None) -> Store:
         """Opens or creates the database and ends the turns of dead processes. Raises ConfigError if the database cannot be
         opened or a newer version made it."""
         settings = settings or StoreSettings()
-        store = cls(await Database.open(settings.url or default_url()), settings, say)
+        store = cls(await Database.open(settings.url or default_url()), settings, log)
         try:
             interrupted = await store.process.begin()
         except StoreUnavailable as error:
             await store.close()
             raise ConfigError(error.message) from None
         if interrupted:
-            store._say({"event": "store_recovered", "interrupted": interrupted})
-        store._tick = TaskSupervisor(say).start("store tick", store._ticking)
+            store._log({"event": "store_recovered", "interrupted": interrupted})
+        store._tick = TaskSupervisor(log).start("store tick", store._ticking)
         return store
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> Report:
@@ -98,7 +98,7 @@ class Store:
         await self._finish(until, self.database.close())
         report = self.report()
         if report.dropped or report.unfit:
-            self._say({"event": "store_lost", "dropped": report.dropped, "unfit": report.unfit})
+            self._log({"event": "store_lost", "dropped": report.dropped, "unfit": report.unfit})
         return report
 
     async def _finish(self, until: float, *steps: Awaitable[None]) -> None:

@@ -51,7 +51,7 @@ class ValkeyBuffer:
         keep: float = KEEP_SECONDS,
         lost: float = LOST_SECONDS,
         queue: int = QUEUE_BYTES,
-        say: Callable[[Mapping[str, Any]], None] | None = None,
+        log: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         try:
             from valkey.asyncio import Valkey
@@ -62,9 +62,9 @@ class ValkeyBuffer:
         self._client: Any = Valkey.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=ANSWER_SECONDS)
         self._bytes, self._keep, self._lost = bytes, int(keep), lost
         self._live: dict[str, LiveStream] = {}
-        self._queue = ValkeyQueue(self._client, ResponseError, bytes=queue, back=self._beats, say=say)
+        self._queue = ValkeyQueue(self._client, ResponseError, bytes=queue, back=self._beats, log=log)
         self._put = self._queue.put
-        self._tasks = TaskSupervisor(say)
+        self._tasks = TaskSupervisor(log)
         self._watch = self._tasks.start("valkey watch", self._watch_requests)
 
     # --- the producer

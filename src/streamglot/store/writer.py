@@ -76,11 +76,11 @@ class Writer:
         entries: int = QUEUE_ENTRIES,
         bytes: int = QUEUE_BYTES,
         interval: float = COMMIT_SECONDS,
-        say: Callable[[Mapping[str, Any]], None] | None = None,
+        log: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._commit = commit
         self._entries, self._bytes, self._interval = entries, bytes, interval
-        self._say = say or (lambda line: None)
+        self._log = log or (lambda line: None)
         self._queue: deque[Entry] = deque()
         self._weight = self._reserved = 0
         self._heavy = 0
@@ -102,7 +102,7 @@ class Writer:
         self._deadline = 0.0
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._attempting: asyncio.Task[None] | None = None
-        self._task = TaskSupervisor(say).start("store writer", self._run)
+        self._task = TaskSupervisor(log).start("store writer", self._run)
 
     # --- called by the store
 
@@ -190,12 +190,12 @@ class Writer:
         if not self._dropping:
             self._dropping = True
             self._dropped_before = self._dropped.copy()
-            self._say({"event": "store_dropping", "kind": kind, "queued": len(self._queue), "queued_bytes": self._weight})
+            self._log({"event": "store_dropping", "kind": kind, "queued": len(self._queue), "queued_bytes": self._weight})
         self._dropped[kind] += 1
 
     def log_fault(self, error: Exception) -> None:
         """Logs a fault of our own in a task that continues."""
-        self._say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
+        self._log({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
 
     async def flush(self) -> None:
         """Waits until everything that was queued before is in the database, or was found unfit."""
@@ -279,7 +279,7 @@ class Writer:
         self._oldest = self._committed = time.monotonic()
         if self._dropping and len(self._queue) < self._entries / 2 and self._weight < self._bytes / 2:
             self._dropping = False
-            self._say({"event": "store_dropped", "dropped": dict(self._dropped - self._dropped_before)})
+            self._log({"event": "store_dropped", "dropped": dict(self._dropped - self._dropped_before)})
         async with self._settled:
             self._settled.notify_all()
 
@@ -315,7 +315,7 @@ class Writer:
         self._last_error = f"{type(error).__name__}: {error}"[:300]
         for kind in filter(None, (entry.kind for entry in entries)):
             self._unfit[kind] += 1
-            self._say({"event": "store_unfit", "kind": kind, "message": self._last_error})
+            self._log({"event": "store_unfit", "kind": kind, "message": self._last_error})
 
     async def _try(self, batch: list[Entry]) -> None:
         """Retries until the batch is written. Every row can be written twice, so a commit whose answer was lost is repeated."""
@@ -365,14 +365,14 @@ class Writer:
         self._last_error = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
         if not self._failing_since:
             self._failing_since = time.monotonic()
-            self._say({"event": "store_failing", "message": self._last_error})
+            self._log({"event": "store_failing", "message": self._last_error})
 
     def _succeeded(self) -> None:
         self._commits += 1
         if self._failing_since:
             seconds = time.monotonic() - self._failing_since
             self._failing_since = 0.0
-            self._say({"event": "store_back", "seconds": round(seconds, 3)})
+            self._log({"event": "store_back", "seconds": round(seconds, 3)})
 
 
 def _has_contents(entry: Entry) -> bool:

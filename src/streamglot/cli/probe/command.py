@@ -34,7 +34,7 @@ LOCAL_THINKS: Final[dict[str, dict[str, Any]]] = {
 }
 """Fields that make the local model reason in a dialect whose own fields do not reach its template. It stops only when a budget
 ends, and the smallest budget of the dialect is far longer than its reasoning."""
-PATIENCE: Final = Timeouts(connect=10.0, first_byte=120.0, idle=60.0)
+PROBE_TIMEOUTS: Final = Timeouts(connect=10.0, first_byte=120.0, idle=60.0)
 
 
 def run(
@@ -90,7 +90,7 @@ async def _upstreams(pool: UpstreamPool, target: str, model: str, dialects: list
     for name in names:
         if not find_dialect(name).has_reader:
             raise ConfigError(f"no upstream speaks {name!r}")
-    return [structs.replace(upstream, dialect=name, timeouts=PATIENCE, inband="none") for name in names], model
+    return [structs.replace(upstream, dialect=name, timeouts=PROBE_TIMEOUTS, inband="none") for name in names], model
 
 
 def _fields(extra: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class BatchRun:
                 await self._tell(b"response", response)
         if self._gateway.server.log:
             failures = sum(response["error"] is not None for response in responses.values())
-            self._gateway.say(
+            self._gateway.log(
                 {
                     "event": "batch",
                     "request_id": self._request_id,
@@ -110,7 +110,7 @@ class BatchRun:
         try:
             outcome = await with_retries(lambda: self._final_when_stopping(item), RETRY)
         except Exception as error:
-            self._gateway.say_fault(item_request_id(self._request_id, item), error)
+            self._gateway.log_fault(item_request_id(self._request_id, item), error)
             return failed(item, StreamglotError("internal error of the gateway; its log has the details").as_event())
         return succeeded(item, outcome.value) if outcome.error is None else failed(item, outcome.error)
 
@@ -310,4 +310,4 @@ class EventStream(StreamingResponse):
                 self._task.cancel()
                 (ended,) = await asyncio.gather(self._task, return_exceptions=True)
                 if isinstance(ended, Exception):
-                    self._gateway.say_fault(self._run.batch_id, ended)
+                    self._gateway.log_fault(self._run.batch_id, ended)

@@ -151,7 +151,7 @@ class Metered:
         if self._attempt is not None:
             self._attempt.failed(error) if error is not None else self._attempt.used(record.usage)
         result = ExchangeResult(self._context, record, Request(), seconds=now - record.began)
-        self._gateway.tell_observers(result, self._span)
+        self._gateway.notify_observers(result, self._span)
 
     def _used(self, ending: str) -> TokenCounts:
         """Returns the usage that the answer reports.

@@ -20,7 +20,7 @@ from ...framing import sse
 from ..auth.authenticator import Caller, anonymous
 from ..endpoints import ENDPOINTS, RETRIEVABLE
 from ..event_ids import EVENT_IDS, FRAMES, Elements
-from ..stream_recorder import RESPONSE_ID, SPOKEN
+from ..stream_recorder import DIALECT, RESPONSE_ID
 
 if TYPE_CHECKING:
     from ...store import Chunk, Store
@@ -114,7 +114,7 @@ async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int)
     """Returns the stream after this event. An error before the headers becomes an HTTP status; a later one is the last event."""
     buffer = store_of(gateway).buffer
     headers: dict[str, str] = msgspec.json.decode(await buffer.head(stream_id, who) or b"{}")
-    spoken, response_id = headers.pop(SPOKEN, ""), headers.pop(RESPONSE_ID, "")
+    dialect_name, response_id = headers.pop(DIALECT, ""), headers.pop(RESPONSE_ID, "")
     arrivals = Arrivals(buffer.read(stream_id, after, who))
     try:
         await arrivals.come(FIRST_SECONDS)
@@ -122,7 +122,7 @@ async def resumed(gateway: Gateway, who: str | None, stream_id: str, after: int)
         arrivals.leave()
         raise
     headers |= {"x-streamglot-stream": stream_id, "x-streamglot-after": str(after)}
-    last_event = partial(last_words, spoken, headers["content-type"], response_id) if spoken else None
+    last_event = partial(encoded_error, dialect_name, headers["content-type"], response_id) if dialect_name else None
     data = _bytes(arrivals, after, headers["content-type"], last_event, gateway.server.keep_alive_seconds)
     return Resumed(arrivals, data, headers)
 
@@ -152,13 +152,13 @@ async def _bytes(
         yield last_event(last, error.as_event())
 
 
-def last_words(spoken: str, media_type: str, response_id: str, last: int, error: StreamError) -> bytes:
+def encoded_error(dialect_name: str, media_type: str, response_id: str, last: int, error: StreamError) -> bytes:
     """Returns the end, in the stream's dialect, of a stream that another process wrote up to this event."""
     array = isinstance(EVENT_IDS[media_type], Elements)
-    options: dict[str, Any] = {"array": True} if array else {"sequence": last} if spoken == RETRIEVABLE else {}
-    writer = dialect(spoken).writer(id=response_id, **options)
+    options: dict[str, Any] = {"array": True} if array else {"sequence": last} if dialect_name == RETRIEVABLE else {}
+    writer = dialect(dialect_name).writer(id=response_id, **options)
     data = writer.feed([error]) + writer.close()
-    if any(endpoint.numbered for endpoint in ENDPOINTS.values() if endpoint.dialect == spoken):
+    if any(endpoint.numbered for endpoint in ENDPOINTS.values() if endpoint.dialect == dialect_name):
         data, _ = FRAMES.numbered(data, last)
     return b",\r\n" + data.removeprefix(b"[") if array and last else data
 

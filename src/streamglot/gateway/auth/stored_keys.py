@@ -96,7 +96,7 @@ class StoredCallers:
         spent = Spent(turns=0, tokens=round(tokens), cost=cost)
         return refusal(Overdrawn(key=key, spent=spent, renews=renews), latest)
 
-    async def watch(self, store: Store, tick: Callable[[], object], say: Callable[[Mapping[str, Any]], None]) -> None:
+    async def watch(self, store: Store, tick: Callable[[], object], log: Callable[[Mapping[str, Any]], None]) -> None:
         """Refreshes the keys until it is cancelled. If the store does not answer, nothing changes."""
         from ...store import StoreUnavailable
 
@@ -108,7 +108,7 @@ class StoredCallers:
             except StoreUnavailable:
                 continue
             except Exception as error:
-                say({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
+                log({"event": "store_fault", "message": f"{type(error).__name__}: {error}"[:300]})
 
 
 def refusal(over: Overdrawn, latest: bool = False) -> RequestError:

@@ -64,7 +64,7 @@ class Application(Protocol):
     def reload(self) -> None:
         """Reads the configuration again."""
 
-    def say_fault(self, request_id: str, error: BaseException) -> None:
+    def log_fault(self, request_id: str, error: BaseException) -> None:
         """Logs an internal error."""
 
 
@@ -156,7 +156,7 @@ class Server:
         try:
             self.application.reload()
         except Exception as error:
-            self.application.say_fault("", error)
+            self.application.log_fault("", error)
 
     # --- connections
 
@@ -188,7 +188,7 @@ class Server:
                 try:
                     connection.expire()
                 except Exception as error:
-                    self.application.say_fault("", error)
+                    self.application.log_fault("", error)
             self._last_sweep = now
             if self._parent and os.getppid() != self._parent:
                 self._stop.set()
@@ -211,7 +211,7 @@ class Server:
         self.tasks.discard(task)
         self.crowded = len(self.tasks) > 1
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            self.application.say_fault("", error)
+            self.application.log_fault("", error)
 
     def _respond_to_upgrade(self, call: HTTPCall) -> Coroutine[Any, Any, None]:
         """Answers a request with an Upgrade.
@@ -237,7 +237,7 @@ class Server:
             try:
                 connection.flush()
             except Exception as error:  # an error must not affect the other connections
-                self.application.say_fault("", error)
+                self.application.log_fault("", error)
                 connection.abort()
 
 
