@@ -171,15 +171,15 @@ class _Messages:
 
     def _in_words(self, part: ToolResultPart) -> ToolResultPart:
         """The result with parts of other dialects converted to text, or without them if they have none."""
-        content = [said for piece in part.content if (said := self._piece(piece)) is not None]
+        content = [adapted for piece in part.content if (adapted := self._piece(piece)) is not None]
         return part if _same(content, part.content) else structs.replace(part, content=content)
 
     def _piece(self, piece: TextPart | MediaPart | NativePart) -> Part | None:
-        said = self._part(piece)
-        if isinstance(said, NativePart) and said.dialect != self._dialect:
-            _note(self._built, f"messages.{said.data.get('type', 'part')}")
+        adapted = self._part(piece)
+        if isinstance(adapted, NativePart) and adapted.dialect != self._dialect:
+            _note(self._built, f"messages.{adapted.data.get('type', 'part')}")
             return None
-        return said
+        return adapted
 
     def _with_one_system_message(self, messages: list[Message]) -> list[Message]:
         """Puts one system message at the beginning. Later ones stay in place as user messages, but never between a call and its

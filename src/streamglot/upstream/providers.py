@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
-from ..dialects.abilities import NONE_SAID, Abilities
+from ..dialects.abilities import UNSPECIFIED, Abilities
 from .settings import Upstream
 
 
@@ -28,7 +28,7 @@ class Provider(Struct, frozen=True):
     models: tuple[str, ...] = ("*",)
     options: dict[str, Any] = field(default_factory=dict)
     probe: str = ""
-    abilities: Abilities = NONE_SAID
+    abilities: Abilities = UNSPECIFIED
     convention: str = ""
 
     def upstream(self, key: str = "") -> Upstream:
@@ -168,8 +168,8 @@ _BY_HOST: Final = {_host(provider.base_url): provider.abilities for provider in 
 
 
 @lru_cache(1024)
-def _known(base_url: str, said: Abilities) -> Abilities:
-    return said.over(_BY_HOST.get(_host(base_url), NONE_SAID))
+def _known(base_url: str, abilities: Abilities) -> Abilities:
+    return abilities.over(_BY_HOST.get(_host(base_url), UNSPECIFIED))
 
 
 def abilities_of(upstream: Upstream) -> Abilities:

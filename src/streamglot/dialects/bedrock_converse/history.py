@@ -87,8 +87,8 @@ def _parse_block(block: Fields) -> Part:
         return _parse_reasoning(reasoning)
     cited = block.inner("citationsContent")
     if cited is not None:
-        said = "".join(piece.take("text", str, "") for piece in cited.objects("content"))
-        return TextPart(said, [read_citation(citation.rest) for citation in cited.objects("citations")])
+        cited_text = "".join(piece.take("text", str, "") for piece in cited.objects("content"))
+        return TextPart(cited_text, [read_citation(citation.rest) for citation in cited.objects("citations")])
     return NativePart(DIALECT, block.rest)
 
 

@@ -84,9 +84,9 @@ def _parse_prompt(fields: Fields) -> list[Message]:
     system = fields.take("system", str, "")
     if system:
         messages += parse_messages([Fields({"role": "system", "content": system})])
-    said = parse_content(fields, "prompt")
-    if said:
-        messages.append(Message("user", said))
+    parts = parse_content(fields, "prompt")
+    if parts:
+        messages.append(Message("user", parts))
     return messages
 
 

@@ -83,8 +83,8 @@ def _joined_logprobs(extras: list[Extra]) -> dict[str, Any] | None:
     joined: dict[str, list[Any]] = {}
     for extra in extras:
         choice = extra.data.get("choice") if extra.dialect == ChatReader.dialect else None
-        said = choice.get("logprobs") if isinstance(choice, dict) else None
-        for name, tokens in said.items() if isinstance(said, dict) else ():
+        logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
+        for name, tokens in logprobs.items() if isinstance(logprobs, dict) else ():
             if isinstance(tokens, list):
                 joined.setdefault(name, []).extend(tokens)
     return {"content": None, "refusal": None, **joined} if joined else None

@@ -40,15 +40,15 @@ def summary_request(request: Request) -> Request:
 
 
 def _as_text(parts: list[Part]) -> list[Part]:
-    told: list[Part] = []
+    texts: list[Part] = []
     for part in parts:
         if isinstance(part, ToolCallPart):
-            told.append(TextPart(f"[called {part.name} with {part.arguments}]"))
+            texts.append(TextPart(f"[called {part.name} with {part.arguments}]"))
         elif isinstance(part, ToolResultPart):
-            told.append(TextPart(f"[result: {part.text}]"))
+            texts.append(TextPart(f"[result: {part.text}]"))
         elif not isinstance(part, ReasoningPart):
-            told.append(part)
-    return told
+            texts.append(part)
+    return texts
 
 
 def build_compaction(response: Response, body: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Items:
         part = self._part(slot, family, number or 0)
         if event.logprobs:
             self._reader.emit(Extra(DIALECT, {"logprobs": event.logprobs}))
-        part.said.append(delta)
+        part.received.append(delta)
         self._reader.blocks().add(part.block, delta)
 
     def last(self, event: Event, kind: str, family: str, number: int | None, text: str | None) -> None:
@@ -105,13 +105,13 @@ class Items:
 
     def _fill(self, slot: Slot, family: str, number: int, text: str) -> None:
         part = slot.parts.get((family, number))
-        said = "".join(part.said) if part is not None else ""
-        if len(text) > len(said) and text.startswith(said):
+        streamed = "".join(part.received) if part is not None else ""
+        if len(text) > len(streamed) and text.startswith(streamed):
             part = self._part(slot, family, number)
-            part.said = [text]
-            self._reader.blocks().add(part.block, text[len(said) :])
+            part.received = [text]
+            self._reader.blocks().add(part.block, text[len(streamed) :])
         elif part is not None:
-            part.said = [said]
+            part.received = [streamed]
 
     def _cite(self, slot: Slot, number: int, content: dict[str, Any]) -> None:
         """Emits the annotations of a part that did not arrive as events."""
@@ -129,8 +129,8 @@ class Items:
 
     def _phase(self, item: dict[str, Any]) -> Echo | None:
         """The phase of a message, which is returned with it. Its id is not needed."""
-        told = {name: item[name] for name in ("type", "id", "phase") if word(item, name)}
-        return Echo(self._reader.provider, told) if "phase" in told else None
+        item_fields = {name: item[name] for name in ("type", "id", "phase") if word(item, name)}
+        return Echo(self._reader.provider, item_fields) if "phase" in item_fields else None
 
     # --- calls
 
@@ -139,7 +139,7 @@ class Items:
         if not delta or not isinstance(delta, str):
             return
         slot = self._slots.find(kind, event) or self._slots.add(kind, {}, event.output_index, event.item_id)
-        slot.said.append(delta)
+        slot.received.append(delta)
         if slot.block is not None:
             self._reader.blocks().add(slot.block, delta)
             return
@@ -152,12 +152,12 @@ class Items:
         self._fill_arguments(slot, text)
 
     def _fill_arguments(self, slot: Slot, text: str) -> None:
-        said = "".join(slot.said)
-        if len(text) > len(said) and text.startswith(said):
+        streamed = "".join(slot.received)
+        if len(text) > len(streamed) and text.startswith(streamed):
             if slot.block is not None and not slot.block.ended:
-                self._reader.blocks().add(slot.block, text[len(said) :])
-            said = text
-        slot.said = [said]
+                self._reader.blocks().add(slot.block, text[len(streamed) :])
+            streamed = text
+        slot.received = [streamed]
 
     def _name(self, slot: Slot) -> None:
         """Opens the block of a call once its name is known, with what arrived before."""
@@ -169,11 +169,11 @@ class Items:
             name, namespace = word(item, "name"), word(item, "namespace")
             if not name:
                 return
-            told = {key: value for key, value in item.items() if key not in CALL_FIELDS or key == "type"}
-            native = Echo(provider, {**told, "name": name} if namespace else told)
+            item_fields = {key: value for key, value in item.items() if key not in CALL_FIELDS or key == "type"}
+            native = Echo(provider, {**item_fields, "name": name} if namespace else item_fields)
             flat = flat_name(namespace, name)
             slot.block = blocks.open_call(word(item, "call_id", "id"), flat, CALL_ITEMS[slot.kind], native)
-            if set(told) - {"type", "id"}:
+            if set(item_fields) - {"type", "id"}:
                 slot.block.echo = native
         elif is_client_search(item):
             native = Echo(provider, {key: value for key, value in item.items() if key not in CALL_FIELDS or key == "type"})
@@ -182,7 +182,7 @@ class Items:
             slot.block = blocks.open_call(word(item, "call_id", "id"), name_of(item), "server", Echo(provider, item))
         self._open += 1
         self._slots.named(slot)
-        for piece in slot.said:
+        for piece in slot.received:
             blocks.add(slot.block, piece)
 
     def _end_call(self, slot: Slot, cut: bool) -> None:
@@ -191,7 +191,7 @@ class Items:
             if cut:
                 return
             raise UpstreamProtocolError(
-                f"a tool call has no name: {excerpt(slot.item or slot.said)}", code="tool_call_without_name"
+                f"a tool call has no name: {excerpt(slot.item or slot.received)}", code="tool_call_without_name"
             )
         if not block.ended:
             block.complete = not cut or (block.kind == "function" and not block.blank())
@@ -283,14 +283,14 @@ class Items:
 
     def _finish_reasoning(self, slot: Slot, item: dict[str, Any]) -> None:
         """Emits raw reasoning or its summary, whichever was streamed; if none was, the summary, else the raw reasoning."""
-        told = {
+        final_texts = {
             "summary": texts(item.get("summary"), "summary_text", "text"),
             "content": texts(item.get("content"), "reasoning_text", "text"),
         }
         streamed = {family for family, _ in slot.parts}
-        families = streamed or {"summary" if any(told["summary"]) else "content"}
+        families = streamed or {"summary" if any(final_texts["summary"]) else "content"}
         for family in sorted(families):
-            for number, text in enumerate(told[family]):
+            for number, text in enumerate(final_texts[family]):
                 self._fill(slot, family, number, text)
         hidden = bool(word(item, "encrypted_content"))
         if not slot.parts and (hidden or word(item, "id")):

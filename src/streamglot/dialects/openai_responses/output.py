@@ -47,7 +47,7 @@ class Output:
         self.part: dict[str, Any] | None = None
         self._pieces = pieces
         self._sequence = sequence
-        self._said: list[str] = []
+        self._written: list[str] = []
         self._head = b""
         self._tail = b""
         self._place: dict[str, Any] = {}
@@ -163,17 +163,17 @@ class Output:
 
     def _join_part(self, item: dict[str, Any], part: dict[str, Any]) -> None:
         kind = part["type"]
-        part[_TEXT_EVENT[kind][1]] = "".join(self._said)
-        self._said.clear()
+        part[_TEXT_EVENT[kind][1]] = "".join(self._written)
+        self._written.clear()
         item["summary" if kind == "summary_text" else "content"].append(part)
 
     def _join_call(self, item: dict[str, Any], field: str) -> None:
-        item[field] = "".join(self._said) or item.get(field) or ""
-        self._said.clear()
+        item[field] = "".join(self._written) or item.get(field) or ""
+        self._written.clear()
 
     def delta(self, text: str, logprobs: list[Any] | None = None) -> None:
         """Writes the next piece of the open text or call."""
-        self._said.append(text)
+        self._written.append(text)
         tail = self._tail
         if tail:
             tail += encode(logprobs) if logprobs else b"[]"
@@ -185,8 +185,8 @@ class Output:
     def annotate(self, annotation: dict[str, Any]) -> None:
         assert self.part is not None
         self.part["annotations"].append(annotation)
-        told = {"annotation_index": len(self.part["annotations"]) - 1, "annotation": annotation}
-        self.event("response.output_text.annotation.added", {**self.place(), **self._place, **told})
+        fields = {"annotation_index": len(self.part["annotations"]) - 1, "annotation": annotation}
+        self.event("response.output_text.annotation.added", {**self.place(), **self._place, **fields})
 
     def _prepare_deltas(self, event: bytes) -> None:
         """Prepares the constant part of all deltas of a text or call."""

@@ -38,7 +38,7 @@ class ResponsesReader(Reader):
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self._usage: Usage | None = None
-        self._said: dict[str, Any] = {}
+        self._emitted: dict[str, Any] = {}
         items = self._items = Items(self)
         self._rules: dict[str, Callable[[Event], None]] = {
             "response.output_text.delta": lambda event: items.piece(event, "message", "text", event.content_index),
@@ -104,14 +104,14 @@ class ResponsesReader(Reader):
     def _lifecycle(self, event: Event) -> None:
         response = event.response or {}
         self.start(word(response, "id"), word(response, "model"), whole_number(response.get("created_at")) or 0)
-        said = {
+        changed = {
             name: value
             for name, value in response.items()
-            if name not in LIFECYCLE and (name not in self._said or self._said[name] != value)
+            if name not in LIFECYCLE and (name not in self._emitted or self._emitted[name] != value)
         }
-        if said:
-            self._said.update(said)
-            self.emit(Extra(self.dialect, {"response": said}))
+        if changed:
+            self._emitted.update(changed)
+            self.emit(Extra(self.dialect, {"response": changed}))
         raw = response.get("usage")
         if isinstance(raw, dict) and raw and (self._usage is None or self._usage.raw != raw):
             self._usage = read_usage(raw)
@@ -145,8 +145,8 @@ class ResponsesReader(Reader):
         elif kind in ("error", "response.error") or faults.is_error(event.error):
             raise faults.refusal(loads(data)[0])
         elif kind and self.started:
-            said = {name: value for name, value in loads(data)[0].items() if name not in _ADDRESS}
-            self.emit(Extra(self.dialect, {"event": {**said, "type": kind}}))
+            fields = {name: value for name, value in loads(data)[0].items() if name not in _ADDRESS}
+            self.emit(Extra(self.dialect, {"event": {**fields, "type": kind}}))
 
     def _audio(self, data: Any = None, transcript: Any = None) -> None:
         data, transcript = (value if isinstance(value, str) else "" for value in (data, transcript))

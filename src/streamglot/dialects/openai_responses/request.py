@@ -131,9 +131,9 @@ def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
         effort = "medium"
     # A client that enables thinking expects to see it; this API shows it only as a summary.
     summary = reasoning.summary or ("auto" if reasoning.enabled and effort != "none" else None)
-    said = {name: value for name, value in (("effort", effort), ("summary", summary)) if value is not None}
-    if said:
-        built.body["reasoning"] = said
+    fields = {name: value for name, value in (("effort", effort), ("summary", summary)) if value is not None}
+    if fields:
+        built.body["reasoning"] = fields
 
 
 def _parse_text(fields: Fields, request: Request) -> None:

@@ -30,8 +30,8 @@ def result_of(item: dict[str, Any]) -> tuple[str, bool]:
     error = item.get("error")
     if error:
         return (word(error, "message") if isinstance(error, dict) else "") or json_text(error), True
-    told = next((item[name] for name in ("output", "outputs", "results", "result", "tools") if item.get(name)), None)
-    return _text_of(told), item.get("status") in _FAILED
+    output = next((item[name] for name in ("output", "outputs", "results", "result", "tools") if item.get(name)), None)
+    return _text_of(output), item.get("status") in _FAILED
 
 
 def image_of(item: dict[str, Any]) -> Media | None:
@@ -49,13 +49,13 @@ def read_annotation(annotation: dict[str, Any], provider: str) -> Citation:
     )
 
 
-def _text_of(told: object) -> str:
+def _text_of(output: object) -> str:
     """Plain text if the entries are texts, logs or shell output; JSON otherwise."""
-    if isinstance(told, list):
-        said = [_entry_text(entry) if isinstance(entry, dict) else None for entry in told]
-        if all(text is not None for text in said):
-            return "".join(text for text in said if text is not None)
-    return json_text(told)
+    if isinstance(output, list):
+        texts = [_entry_text(entry) if isinstance(entry, dict) else None for entry in output]
+        if all(text is not None for text in texts):
+            return "".join(text for text in texts if text is not None)
+    return json_text(output)
 
 
 def _entry_text(entry: dict[str, Any]) -> str | None:

@@ -27,8 +27,8 @@ def input_items(request: Request, response_id: str, instructed: bool) -> list[di
     items: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "assistant":
-            said = Response(f"{response_id}i{len(items)}", choices=[ResponseChoice(0, message.parts, "end")])
-            items += build_response(said, tools=request.tools)["output"]
+            response = Response(f"{response_id}i{len(items)}", choices=[ResponseChoice(0, message.parts, "end")])
+            items += build_response(response, tools=request.tools)["output"]
         else:
             known = [part for part in message.parts if not isinstance(part, NativePart) or part.dialect == DIALECT]
             items += [{"status": "completed", **item} for item in builder.build(Message(message.role, known))]

@@ -135,7 +135,7 @@ def is_minted(item_id: object) -> bool:
 def texts(entries: object, *kinds: str) -> list[str]:
     """The texts of a list of parts, including empty ones, so that positions are kept."""
     parts = entries if isinstance(entries, list) else []
-    return [said if isinstance(said := part.get("text"), str) else "" for part in parts if is_kind(part, *kinds)]
+    return [text if isinstance(text := part.get("text"), str) else "" for part in parts if is_kind(part, *kinds)]
 
 
 def is_kind(part: object, *kinds: str) -> bool:

@@ -255,10 +255,10 @@ class ResponsesWriter(Writer):
         self._cut = not event.complete
         if self._cut:
             return
-        told = own(event.echo, "message")
-        if told is not None:
-            if self.output.item is not None and told.get("phase"):
-                self.output.item["phase"] = told["phase"]
+        original = own(event.echo, "message")
+        if original is not None:
+            if self.output.item is not None and original.get("phase"):
+                self.output.item["phase"] = original["phase"]
         elif event.echo is not None:
             self.carry(event.echo, "")
 
@@ -313,9 +313,9 @@ class ResponsesWriter(Writer):
         item = self.output.item
         assert item is not None
         self.output.close_part()
-        told = own(echo, "reasoning")
-        if told is not None and echo.provider == self.dialect and told.get("id") == item["id"]:
-            item.update({name: value for name, value in told.items() if name not in ("summary", "content", "status")})
+        original = own(echo, "reasoning")
+        if original is not None and echo.provider == self.dialect and original.get("id") == item["id"]:
+            item.update({name: value for name, value in original.items() if name not in ("summary", "content", "status")})
         else:
             item["encrypted_content"] = pack(echo)
         self.close_item()
@@ -355,7 +355,7 @@ class ResponsesWriter(Writer):
             self.output.whole({"type": "mcp_approval_request", "id": approval.id, "server_label": OWN_SERVER, **call})
             return
         data = event.data if event.dialect == self.dialect else {}
-        response, item, logprobs, told = (data.get(name) for name in ("response", "item", "logprobs", "event"))
+        response, item, logprobs, extra_event = (data.get(name) for name in ("response", "item", "logprobs", "event"))
         if isinstance(response, dict):
             repeats = {name: value for name, value in response.items() if name not in LIFECYCLE}
             self._fields.update({**repeats, **self._asked})  # the upstream request may have had other values
@@ -363,9 +363,9 @@ class ResponsesWriter(Writer):
             self._hints.setdefault(str(item.get("type")), deque()).append(item)
         elif isinstance(logprobs, list):
             self._logprobs += logprobs
-        elif isinstance(told, dict) and not self.strict:
+        elif isinstance(extra_event, dict) and not self.strict:
             self._announce()
             place = self.output.place() if self.output.item is not None else {}
-            self.output.event(word(told, "type") or "response.extra", {**place, **told})
+            self.output.event(word(extra_event, "type") or "response.extra", {**place, **extra_event})
         else:
             self.lose(event)
