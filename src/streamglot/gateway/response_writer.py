@@ -18,7 +18,7 @@ from ..events import KeepAlive, StreamError
 from ..messages import Request
 from ..stages.stage import ExchangeContext
 from .endpoints import Endpoint
-from .http.call import Call, ClientGone, DetachedCall
+from .http.call import Call, ClientDisconnected, DetachedCall
 from .http.reply import retry_after as retry_after_value
 from .stream_recorder import DIALECT, RESPONSE_ID, StreamRecorder
 
@@ -149,7 +149,7 @@ class ResponseWriter:
         data = self.writer.feed([KeepAlive()])
         if data:
             previous_write = self.last_write
-            with suppress(ClientGone):  # the exchange notices it itself
+            with suppress(ClientDisconnected):  # the exchange notices it itself
                 await self.write(data)
             self._last_keep_alive, self.last_write = self.last_write, max(previous_write, self._record.last_event)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PATH: Final = "/v1/responses"
 """The path of the endpoint that answers."""
-LANES: Final = 16
+MAX_LANES: Final = 16
 """Lanes that one connection can have. Known clients use one, plus one for each sub-agent."""
 WAITING: Final = 16
 """Requests that may wait in one lane."""
@@ -143,10 +143,12 @@ class ResponsesWebSocket:
             lane.task = asyncio.create_task(self._work(lane))
 
     def _new_lane(self, name: bytes) -> Lane:
-        if len(self._lanes) >= LANES:
+        if len(self._lanes) >= MAX_LANES:
             idle = next((lane for lane in self._lanes.values() if lane.task is None), None)
             if idle is None:
-                raise _too_many(f"{LANES} streams of this connection are busy; wait for one of them, or open another connection")
+                raise _too_many(
+                    f"{MAX_LANES} streams of this connection are busy; wait for one of them, or open another connection"
+                )
             self._forget(self._lanes.pop(idle.name))
         return Lane(name)
 

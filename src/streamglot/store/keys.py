@@ -51,7 +51,7 @@ class Spent(Struct, kw_only=True):
     cost: float
 
 
-class Overdrawn(Struct, kw_only=True):
+class BudgetExceeded(Struct, kw_only=True):
     """A key that has used up its budget. It may be used again at ``renews``, or never."""
 
     key: StoredKey
@@ -102,7 +102,7 @@ class StoredKeys:
             _key(row) for row in await self._database.fetch(question if revoked else question.where(table.c.revoked.is_(None)))
         ]
 
-    async def news(self) -> list[StoredKey] | None:
+    async def changes(self) -> list[StoredKey] | None:
         """All keys, valid or revoked; None if nothing changed since the last call."""
         rows = await self._watch.look()
         if rows:
@@ -148,10 +148,10 @@ class StoredKeys:
         )
         return [(_key(row), _spent(row)) for row in await self._database.fetch(question)]
 
-    async def overdrawn(self, now: float | None = None) -> list[Overdrawn]:
+    async def budget_exceeded(self, now: float | None = None) -> list[BudgetExceeded]:
         """The valid keys that have used up their budget."""
         return [
-            Overdrawn(key=key, spent=spent, renews=await self._renews(key, spent, now))
+            BudgetExceeded(key=key, spent=spent, renews=await self._renews(key, spent, now))
             for key, spent in await self.balances(now)
             if (key.budget_cost is not None and spent.cost >= key.budget_cost)
             or (key.budget_tokens is not None and spent.tokens >= key.budget_tokens)

@@ -35,7 +35,7 @@ class Seen(Struct):
     retrievable: bool = True
     ended: bool = False
     tip: bytes | None = None
-    said: bytes = b""
+    answer_bytes: bytes = b""
     messages: list[Message] = field(default_factory=list)
     weight: int = 256
 
@@ -72,8 +72,10 @@ class Recent:
         while len(self._turns) > self._most_turns or (self._weight > self._most_bytes and len(self._turns) > 1):
             self._forget(self._turns.popitem(last=False)[1])
 
-    def finish(self, turn_id: str, tip: bytes | None, said: bytes, response_id: str, answer: Message, weight: int) -> None:
-        """Notes the end of a turn. ``said`` is the answer's normal form."""
+    def finish(
+        self, turn_id: str, tip: bytes | None, answer_bytes: bytes, response_id: str, answer: Message, weight: int
+    ) -> None:
+        """Notes the end of a turn. ``answer_bytes`` is the answer's normal form."""
         seen = self._turns.get(turn_id)
         if seen is None:
             return
@@ -81,7 +83,7 @@ class Recent:
             self._unindex("response", seen.response_id, seen)
         seen.tip, seen.response_id, seen.ended = tip, response_id, True
         if tip is not None:
-            seen.said = said[:ANSWER_BYTES]
+            seen.answer_bytes = answer_bytes[:ANSWER_BYTES]
             self._index("tip", tip, seen)
         if response_id:
             self._index("response", response_id, seen)
@@ -142,7 +144,7 @@ class Recent:
                 return Match(depth, best.turn_id, best.session_id)
             if depth == 0:
                 for seen in self._newest("asked", prefix.asked):
-                    if ours(seen) and alike(seen.said, prefix.answer):
+                    if ours(seen) and alike(seen.answer_bytes, prefix.answer):
                         return Match(EDITED_DEPTH, seen.turn_id, seen.session_id)
         return None
 

@@ -37,7 +37,7 @@ class Responses:
         stream waits for the commit; a background response does not."""
         row = await self._row(response_id, caller)
         turn = await self._queries.turn(row.id, caller) if row is not None else None
-        if turn is None or turn.wish.get("background") or self._recent.knows(response_id):
+        if turn is None or turn.client_options.get("background") or self._recent.knows(response_id):
             return turn
         until = time.monotonic() + ELSEWHERE_SECONDS
         while turn is not None and not turn.ending and time.monotonic() < until:

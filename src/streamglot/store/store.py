@@ -26,7 +26,7 @@ from .queries import Queries
 from .recent import Recent, Seen
 from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, Responses, settled
 from .rows import FrameEntry, StateEntry, StepEntry, TurnEntry
-from .sessions import Sessions, Wanted
+from .sessions import SessionHints, Sessions
 from .shorten import bare_response, encoded_size
 from .turn import BARE_BYTES, Finished, Session, Started, Turn, answer_weight, given_id, mint_id, weight
 from .writer import CLOSE_SECONDS, COMMIT_SECONDS, QUEUE_BYTES, QUEUE_ENTRIES, Report, Writer
@@ -132,8 +132,8 @@ class Store:
 
     # --- the path of a request
 
-    async def find_session(self, want: Wanted, request: Request) -> Session:
-        return await self.sessions.find(want, request)
+    async def find_session(self, hints: SessionHints, request: Request) -> Session:
+        return await self.sessions.find(hints, request)
 
     async def answers(self, session: Session) -> list[Message]:
         """The answers for ``restore_echoes``; empty without a query if there can be none."""
@@ -176,12 +176,12 @@ class Store:
 
     def take_end(self, turn: Turn, finished: Finished) -> None:
         finished.at = finished.at or time.time()
-        response, spoken = finished.response, turn.session.conversation
+        response, conversation = finished.response, turn.session.conversation
         parts = response.choices[0].parts if response is not None and response.choices else []
         tip, run, size = None, b"", answer_weight(response)
-        if spoken is not None and not turn.started.probe:
+        if conversation is not None and not turn.started.probe:
             run = normal(parts)
-            tip = spoken.tip(run)
+            tip = conversation.tip(run)
         self._recent.finish(turn.id, tip, run, given_id(turn.started, finished), Message("assistant", parts), size)
         if not turn.kept:
             self.writer.drop("endings")

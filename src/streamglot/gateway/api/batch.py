@@ -152,11 +152,11 @@ class BatchRun:
         if self._events is not None:
             await self._events.put(sse.event(msgspec.json.encode(data), name))
 
-    async def tell_end(self) -> None:
+    async def send_end(self) -> None:
         if self._events is not None:
             await self._events.put(None)
 
-    def tell_failure(self) -> None:
+    def send_failure(self) -> None:
         """Tells the client that the batch stopped before its end.
 
         If the queue is full, drops an event, as the stream is incomplete anyway.
@@ -224,9 +224,9 @@ async def _run_and_notify(run: BatchRun) -> bytes:
     """Runs a batch and tells its listener that it has ended."""
     try:
         data = await run.run()
-        await run.tell_end()
+        await run.send_end()
     except BaseException:
-        run.tell_failure()
+        run.send_failure()
         raise
     return data
 

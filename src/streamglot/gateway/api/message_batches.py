@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ENDPOINT: Final = "/v1/messages"
 PLACE: Final = "/v1/messages/batches"
 _CUSTOM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-MOST_LISTED: Final = 1_000
+MAX_LISTED: Final = 1_000
 USUAL_LISTED: Final = 20
 """Rows of one page, at most and by default: the values of the vendor's API."""
 
@@ -49,7 +49,7 @@ def message_batch_routes(gateway: Gateway) -> list[Route]:
         from ...batch.model import MESSAGE_API
 
         parameters = Parameters(http, "after_id", "before_id", "limit", "beta")
-        limit = parameters.limit(USUAL_LISTED, MOST_LISTED)
+        limit = parameters.limit(USUAL_LISTED, MAX_LISTED)
         service, owner = batches_of(gateway), owner_of(gateway, http)
         before = parameters["before_id"]
         found = await service.catalog.list_batches(owner, MESSAGE_API, before or parameters["after_id"], limit + 1, not before)

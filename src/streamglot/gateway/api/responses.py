@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 0.05
 """Seconds between two reads of a turn that is being cancelled: too short for a person to notice."""
 USUAL_ITEMS: Final = 20
-MOST_ITEMS: Final = 100
+MAX_ITEMS: Final = 100
 """Items in one answer: the limit of the vendor's API."""
 INSTRUCTIONS: Final = "instructions"
 _UNFINISHED: Final = ("cancelled", "client_gone")
@@ -85,7 +85,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
 
     async def input_items(http: HttpRequest) -> HttpResponse:
         parameters = Parameters(http, "limit", "order", "after", "include", "include[]")
-        order, limit = parameters.one_of("order", "desc", "asc"), parameters.limit(USUAL_ITEMS, MOST_ITEMS)
+        order, limit = parameters.one_of("order", "desc", "asc"), parameters.limit(USUAL_ITEMS, MAX_ITEMS)
         turn = await found(http)
         items = dialect(RETRIEVABLE).input_items(_request(turn), turn.response_id, _instructed(turn))
         return json_reply(listed(items if order == "asc" else items[::-1], parameters["after"], limit))
@@ -100,8 +100,8 @@ def response_routes(gateway: Gateway) -> list[Route]:
 
 def _writer(turn: TurnDetail) -> Any:
     request = _request(turn)
-    said = {**turn.wish, **dialect(RETRIEVABLE).repeated_fields(request, _instructed(turn))}
-    mirror = {name: value for name, value in said.items() if name in REPEATED}
+    fields = {**turn.client_options, **dialect(RETRIEVABLE).repeated_fields(request, _instructed(turn))}
+    mirror = {name: value for name, value in fields.items() if name in REPEATED}
     return dialect(RETRIEVABLE).writer(
         id=turn.response_id,
         model=request.model or turn.model,
@@ -113,7 +113,7 @@ def _writer(turn: TurnDetail) -> Any:
 
 def _instructed(turn: TurnDetail) -> bool:
     """Returns whether the first message was given as instructions and not as part of the input."""
-    return bool(turn.wish.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
+    return bool(turn.client_options.get(INSTRUCTIONS) or turn.more.get(INSTRUCTIONS))
 
 
 def _replayed(turn: TurnDetail, after: int) -> HttpResponse:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ...store import Chunk, Store
     from ..app import Gateway
 
-MOST_EVENTS: Final = 2**31 - 2
+MAX_EVENTS: Final = 2**31 - 2
 """Events in one stream. No stream has more, so larger event numbers count as this one."""
-MOST_DIGITS: Final = 20
+MAX_DIGITS: Final = 20
 """Digits of an event number that is parsed. A longer number counts as ``MOST_EVENTS``, without the cost of parsing it."""
 FIRST_SECONDS: Final = 2.0
 """Seconds that a reader waits for its headers. An error within this time becomes an HTTP status."""
@@ -54,7 +54,7 @@ def seen_by(caller: Caller | None) -> str | None:
 def event_number(name: str, text: str) -> int:
     if not text.isdecimal():
         raise RequestError(f"{name} must be the number of an event, not {excerpt(text)}")
-    return min(int(text), MOST_EVENTS) if len(text) <= MOST_DIGITS else MOST_EVENTS
+    return min(int(text), MAX_EVENTS) if len(text) <= MAX_DIGITS else MAX_EVENTS
 
 
 class Stopped(msgspec.Struct):
@@ -174,7 +174,7 @@ async def stopped(gateway: Gateway, who: str | None, stream_id: str) -> Stopped:
         raise RequestError(f"there is no stream {stream_id!r} of yours to stop", code=NOT_FOUND, status=404)
     try:
         async with asyncio.timeout(ENDED_SECONDS):
-            await anext(buffer.read(stream_id, MOST_EVENTS, who), None)
+            await anext(buffer.read(stream_id, MAX_EVENTS, who), None)
     except TimeoutError:
         return Stopped(stream_id)
     except StreamglotError as error:
@@ -195,8 +195,8 @@ def resume_routes(gateway: Gateway) -> list[Route]:
         return await resumed(gateway, who(http), http.path_params["id"], event_number("after", given))
 
     async def stop(http: HttpRequest) -> Response:
-        told = await stopped(gateway, who(http), http.path_params["id"])
-        return Response(msgspec.json.encode(told), media_type="application/json")
+        result = await stopped(gateway, who(http), http.path_params["id"])
+        return Response(msgspec.json.encode(result), media_type="application/json")
 
     async def chat(http: HttpRequest) -> Response:
         """Resumes the running answer of a chat from its beginning, for a page that was reloaded. Answers 204 if there is none."""

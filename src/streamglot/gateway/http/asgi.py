@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 
 from ...errors import ConfigError
-from .call import ClientGone, Deadline, check_length, query_value, too_large, too_slow
+from .call import ClientDisconnected, Deadline, check_length, query_value, too_large, too_slow
 from .http_call import HTTPCall
 from .reply import Reply, header_value, sent_status
 
@@ -33,7 +33,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], most: int, dea
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise ClientGone
+                    raise ClientDisconnected
                 body += message.get("body", b"")
                 if len(body) > most:
                     raise too_large(most)
@@ -166,7 +166,7 @@ async def run_asgi(application: Application, call: HTTPCall) -> None:
         if call.complete and received:
             await call.closed()
         elif not call.disconnected and not call.ended:
-            with suppress(ClientGone):
+            with suppress(ClientDisconnected):
                 data = await call.read()
                 if call.complete:
                     received.append(True)

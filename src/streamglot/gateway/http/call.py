@@ -15,7 +15,7 @@ from ...errors import LimitExceeded, RequestError, excerpt
 _decode = msgspec.json.Decoder().decode
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
     """The client disconnected before it was answered."""
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import httptools
 
 from ...errors import RequestError, excerpt
-from .call import DONE, ClientGone, Deadline, check_length, query_value, too_large, too_slow
+from .call import DONE, ClientDisconnected, Deadline, check_length, query_value, too_large, too_slow
 from .parser import ProtocolError, RequestHead
 from .reply import STATUS_LINES, Reply, error_reply, header_lines, sent_status
 
@@ -229,7 +229,7 @@ class HTTPCall:
 
     async def _more(self) -> None:
         if self.disconnected:
-            raise ClientGone
+            raise ClientDisconnected
         if self._error is not None:
             raise self._error
         await self._wait()
