@@ -143,7 +143,7 @@ api_key_location = "none"
     )
     script.write_text(_TENSORZERO)
     program = Program("tensorzero", [f"{programs}/python", str(script), str(config)], GATEWAY_CORE)
-    port = program.said_port()
+    port = program.announced_port()
     load = ["-M", f"tensorzero::model_name::{MODEL}", "-u", "/openai/v1/chat/completions"]
     return Candidate("TensorZero", program, port, load, peer=True)
 

@@ -232,18 +232,18 @@ def abilities_page() -> str:
     for entry in DIALECTS.values():
         if entry.has_reader:
             by_family = type(entry).build_request is not Dialect.build_request
-            cells = ["as its family" if by_family else _said(getattr(entry.abilities, name)) for name in ABILITIES]
+            cells = ["as its family" if by_family else _shown(getattr(entry.abilities, name)) for name in ABILITIES]
             lines.append(f"| `{entry.name}` | {' | '.join(cells)} |")
     lines += ["", "## By provider, where they are others", "", "| provider | abilities |", "|---|---|"]
     for provider in PROVIDERS:
-        told = [(name, getattr(provider.abilities, name)) for name in ABILITIES]
-        said = [f"`{name}`: {_said(value)}" for name, value in told if value is not None]
-        if said:
-            lines.append(f"| {provider.title} | {'; '.join(said)} |")
+        values = [(name, getattr(provider.abilities, name)) for name in ABILITIES]
+        listed = [f"`{name}`: {_shown(value)}" for name, value in values if value is not None]
+        if listed:
+            lines.append(f"| {provider.title} | {'; '.join(listed)} |")
     return "\n".join([*lines, ""])
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"`{name}`" for name in value) or "–"
     if isinstance(value, bool):

@@ -89,7 +89,7 @@ MEANINGS = {
     "server.fallback_model": "The model that answers for names that no upstream serves.",
 }
 """Meanings of settings whose docstring does not say ``name``: meaning. The others come from the docstrings."""
-_SAID = re.compile(r"``(\w+)``:\s+((?:(?!``\w+``:\s|\n\s*- ``).)*)", re.S)
+_DESCRIBED = re.compile(r"``(\w+)``:\s+((?:(?!``\w+``:\s|\n\s*- ``).)*)", re.S)
 
 
 def configuration_page() -> str:
@@ -165,10 +165,10 @@ def _struct_in(kind: Any) -> tuple[type | None, str]:  # a type annotation
 
 
 def _table(place: str, kind: type, heading: str, variable: str) -> list[str]:
-    said = {name: sentence(text.replace("``", "`")) for name, text in _SAID.findall(kind.__doc__ or "")}
+    described = {name: sentence(text.replace("``", "`")) for name, text in _DESCRIBED.findall(kind.__doc__ or "")}
     rows = [
         f"| `{field.encode_name}` | {_type(field.type)} | {_default(field)} | {code(variable + field.name.upper()) if variable else '–'} "
-        f"| {cell(MEANINGS.get(f'{place}.{field.name}') or said.get(field.name, ''))} |"
+        f"| {cell(MEANINGS.get(f'{place}.{field.name}') or described.get(field.name, ''))} |"
         for field in fields(kind)
         if _struct_in(field.type)[0] is None and field.name != "rest"
     ]
@@ -182,9 +182,9 @@ def undescribed() -> list[str]:
     """Settings without a meaning."""
     missing = []
     for place, kind, _, _ in _tables(Config, "", "", PREFIX):
-        said = {name for name, _ in _SAID.findall(kind.__doc__ or "")}
+        described = {name for name, _ in _DESCRIBED.findall(kind.__doc__ or "")}
         own = [field.name for field in fields(kind) if _struct_in(field.type)[0] is None and field.name != "rest"]
-        missing += [f"{place}.{name}" for name in own if name not in said and f"{place}.{name}" not in MEANINGS]
+        missing += [f"{place}.{name}" for name in own if name not in described and f"{place}.{name}" not in MEANINGS]
     return missing
 
 

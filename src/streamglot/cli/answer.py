@@ -15,7 +15,7 @@ from ..messages import Request, Response
 from ..stages import Collect
 from .exit_status import INTERRUPTED, Ended
 from .output.cost import usage_line
-from .output.terminal import complain, is_terminal, neutral
+from .output.terminal import is_terminal, neutral, print_error
 from .output.text_output import PlainPrinter
 
 Form = Literal["text", "raw", "json", "events"]
@@ -75,13 +75,13 @@ def answer(client: Client, request: Request, look: Look, recorder: BackgroundRec
     finally:
         response = box.close()[0]
     if printer.error is not None:
-        complain(printer.error.message)
+        print_error(printer.error.message)
         status = 1
     if look.usage:
         model = response.model or request.model
         print(neutral(usage_line(response.usage, model, stream.upstream)), file=sys.stderr, flush=True)
     if stream.dropped:
-        complain(f"upstream {stream.upstream!r} cannot express: {', '.join(stream.dropped)}")
+        print_error(f"upstream {stream.upstream!r} cannot express: {', '.join(stream.dropped)}")
     return Answered(response, status, stream.upstream)
 
 

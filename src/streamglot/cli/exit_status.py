@@ -22,7 +22,7 @@ from click.exceptions import Exit
 from ..errors import ConfigError, StreamglotError
 from ..extras import missing_package
 from .output.standard_streams import discard, flush_failure, is_broken_pipe
-from .output.terminal import complain, neutral
+from .output.terminal import neutral, print_error
 
 FAILED: Final = 1
 MISUSED: Final = 2
@@ -93,16 +93,16 @@ def _status(command: Callable[[], int]) -> int:
     except click.ClickException as error:
         return _misused(error)
     except ConfigError as error:
-        complain(error.message)
+        print_error(error.message)
         return MISUSED
     except StreamglotError as error:
-        complain(error.message)
+        print_error(error.message)
         return FAILED
     except ModuleNotFoundError as error:
         missing = missing_package(error)
         if missing is None:
             raise
-        complain(missing.message)
+        print_error(missing.message)
         return MISUSED
     except OSError as error:
         return _output_failed(flush_failure(sys.stdout) or error)
@@ -113,7 +113,7 @@ def _misused(error: click.ClickException) -> int:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         with suppress(OSError):  # a failure cannot be reported anywhere
             print(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", file=sys.stderr)
-    complain(error.format_message())
+    print_error(error.format_message())
     return error.exit_code
 
 
@@ -123,5 +123,5 @@ def _output_failed(error: OSError) -> int:
         discard(sys.stdout)
         return BROKEN_PIPE
     where = neutral(str(error.filename)) if error.filename is not None else "standard output"
-    complain(f"{where}: {error.strerror or error}")
+    print_error(f"{where}: {error.strerror or error}")
     return FAILED

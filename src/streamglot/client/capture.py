@@ -23,7 +23,7 @@ from ..upstream.connection_pool import ConnectionPool as Connections
 from ..upstream.providers import abilities_of
 from ..upstream.secrets import SecretMask, hide, shown_url
 
-MOST_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 """Bytes of one recording, which is held in memory until it is written."""
 
 
@@ -102,7 +102,7 @@ async def _listen(answer: UpstreamResponse, captured: Capture, began: float, pat
     mask = SecretMask(secrets)
     size = 0
     try:
-        while size <= MOST_BYTES:
+        while size <= MAX_BYTES:
             async with asyncio.timeout(patience):
                 piece = await answer.read()
             if not piece:
@@ -111,7 +111,7 @@ async def _listen(answer: UpstreamResponse, captured: Capture, began: float, pat
             masked = mask.feed(piece)
             if masked:
                 captured.pieces.append((time.monotonic() - began, masked))
-        captured.broken = f"more than {MOST_BYTES} bytes came"
+        captured.broken = f"more than {MAX_BYTES} bytes came"
     except TimeoutError:
         captured.broken = f"it was silent for {patience:g} s"
     except UpstreamError as error:

@@ -45,8 +45,8 @@ def thinking_of(request: Request, dialect: str) -> bool | None:
             return bool(template[word])
     if _thinking_is_switched_on(request, dialect):
         return True
-    wish = request.reasoning
-    off = wish is not None and (wish.enabled is False or wish.effort == "none" or wish.budget_tokens == 0)
+    reasoning = request.reasoning
+    off = reasoning is not None and (reasoning.enabled is False or reasoning.effort == "none" or reasoning.budget_tokens == 0)
     return False if off else None
 
 

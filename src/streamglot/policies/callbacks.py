@@ -59,11 +59,11 @@ class Callbacks(Policy, frozen=True, kw_only=True):
             callback = self.on_tool_call_complete
         else:
             callback = self.on_block_complete
-        said = callback(piece) if callback is not None else None
-        if said is None:
+        returned = callback(piece) if callback is not None else None
+        if returned is None:
             return FORWARD
-        if isinstance(said, str):
-            return FORWARD if said == piece.text else Rewrite(text=said)
-        if type(said) in SEVERITY:
-            return said
-        raise TypeError(f"a callback returned {said!r}: it must return a verdict, a text or None")
+        if isinstance(returned, str):
+            return FORWARD if returned == piece.text else Rewrite(text=returned)
+        if type(returned) in SEVERITY:
+            return returned
+        raise TypeError(f"a callback returned {returned!r}: it must return a verdict, a text or None")

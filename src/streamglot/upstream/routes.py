@@ -100,7 +100,7 @@ class Routes:
                 code=MODEL_NOT_FOUND,
                 status=404,
             )
-        return [], sorted(found, key=lambda candidate: _vagueness(candidate.upstream, model))
+        return [], sorted(found, key=lambda candidate: _pattern_rank(candidate.upstream, model))
 
     def check(self, model: str) -> None:
         """Raises RequestError if no upstream serves the model."""
@@ -181,7 +181,7 @@ def _by_weight(weighted: list[tuple[float, Candidate]], chance: Callable[[], flo
     return candidates
 
 
-def _vagueness(upstream: Upstream, model: str) -> int:
+def _pattern_rank(upstream: Upstream, model: str) -> int:
     """How unspecifically an upstream claims a model: 0 for its exact name, more for broader patterns."""
     if model in upstream.models:
         return 0

@@ -204,8 +204,8 @@ def _exit_reason(status: int) -> str:
 
 def _last_line(words: IO[bytes]) -> str:
     words.seek(0)
-    said = words.read().decode("utf-8", "replace").strip().splitlines()
-    return said[-1] if said else "it said nothing"
+    lines = words.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
 
 
 def _end_process(process: subprocess.Popen[bytes]) -> None:

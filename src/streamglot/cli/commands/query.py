@@ -6,12 +6,12 @@ from ...errors import ConfigError
 from ..answer import Look, answer
 from ..exit_status import stoppable
 from ..own_turns import turn_recorder
-from ..question import Question, spoken
+from ..question import Question, question_text
 
 
 @stoppable()
 def run(words: list[str], question: Question, look: Look, keeps: bool) -> int:
-    text = spoken(words)
+    text = question_text(words)
     if not text and not question.attachments:
         raise ConfigError("nothing was asked: give words, standard input or an attachment")
     request = question.request([question.message(text)])

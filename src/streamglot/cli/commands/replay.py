@@ -14,7 +14,7 @@ from ...events import StreamError, encode
 from ...inspect.detection import Reader, open_reader
 from ..answer import Look
 from ..files import read_file, shown
-from ..output.terminal import complain
+from ..output.terminal import print_error
 
 READ_BYTES: Final = 2**16
 """Bytes of one read of a recording without times."""
@@ -51,7 +51,7 @@ def run(file: Path, source: str, target: str, speed: str) -> int:
         if printer is not None:
             printer.close()
     if failure is not None:
-        complain(failure.message)
+        print_error(failure.message)
     return 1 if failure is not None else 0
 
 

@@ -71,7 +71,7 @@ def run(path: Path | None, host: str | None, port: int | None, workers: int | No
         address = f"[{server.host}]" if ":" in server.host else server.host
         started = f"upstreams.{NAME}" in overrides
         place = f"http://{address}:{listener.getsockname()[1]}"
-        _greet(rows, place, NAME if started else REPLAY, gateway.authenticator.state)
+        _print_banner(rows, place, NAME if started else REPLAY, gateway.authenticator.state)
         if alone and wanted and not started:
             print(f"\n{ONLY_REPLAY}", file=sys.stderr, flush=True)
         return serve(loaded, listener)
@@ -90,7 +90,7 @@ def _started(local: LocalServer, overrides: dict[str, Any], state: str) -> tuple
     return (NAME, state, upstream.dialect, f"{local.weights.name} at {upstream.place}")
 
 
-def _greet(rows: list[tuple[str, ...]], address: str, model: str, keys: Authentication) -> None:
+def _print_banner(rows: list[tuple[str, ...]], address: str, model: str, keys: Authentication) -> None:
     print(table(rows), file=sys.stderr)
     print(f"\nstreamglot listens on {address}", file=sys.stderr)
     print(table([(f"  {client}", f"{address}{place}") for client, place in ADDRESSES]), file=sys.stderr)

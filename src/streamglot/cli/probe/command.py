@@ -47,7 +47,7 @@ def run(
     else:
         for line in in_words(probed):
             print(neutral(line))
-    return 0 if any(one.spoken for one in probed) else 1
+    return 0 if any(one.supported for one in probed) else 1
 
 
 async def _probe(
@@ -66,7 +66,7 @@ async def _probe(
                 one.url = captured.url
                 seen = observe(case, captured)
                 one.observations.append(seen)
-                if not seen.spoken:
+                if not seen.supported:
                     break
                 path = output / f"{upstream.dialect}.{case.name}"
                 captured.save(path)

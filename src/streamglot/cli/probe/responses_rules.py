@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .frames import Said
+from .frames import ProbedFrame
 
 PARTS: Final = ("content_part", "output_text", "refusal", "reasoning_text")
 """Kinds of events about one part of an item."""
@@ -21,8 +21,8 @@ ENDS: Final = ("response.completed", "response.incomplete", "response.failed", "
 IN_RESPONSE: Final = ("id", "object", "created_at", "status", "model", "output")
 
 
-def deviations(said: list[Said], request: dict[str, Any]) -> Iterator[str]:
-    events = [frame for frame in said if frame.data is not None]
+def deviations(frames: list[ProbedFrame], request: dict[str, Any]) -> Iterator[str]:
+    events = [frame for frame in frames if frame.data is not None]
     if not events:
         return
     yield from _numbers(events)
@@ -43,7 +43,7 @@ def deviations(said: list[Said], request: dict[str, Any]) -> Iterator[str]:
     yield from _end(events[-1], request)
 
 
-def _numbers(events: list[Said]) -> Iterator[str]:
+def _numbers(events: list[ProbedFrame]) -> Iterator[str]:
     bodies = [frame.data or {} for frame in events]
     numbers = [body.get("sequence_number") for body in bodies]
     without = sum(number is None for number in numbers)
@@ -74,7 +74,7 @@ def _speaks_of_an_item(name: str) -> bool:
     return name.startswith("response.") and name.count(".") >= 2
 
 
-def _end(last: Said, request: dict[str, Any]) -> Iterator[str]:
+def _end(last: ProbedFrame, request: dict[str, Any]) -> Iterator[str]:
     response = (last.data or {}).get("response") or {}
     usage = response.get("usage")
     if last.type in ("response.completed", "response.incomplete") and not usage:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ...errors import ConfigError, excerpt
-from ..options import thawed
+from ..options import as_mutable
 from ..patterns.expressions import occurs
 
 MAX_DEPTH: Final = 128
@@ -57,7 +57,7 @@ class Schema:
     for schemas that clients send."""
 
     def __init__(self, schema: Mapping[str, Any] | bool, *, strict: bool = True) -> None:
-        self.root: Any = thawed(schema)
+        self.root: Any = as_mutable(schema)
         _check(self.root, self.root, "$", 0, strict)
 
     def fault(self, value: Any) -> str:

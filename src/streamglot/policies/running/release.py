@@ -105,7 +105,7 @@ class Release:
 
     def __init__(self, may_retry: Callable[[], bool], *, keeps: bool) -> None:
         self._may_retry = may_retry
-        self._said: list[str] | None = [] if keeps else None
+        self._released_texts: list[str] | None = [] if keeps else None
         self._queue: deque[tuple[Callable[..., None], tuple[Any, ...], int]] = deque()
         self._held_chars = 0
         self._open_kind: Kind | None = None  # of the block that is open in the output
@@ -124,9 +124,9 @@ class Release:
         return bool(self._queue)
 
     @property
-    def said(self) -> str:
+    def released_text(self) -> str:
         """The text that was released."""
-        return "".join(self._said or ())
+        return "".join(self._released_texts or ())
 
     def events(self, events: Sequence[BareEvent], block: Block | None = None) -> None:
         """Events as they are; inside a block that was refused, only those that are not its content."""
@@ -141,8 +141,8 @@ class Release:
             return
         if not block.opened:
             self._open(block)
-        if self._said is not None and block.kind == "text":
-            self._said += texts_of(deltas)
+        if self._released_texts is not None and block.kind == "text":
+            self._released_texts += texts_of(deltas)
         self.out += deltas
 
     def text(self, block: Block, text: str) -> None:
@@ -198,8 +198,8 @@ class Release:
         """The events are all of one type."""
         kind = type(events[0])
         if kind is TextDelta:
-            if self._said is not None:
-                self._said += [event.text for event in events if isinstance(event, TextDelta)]
+            if self._released_texts is not None:
+                self._released_texts += [event.text for event in events if isinstance(event, TextDelta)]
         elif kind in _OPENED_BY or kind in _CLOSED_BY or kind is StepEnd:
             for event in events:
                 self._follow(event)
@@ -230,8 +230,8 @@ class Release:
         if block.refused or not text:
             return
         self._open(block)
-        if self._said is not None and block.kind == "text":
-            self._said.append(text)
+        if self._released_texts is not None and block.kind == "text":
+            self._released_texts.append(text)
         self.out.append(delta_of(block.kind, text))
 
     def _render_close(self, block: Block, end: End) -> None:
@@ -249,7 +249,7 @@ class Release:
         if unit.block is not None and unit.block.refused:
             return
         if isinstance(verdict, Retry):
-            if self._may_retry() and not self._calls and (self._said is not None or not self._any):
+            if self._may_retry() and not self._calls and (self._released_texts is not None or not self._any):
                 self.stop()
                 self.retry = verdict
                 return
@@ -296,8 +296,8 @@ class Release:
         elif piece.kind == "tool_call":
             self._calls += piece.call_kind != "server"
         after = block_after(events, verdict)
-        if self._said is not None:
-            self._said += [event.text for event in after if isinstance(event, TextDelta)]
+        if self._released_texts is not None:
+            self._released_texts += [event.text for event in after if isinstance(event, TextDelta)]
         self.out += after
 
     def _refuse_call(self, piece: Piece) -> None:
