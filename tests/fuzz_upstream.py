@@ -121,8 +121,15 @@ def _body(dialect: str, known: dict[str, list[bytes]], chance: random.Random) ->
                 "code": chance.choice((KEY, "²", 999, -1, None)),
                 "type": "x" * chance.randrange(200),
             }
-            told = msgspec.json.encode({"error": error, "retry_after": 10**30})
-            return chance.choice((told, b"data: " + told + b"\n\n", told + b"\n", body[: len(body) // 2] + b"\n\ndata: " + told))
+            error_body = msgspec.json.encode({"error": error, "retry_after": 10**30})
+            return chance.choice(
+                (
+                    error_body,
+                    b"data: " + error_body + b"\n\n",
+                    error_body + b"\n",
+                    body[: len(body) // 2] + b"\n\ndata: " + error_body,
+                )
+            )
         case 4:
             depth = chance.choice((10, 500, 900, 5000))
             return b'{"error":' * depth + b'"\\ud800"' + b"}" * depth

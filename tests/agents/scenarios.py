@@ -171,12 +171,12 @@ class ReasonsFirst(WriteAndRead):
 
     def step(self, number: int, asked: Asked) -> Reply:
         signed = asked.dialect in ("anthropic", "openai_responses", "gemini", "bedrock_converse")
-        if number == 1 and signed and not any(self._is_signature(said) for said in asked.signatures):
+        if number == 1 and signed and not any(self._is_signature(text) for text in asked.signatures):
             self.fail("the opaque state of the reasoning did not come back")
         return super().step(number, asked)
 
-    def _is_signature(self, said: str) -> bool:
-        return self.signature in said or base64.b64encode(self.signature.encode()).decode() in said
+    def _is_signature(self, text: str) -> bool:
+        return self.signature in text or base64.b64encode(self.signature.encode()).decode() in text
 
 
 class LongAnswer(WriteAndRead):
@@ -229,9 +229,9 @@ class BrokenCall(Broken):
         return _behind(pieces, cut(arguments(turn.calls[0]))[1]) or _behind(pieces, turn.calls[0].name)
 
 
-def _behind(pieces: list[bytes], said: str) -> int:
+def _behind(pieces: list[bytes], text: str) -> int:
     """The number of pieces up to the one that says this; 0 where none does."""
-    wanted = json.dumps(said)[1:-1]
+    wanted = json.dumps(text)[1:-1]
     doubled = json.dumps(wanted)[1:-1]
     return next((number for number, piece in enumerate(pieces, 1) if wanted.encode() in piece or doubled.encode() in piece), 0)
 

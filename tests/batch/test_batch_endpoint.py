@@ -195,7 +195,7 @@ def test_a_named_batch_goes_on_without_its_client_and_another_one_does_not(gatew
         connection.request("POST", "/v1/batch", msgspec.json.encode(body))
         until(lambda prompt=body["requests"][0]["payload"]["prompt"]: upstream.asked[prompt])  # type: ignore[misc, index]
         connection.close()
-    gateway.said(lambda line: line.get("ending") == "client_gone")
+    gateway.log_line(lambda line: line.get("ending") == "client_gone")
     upstream.hold.set()
     again = ask(gateway, [chat(1, "named")], batch_id="left")
     assert again.json()["responses"][0]["result"] == "re: named"
@@ -296,8 +296,8 @@ def test_each_item_is_an_exchange_with_a_turn_and_a_line(upstream: MockUpstream,
     store = {"url": f"sqlite:///{tmp_path / 'db' / 'store.db'}"}
     with serving(upstream, tmp_path, store=store) as gateway:
         ask(gateway, [chat(1, "a"), chat("two", "b")], {"x-request-id": "req"})
-        said = gateway.said(lambda line: line.get("event") == "batch")
-        assert (said["request_id"], said["requests"], said["failed"]) == ("req", 2, 0)
+        logged = gateway.log_line(lambda line: line.get("event") == "batch")
+        assert (logged["request_id"], logged["requests"], logged["failed"]) == ("req", 2, 0)
         assert gateway.line("req-1")["upstream"] == "mock"
         assert gateway.line("req-two")["input_tokens"] == 10
         until(lambda: len(gateway.ask("/turns").json()["data"]) == 2)
@@ -349,7 +349,7 @@ def test_a_fault_of_ours_is_an_honest_end(gateway: Running, monkeypatch: pytest.
         assert [name for name, _ in events if name != "delta"] == ["response", "error"]
         assert events[-1][1]["error"]["code"] == "batch_stopped"
         assert ask(gateway, [chat(1, "a")], **named).status == 500
-    gateway.said(lambda line: line.get("event") == "fault" and "a fault" in line["trace"])
+    gateway.log_line(lambda line: line.get("event") == "fault" and "a fault" in line["trace"])
     monkeypatch.undo()
     assert ask(gateway, [chat(1, "a")], batch_id="faulty").json()["responses"][0]["result"] == "re: a"
 

@@ -288,20 +288,20 @@ def test_a_run_that_is_stopped_goes_on(number: int, status: int, upstream: MockU
     with start(*arguments) as process:
         until(lambda: out.exists() and out.read_bytes().count(b"\n") == 30 and sum(upstream.asked.values()) == 34)
         with start(*arguments) as second:
-            _, said = second.communicate(timeout=WAIT_SECONDS)
+            _, errors = second.communicate(timeout=WAIT_SECONDS)
             assert second.returncode == 2
-            assert b"another run" in said
+            assert b"another run" in errors
         os.kill(process.pid, number)
-        _, said = process.communicate(timeout=WAIT_SECONDS)
+        _, errors = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == status
-    assert status < 0 or b"run the same command again to continue" in said
+    assert status < 0 or b"run the same command again to continue" in errors
     upstream.hold.set()
     with start(*arguments) as process:
-        printed, said = process.communicate(timeout=WAIT_SECONDS)
+        printed, errors = process.communicate(timeout=WAIT_SECONDS)
         assert process.returncode == 0
     assert b"60 of 60 rows" in printed
-    assert b"30 done" in said
-    assert b"30 before" in said
+    assert b"30 done" in errors
+    assert b"30 before" in errors
     assert sorted(line["n"] for line in lines(out)) == list(range(60))
     assert sum(upstream.asked.values()) == 64
 

@@ -83,11 +83,11 @@ class Mock:
 
 
 def _answer_of(path: str, body: dict[str, Any], question: str) -> dict[str, Any]:
-    said = f"answer to {question}"
+    text = f"answer to {question}"
     if path.endswith("/embeddings"):
         vector = {"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}
         return {"object": "list", "data": [vector], "model": body["model"], "usage": {"prompt_tokens": 7, "total_tokens": 7}}
-    choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     return {"id": "c1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice], "usage": USAGE}
 
 

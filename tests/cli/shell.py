@@ -33,7 +33,7 @@ def chunk(reason: str = "", usage: object = None, **delta: object) -> str:
     return CHUNK % (encode(delta).decode(), finish, counted)
 
 
-def said(*pieces: str) -> list[str]:
+def text_answer(*pieces: str) -> list[str]:
     """A whole answer of these pieces of text."""
     return [*(chunk(content=piece) for piece in pieces), chunk("stop"), DONE]
 
@@ -109,7 +109,7 @@ class Shell:
             stderr=errors or subprocess.PIPE,
             env={**self.environment, **more},
             cwd=self.home,
-            preexec_fn=heed_interrupts,
+            preexec_fn=handle_interrupts,
         ) as process:
             try:
                 yield process
@@ -124,7 +124,7 @@ class Shell:
 
         def take_control() -> None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            heed_interrupts()
+            handle_interrupts()
 
         process = subprocess.Popen(
             [*program, *arguments],
@@ -196,7 +196,7 @@ class Terminal:
             os.write(self.master, b"\x1b[1;1R")
 
 
-def heed_interrupts() -> None:
+def handle_interrupts() -> None:
     """A test run that was put into the background of a shell has Ctrl-C switched off, for all that it starts, and one under
     ``nohup`` has hang-ups."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -85,8 +85,8 @@ def test_open_approvals_are_listed(tmp_path: Path) -> None:
 def test_a_decision_resumes_the_answer(tmp_path: Path, arguments: tuple[str, ...], calls: list[Any], text: str) -> None:
     with held(tmp_path) as waiting:
         beginning = waiting.asked["id"][:-1]
-        told = waiting.run(*(beginning if word == "ID" else word for word in arguments))
-        assert told == f"{waiting.asked['id']}: {'denied' if arguments[0] == 'deny' else 'approved'}\n"
+        done = waiting.run(*(beginning if word == "ID" else word for word in arguments))
+        assert done == f"{waiting.asked['id']}: {'denied' if arguments[0] == 'deny' else 'approved'}\n"
         understood = waiting.answer()
     assert (understood.calls, understood.text, understood.error) == (calls, text, None)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import PROGRAM, Shell, chunk, heed_interrupts, said
+from cli.shell import PROGRAM, Shell, chunk, handle_interrupts, text_answer
 from waiting import WAIT_SECONDS
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -113,7 +113,7 @@ def test_a_status_is_kept_when_the_output_cannot_be_flushed(shell: Shell) -> Non
     shell.tape("cut", [chunk(content="half an ans")])
     assert run(shell, ["query", "-m", "cut", "--json", "x"], ">/dev/full").returncode == 1
     assert run(shell, ["query", "--nosuch"], ">/dev/full").returncode == 2
-    shell.tape("slow", said("first ", *("more " for _ in range(400))), gap=0.1)
+    shell.tape("slow", text_answer("first ", *("more " for _ in range(400))), gap=0.1)
     script = "\n".join(
         (
             "import os, sys",
@@ -144,12 +144,12 @@ def test_signals_that_come_while_the_program_ends_change_nothing() -> None:
             "sys.exit(exit_status(command))",
         )
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, preexec_fn=heed_interrupts)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, preexec_fn=handle_interrupts)
     assert (done.returncode, done.stderr) == (129, b"")
 
 
 def test_characters_that_the_output_lacks_are_escaped(shell: Shell) -> None:
-    shell.tape("song", said("caf\u00e9 \u2192 \U0001f600"))
+    shell.tape("song", text_answer("caf\u00e9 \u2192 \U0001f600"))
     done = shell.run("query", "-m", "song", "x", environment={"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout, done.stderr) == (0, b"caf\\xe9 \\u2192 \\U0001f600\n", b"")
 

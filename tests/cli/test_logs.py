@@ -20,7 +20,7 @@ from streamglot.cli.output.units import moment, seconds, shown_size, size
 from streamglot.errors import ConfigError
 from streamglot.events import StreamError, encode
 from streamglot.messages import Message, Response, TextPart
-from streamglot.store import Started, Store, Wanted, schema
+from streamglot.store import SessionHints, Started, Store, schema
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 CONTROLS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
@@ -60,7 +60,7 @@ def test_turns_of_a_dead_process_are_not_shown_as_running(shell: Shell) -> None:
     """A reader notices the dead process itself, because no other process has started since."""
 
     async def die(store: Store) -> None:
-        session = await store.find_session(Wanted(), ask())
+        session = await store.find_session(SessionHints(), ask())
         store.start(session, Started(request=ask(user("an okapi"))))
         await store.writer.flush()
         gone = {"pid": 2**22 + 1, "born": "0"}
@@ -168,9 +168,9 @@ def test_a_session_is_shown_with_all_that_was_said(shell: Shell) -> None:
 
     async def work(store: Store) -> str:
         first = await take(store, ask(rule, user("apple?"), model="m"), answer(thought("hm"), "pear"), name="mine")
-        said = [rule, user("apple?"), assistant(" pear\n"), user("yes")]  # as a client repeats it
-        await take(store, ask(*said), answer("plum"), name="mine")
-        await take(store, ask(*said, assistant("plum"), user("yes")), answer("cherry"), name="mine")
+        lines = [rule, user("apple?"), assistant(" pear\n"), user("yes")]  # as a client repeats it
+        await take(store, ask(*lines), answer("plum"), name="mine")
+        await take(store, ask(*lines, assistant("plum"), user("yes")), answer("cherry"), name="mine")
         await take(store, ask(user("an egg?")), answer("ham"), name="mine")
         await take(store, ask(user("yes")), answer("salt"), name="mine")
         await take(store, ask(user("yes")), answer("pepper"), name="mine")
@@ -178,8 +178,8 @@ def test_a_session_is_shown_with_all_that_was_said(shell: Shell) -> None:
         return first.session.id
 
     out = shell.run("sessions", "show", in_store(shell, work)).stdout.decode()
-    said = [line for line in out.partition("\n\n")[2].splitlines() if line]
-    assert said == [
+    lines = [line for line in out.partition("\n\n")[2].splitlines() if line]
+    assert lines == [
         "system",
         "Be brief.",
         "user",

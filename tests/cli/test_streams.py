@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.shell import DONE, Shell, chunk, said
+from cli.shell import DONE, Shell, chunk, text_answer
 from local.model import real_model
 from response_server import serve_response
 from streamglot.cli.probe.observation import Observation
@@ -18,7 +18,7 @@ CORPUS = Path(__file__).parents[1] / "corpus"
 
 
 def test_replay_in_another_dialect(shell: Shell) -> None:
-    tape = shell.tapes / shell.tape("song", said("la ", "la"))
+    tape = shell.tapes / shell.tape("song", text_answer("la ", "la"))
     done = shell.run("replay", str(tape), "--as", "anthropic")
     assert done.stdout.startswith(b"event: message_start")
     assert b"message_stop" in done.stdout
@@ -29,11 +29,11 @@ def test_replay_in_another_dialect(shell: Shell) -> None:
 
 
 def test_replay_keeps_the_time(shell: Shell) -> None:
-    tape = str(shell.tapes / shell.tape("slow", said(*("la " for _ in range(8))), gap=0.3))
+    tape = str(shell.tapes / shell.tape("slow", text_answer(*("la " for _ in range(8))), gap=0.3))
     began = time.monotonic()
     assert shell.run("replay", tape, "--speed", "1x").returncode == 0
     assert time.monotonic() - began > 1.2
-    endless = str(shell.tapes / shell.tape("endless", said("la ", "la"), gap=3600))
+    endless = str(shell.tapes / shell.tape("endless", text_answer("la ", "la"), gap=3600))
     assert shell.run("replay", endless, "--speed", "0").stdout == b"la la\n"
     assert shell.run("replay", tape, "--speed", "fast").returncode == 2
 
@@ -51,13 +51,13 @@ def test_replay_says_when_it_ended_in_an_error(shell: Shell) -> None:
 def test_the_dialect_of_a_recording_is_guessed(shell: Shell, name: str) -> None:
     path = next(path for path in sorted((CORPUS / name).iterdir()) if path.suffix in (".sse", ".ndjson"))
     guessed = shell.run("replay", str(path), "--as", "events", "--speed", "0").stdout
-    told = shell.run("replay", str(path), "--as", "events", "--speed", "0", "--from", name).stdout
-    assert guessed == told
+    replayed = shell.run("replay", str(path), "--as", "events", "--speed", "0", "--from", name).stdout
+    assert guessed == replayed
     assert guessed
 
 
 def test_record(shell: Shell) -> None:
-    answer = "".join(said("la ", "la")).encode()
+    answer = "".join(text_answer("la ", "la")).encode()
     with serve_response(answer, "text/event-stream") as url:
         (shell.home / "streamglot.toml").write_text(f'[server]\ndiscover = false\n[upstreams.one]\nbase_url = "{url}/v1"\n')
         done = shell.run("record", "-m", "m", "-o", "song", "sing")

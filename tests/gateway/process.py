@@ -49,9 +49,9 @@ class Served:
             command = [*COMMAND, "--config", str(config), "--port", "0", *options]
             self.process = subprocess.Popen(command, stderr=sink, env=kept)
         until(lambda: self._listens() or self.process.poll() is not None, lambda: f"it did not start: {self.log.read_text()}")
-        told = self._listens()
-        assert told, f"it ended: {self.log.read_text()}"
-        self.port = int(told[1])
+        listening = self._listens()
+        assert listening, f"it ended: {self.log.read_text()}"
+        self.port = int(listening[1])
         until(self._answers, lambda: f"it does not answer: {self.log.read_text()}")
 
     def _answers(self) -> bool:
@@ -77,11 +77,11 @@ class Served:
         lines = (line for line in self.log.read_text().splitlines() if line.startswith('{"event":"store_'))
         return [json.loads(line) for line in lines]
 
-    def told(self, event: str) -> dict[str, Any]:
+    def log_line(self, event: str) -> dict[str, Any]:
         def found() -> list[dict[str, Any]]:
             return [line for line in self.events() if line["event"] == event]
 
-        until(found, lambda: f"{event} was not said: {self.log.read_text()[-2000:]}")
+        until(found, lambda: f"{event} was not logged: {self.log.read_text()[-2000:]}")
         return found()[-1]
 
     def metric(self, name: str) -> float:

@@ -55,9 +55,9 @@ class Running:
 
     def line(self, request_id: str) -> Mapping[str, Any]:
         """The line of the log about this request."""
-        return self.said(lambda line: line.get("request_id") == request_id and "ending" in line)
+        return self.log_line(lambda line: line.get("request_id") == request_id and "ending" in line)
 
-    def said(self, what: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
+    def log_line(self, what: Callable[[Mapping[str, Any]], object]) -> Mapping[str, Any]:
         until(lambda: any(map(what, self.lines)), lambda: f"no such line: {self.lines}")
         return next(filter(what, self.lines))
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of, understood
-from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, said, usage
+from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, text_chunk, usage
 from gateway.soak import SERVE, Watched, _parsed
 from gateway.upstream import head, piece, sse
 from streamglot.policies import FORWARD, Needs, Piece, Policy, block, refuse
@@ -72,7 +72,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
             request = await reader.readuntil(b"\r\n\r\n")
             length = next(int(line[15:]) for line in request.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             body = msgspec.json.decode(await reader.readexactly(length))
-            writer.write(head(transfer_encoding="chunked") + piece(sse(said(TEXT))) + piece(weather + other))
+            writer.write(head(transfer_encoding="chunked") + piece(sse(text_chunk(TEXT))) + piece(weather + other))
             await writer.drain()
             if body["model"] == "cut":
                 break

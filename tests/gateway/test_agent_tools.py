@@ -52,13 +52,13 @@ FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
 
 @pytest.fixture(scope="module")
 def gateway(upstream: HostileUpstream) -> Iterator[Running]:
-    said = (
+    frames = (
         ("agents__spawn", '{"a": 1}'),
         ("apply_patch", json.dumps({"input": PATCH})),
         ("tool_search", '{"query": "x"}'),
         ("exec", "{}"),
     )
-    upstream.scripts["agent-tools"] = streamed(sse(*calls(*said), FINISH, DONE))
+    upstream.scripts["agent-tools"] = streamed(sse(*calls(*frames), FINISH, DONE))
     upstream.scripts["agent-cut"] = unfinished(sse(*calls(("exec", '{"cmd": "rm -rf'))))
     upstream.scripts["agent-broken"] = streamed(sse(*calls(("exec", '{"cmd": "l')), FINISH, DONE))
     chat = upstreams_at(upstream.url)["openai_chat"]
@@ -121,8 +121,8 @@ def test_arguments_that_are_not_json_are_an_error_of_their_own(gateway: Running)
 
 
 def test_custom_tools_in_words(gateway: Running, upstream: HostileUpstream) -> None:
-    said = {"name": "apply_patch", "arguments": {"input": PATCH}}
-    chunk = {"choices": [{"index": 0, "delta": {"content": f"<tool_call>\n{json.dumps(said)}\n</tool_call>"}}]}
+    expected = {"name": "apply_patch", "arguments": {"input": PATCH}}
+    chunk = {"choices": [{"index": 0, "delta": {"content": f"<tool_call>\n{json.dumps(expected)}\n</tool_call>"}}]}
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     upstream.scripts["agent-words"] = streamed(sse(chunk, end, DONE))
     answer = gateway.ask("/v1/responses", {**BODY, "model": "words/agent-words"})

@@ -17,7 +17,7 @@ from store.turns import answer, ask, user
 from streamglot.events import StreamError
 from streamglot.gateway.api.openapi import description
 from streamglot.gateway.auth.authenticator import digest_of
-from streamglot.store import Started, Store, StoreUnavailable, Wanted
+from streamglot.store import SessionHints, Started, Store, StoreUnavailable
 from waiting import until
 
 MINE, YOURS = {"x-api-key": "mine"}, {"x-api-key": "yours"}
@@ -67,7 +67,7 @@ def _start(gateway: Running) -> str:
     store = store_of(gateway)
 
     async def start() -> str:
-        session = await store.find_session(Wanted(caller="you", name="running"), ask(user("wait")))
+        session = await store.find_session(SessionHints(caller="you", name="running"), ask(user("wait")))
         turn = store.start(session, Started(caller="you", request=ask(user("wait")), model="small", response_id="resp_running"))
         await store.writer.flush()
         return turn.id

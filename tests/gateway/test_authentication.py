@@ -16,7 +16,7 @@ from gateway.archived import database, with_store
 from gateway.dialect_clients import body_of
 from gateway.process import serving
 from gateway.running import Answer, Running, running
-from gateway.stored_turns import said
+from gateway.stored_turns import text_script
 from gateway.upstream import HostileUpstream
 from gateway.worker_client import Line, at_once
 from streamglot import ConfigError
@@ -92,9 +92,9 @@ def test_a_start_with_a_store_that_had_keys_before_is_warned_of(tmp_path: Path) 
     secret = add(url)
     remove(tmp_path)
     with running({"store": {"url": url}}) as gateway:
-        told = gateway.said(lambda line: line.get("event") == "no_valid_key")["message"]
-        assert "the store had keys before and has none now" in told
-        assert 'set server.authentication = "none"' in told
+        message = gateway.log_line(lambda line: line.get("event") == "no_valid_key")["message"]
+        assert "the store had keys before and has none now" in message
+        assert 'set server.authentication = "none"' in message
         for key in ("", secret):
             assert "`streamglot keys add NAME`" in why(asked(gateway, key))
 
@@ -123,7 +123,7 @@ def test_a_worker_that_starts_later_asks_for_keys_too(upstream: HostileUpstream,
     folder = tmp_path / "store"
     folder.mkdir()
     url = database(folder)
-    upstream.scripts["locked"] = said("word")
+    upstream.scripts["locked"] = text_script("word")
     add(url)
 
     async def drive() -> None:
@@ -166,9 +166,9 @@ def test_after_the_only_key_was_revoked_the_answer_says_how_to_go_on(tmp_path: P
     revoke(url)
     with running({"store": {"url": url}}) as gateway:
         for key in ("", secret):
-            told = why(asked(gateway, key))
-            assert "none is valid: the only one was revoked" in told
-            assert "`streamglot keys add NAME`" in told
+            message = why(asked(gateway, key))
+            assert "none is valid: the only one was revoked" in message
+            assert "`streamglot keys add NAME`" in message
         second = add(url, "second")
         until(lambda: asked(gateway, second).status == 200)
 

@@ -14,7 +14,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
-from gateway.stored_turns import USAGE, chunk, keeping, kept, said
+from gateway.stored_turns import USAGE, chunk, keeping, kept, text_script
 from gateway.upstream import Hang, HostileUpstream, Step, Until, sse, streamed, unfinished, whole
 from streamglot.engine.tokens import estimate, estimated_usage
 from streamglot.gateway.auth.authenticator import digest_of
@@ -67,7 +67,7 @@ def url(tmp_path: Path) -> str:
 
 
 def test_hanging_up_before_the_end_is_counted(upstream: HostileUpstream) -> None:
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
         hung_up(gateway, asking("slow"))
         assert refused(gateway)
@@ -98,7 +98,7 @@ def test_an_upstream_that_never_says_it_is_counted(upstream: HostileUpstream, st
 
 def test_requests_that_no_upstream_answered_cost_nothing(upstream: HostileUpstream) -> None:
     upstream.scripts["refused"] = whole({"error": {"message": "no"}}, 404)
-    upstream.scripts["told"] = said("hello")
+    upstream.scripts["told"] = text_script("hello")
     with running({"server": SMALL, "upstreams": upstreams_at(upstream.url)}) as gateway:
         for number in range(3):
             answer = gateway.ask(CHAT, asking("refused"), {"x-api-key": KEY, "x-request-id": f"{number}"})
@@ -142,7 +142,7 @@ def test_the_kept_usage_is_marked_as_an_estimate(upstream: HostileUpstream, url:
 
 
 def test_reported_usage_is_stored_unchanged(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said(LONG)
+    upstream.scripts["told"] = text_script(LONG)
     with keeping(upstream, url) as gateway:
         assert gateway.ask(CHAT, asking("told")).status == 200
         (turn,) = kept(url)
@@ -171,7 +171,7 @@ def test_a_count_of_the_beginning_is_not_that_of_the_end(upstream: HostileUpstre
 def test_a_budget_counts_estimates(upstream: HostileUpstream, url: str) -> None:
     most = 4 + round(len(LONG) / 3.6) + 1  # the estimate of what is asked, and of one word
     secret = with_store(url, lambda store: store.keys.add("spender", budget_tokens=most, budget_seconds=86_400.0))[1]
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     upstream.scripts["refused"] = whole({"error": {"message": "no"}}, 404)
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)

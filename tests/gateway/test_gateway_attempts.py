@@ -10,7 +10,7 @@ import pytest
 from gateway.conftest import HASTY, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of
 from gateway.running import running
-from gateway.scenarios import PLAIN, SCENARIOS, TEXT_AND_CALL, said
+from gateway.scenarios import PLAIN, SCENARIOS, TEXT_AND_CALL, text_chunk
 from gateway.upstream import Cut, Hang, HostileUpstream, Reset, Script, sse, streamed, unfinished, whole
 from streamglot import ConfigError
 from streamglot.upstream import connection
@@ -84,7 +84,7 @@ def test_retry_after_is_respected(upstream: HostileUpstream) -> None:
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 def test_nothing_is_tried_again_once_an_event_has_left(upstream: HostileUpstream, client: str) -> None:
     model = f"left-{client}"
-    upstream.scripts[model] = [unfinished(sse(said("Hello"))), FINE]
+    upstream.scripts[model] = [unfinished(sse(text_chunk("Hello"))), FINE]
     with running({"upstreams": upstreams_at(upstream.url, attempts=3, pause=0.01)}) as gateway:
         found = asked(gateway, client, f"openai_chat/{model}")
     assert found.text == "Hello"
@@ -128,7 +128,7 @@ def test_a_bad_request_does_not_use_the_fallback(upstream: HostileUpstream) -> N
 
 
 def test_no_fallback_once_an_event_has_left(upstream: HostileUpstream) -> None:
-    upstream.scripts["first-model"] = unfinished(sse(said("Hello")))
+    upstream.scripts["first-model"] = unfinished(sse(text_chunk("Hello")))
     before = len(upstream.requests("second-model"))
     with running({"upstreams": two(upstream), "routes": [route()]}) as gateway:
         found = asked(gateway, "anthropic", "ours")

@@ -16,7 +16,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.raw import raw
 from gateway.running import Running, running
-from gateway.scenarios import PLAIN, said
+from gateway.scenarios import PLAIN, text_chunk
 from gateway.upstream import HostileUpstream, Until, head, sse, streamed
 from streamglot.config import Config, LoadedConfig
 from streamglot.gateway.app import Gateway
@@ -151,11 +151,11 @@ def test_lines_of_the_log_leave_together_and_none_stays(capsys: pytest.CaptureFi
 def test_a_line_of_the_log_does_not_wait_for_another(capsys: pytest.CaptureFixture[str]) -> None:
     async def one() -> str:
         Log()({"line": 1})
-        said = ""
-        while not said:
+        output = ""
+        while not output:
             await asyncio.sleep(0.005)
-            said = capsys.readouterr().err
-        return said
+            output = capsys.readouterr().err
+        return output
 
     assert asyncio.run(asyncio.wait_for(one(), 20)) == '{"line":1}\n'
 
@@ -174,7 +174,12 @@ def test_the_time_and_the_size_of_headers_are_not_those_of_what_follows(
 ) -> None:
     """Through ASGI as well: a body that is larger than headers may be, and an answer that takes longer than they may."""
     monkeypatch.setattr(HTTPProtocol, "head_seconds", 0.5)
-    upstream.scripts["long"] = [head(), sse(said("Hello")), Until(go_on := threading.Event()), sse(said(" world"), "[DONE]")]
+    upstream.scripts["long"] = [
+        head(),
+        sse(text_chunk("Hello")),
+        Until(go_on := threading.Event()),
+        sse(text_chunk(" world"), "[DONE]"),
+    ]
     body = body_of("openai_chat", "openai_chat/long")
     body["messages"][0]["content"] = "x" * 300_000
     data = msgspec.json.encode(body)

@@ -16,7 +16,7 @@ from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, un
 from gateway.official import USER
 from gateway.raw import RawClient
 from gateway.running import Running, running
-from gateway.scenarios import PLAIN, said
+from gateway.scenarios import PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, sse, streamed, unfinished, whole
 from streamglot import ConfigError
 from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, StoreConfig
@@ -120,7 +120,7 @@ def test_requests_per_minute() -> None:
 
 
 def test_streams_at_once(upstream: HostileUpstream) -> None:
-    upstream.scripts["endless"] = unfinished(sse(said("Hello")), end=Hang())
+    upstream.scripts["endless"] = unfinished(sse(text_chunk("Hello")), end=Hang())
     keys = [{"name": "one", "hash": digest_of(KEY), "concurrent": 1}]
     with running({"server": {"keys": keys}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         client = RawClient(gateway.port)
@@ -186,11 +186,11 @@ def secretive(upstream: HostileUpstream) -> Iterator[Running]:
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 def test_secrets_do_not_come_out_with_errors(secretive: Running, upstream: HostileUpstream, client: str) -> None:
-    told = {
+    errors = {
         "error": {"message": f"wrong key {SECRET}, token another-secret-value", "type": "invalid_request_error", "detail": SECRET}
     }
-    upstream.scripts["telling"] = whole(told, 401)
-    upstream.scripts["telling-late"] = streamed(sse(said("Hello"), {"error": {"message": f"wrong key {SECRET}"}}))
+    upstream.scripts["telling"] = whole(errors, 401)
+    upstream.scripts["telling-late"] = streamed(sse(text_chunk("Hello"), {"error": {"message": f"wrong key {SECRET}"}}))
     for model in ("telling", "telling-late"):
         answer = secretive.ask(path_of(client, f"openai_chat/{model}"), body_of(client, f"openai_chat/{model}"))
         assert SECRET.encode() not in answer.body

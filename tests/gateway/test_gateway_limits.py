@@ -14,7 +14,7 @@ from gateway.conftest import upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.raw import RawClient, raw
 from gateway.running import Answer, Running, running
-from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Pause, head, sse, streamed
 from streamglot.gateway.http.protocol import HTTPProtocol
 from waiting import WAIT_SECONDS, until
@@ -32,7 +32,7 @@ def fine(gateway: Running) -> None:
 
 def occupied(gateway: Running, model: str, upstream: HostileUpstream, count: int = 1, **headers: str) -> list[Any]:
     """So many streams that stay open."""
-    upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
     held = []
     for _ in range(count):
         one = raw(gateway.port)
@@ -125,12 +125,12 @@ def test_a_body_of_ten_megabytes(gateway: Running, upstream: HostileUpstream) ->
 
 
 @pytest.mark.parametrize("client", ["openai_chat", "anthropic", "gemini", "ollama"])
-@pytest.mark.parametrize("length", ["said", "unsaid"])
+@pytest.mark.parametrize("length", ["declared", "chunked"])
 def test_a_body_that_is_too_large(small: Running, client: str, length: str) -> None:
     data = b'{"x":"' + b"x" * 2_000_000 + b'"}'
     with raw(small.port) as one:
         start = f"POST {path_of(client, 'replay')} HTTP/1.1\r\nhost: localhost\r\n".encode()
-        if length == "said":
+        if length == "declared":
             one.send(start + b"content-length: %d\r\n\r\n" % len(data) + data)
         else:
             one.send(start + b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
@@ -257,7 +257,7 @@ def test_several_requests_on_one_line(gateway: Running) -> None:
 
 def test_a_line_of_a_hundred_kilobytes_in_and_out(gateway: Running, upstream: HostileUpstream) -> None:
     words = "word " * 20_000
-    upstream.scripts["long-line"] = streamed(sse(said(words), END, DONE))
+    upstream.scripts["long-line"] = streamed(sse(text_chunk(words), END, DONE))
     for client in CLIENT_DIALECTS:
         assert asked(gateway, client, "openai_chat/long-line").text == words
 
@@ -268,7 +268,7 @@ def test_a_long_question(gateway: Running) -> None:
 
 
 def test_many_at_once(gateway: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["many"] = streamed(sse(said("Hello")), Pause(0.2), sse(said(" world"), END, DONE))
+    upstream.scripts["many"] = streamed(sse(text_chunk("Hello")), Pause(0.2), sse(text_chunk(" world"), END, DONE))
     answers: list[Answer] = []
 
     def one(client: str) -> None:
@@ -287,7 +287,7 @@ def test_many_at_once(gateway: Running, upstream: HostileUpstream) -> None:
 def test_a_client_that_hangs_up_is_noticed_however_large_its_body_was(upstream: HostileUpstream, size: int) -> None:
     """Not by a failed sign of life: there is none here."""
     model = f"gone-after-{size}"
-    upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
     body = {**body_of("openai_chat", f"openai_chat/{model}"), "messages": [{"role": "user", "content": "x" * size}]}
     config = {"server": {"keep_alive_seconds": 3600}, "upstreams": upstreams_at(upstream.url)}
     with running(config) as gateway, raw(gateway.port) as client:

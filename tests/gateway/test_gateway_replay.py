@@ -86,7 +86,7 @@ def test_an_internal_error_is_reported_in_every_dialect() -> None:
             assert found.error is not None
             assert "internal error of the gateway" in found.error
             assert "ZeroDivision" not in found.error
-        line = gateway.said(lambda line: line.get("event") == "fault")
+        line = gateway.log_line(lambda line: line.get("event") == "fault")
         assert "ZeroDivisionError" in line["trace"]
         assert "sk-secret" not in line["trace"]
         assert gateway.ask("/v1/models/x").status == 500
@@ -118,19 +118,19 @@ def test_a_hang_up_is_noticed_on_other_asgi_servers() -> None:
     async def asked_by(patient: bool) -> list[Any]:
         """What a client was sent that waits for the end, or leaves when it has heard the first of it."""
         sent: list[Any] = []
-        heard = asyncio.Event()
+        disconnected = asyncio.Event()
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Any:
             if messages:
                 return messages.pop()
-            await heard.wait()
+            await disconnected.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             sent.append(message)
             if message.get("body") and not patient:
-                heard.set()
+                disconnected.set()
 
         async with gateway.running():
             await gateway(dict(scope), receive, send)

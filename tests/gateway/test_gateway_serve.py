@@ -21,7 +21,7 @@ import pytest
 
 from gateway.dialect_clients import body_of
 from gateway.raw import raw
-from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
 from streamglot.gateway.auth.authenticator import digest_of
 from waiting import WAIT_SECONDS, until
@@ -69,9 +69,9 @@ def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False)
             lambda: LISTENS.search(log.read_text()) or process.poll() is not None,
             lambda: f"it did not start: {log.read_text()}",
         )
-        told = LISTENS.search(log.read_text())
-        assert told, f"it ended: {log.read_text()}"
-        served = Process(process, int(told[1]), log)
+        listening = LISTENS.search(log.read_text())
+        assert listening, f"it ended: {log.read_text()}"
+        served = Process(process, int(listening[1]), log)
         while signalled and process.poll() is None and refuses(served.port):
             process.send_signal(signal.SIGHUP)
         until(lambda: not refuses(served.port))
@@ -94,7 +94,7 @@ def settings(upstream: HostileUpstream, models: str = '["*"]', server: str = "")
 
 def test_a_hang_up_signal_reads_the_configuration_again(upstream: HostileUpstream, tmp_path: Path) -> None:
     go_on = threading.Event()
-    upstream.scripts["hup-a"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    upstream.scripts["hup-a"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     upstream.scripts["hup-b"] = streamed(PLAIN)
     with serving(tmp_path, settings(upstream, '["hup-a"]')) as served:
         with raw(served.port) as one:
@@ -168,7 +168,7 @@ def test_a_bad_configuration_ends_no_process(tmp_path: Path, bad: str, workers: 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_sigterm_stops_the_gateway(upstream: HostileUpstream, tmp_path: Path, number: signal.Signals) -> None:
-    upstream.scripts["term"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["term"] = [head(), sse(text_chunk("Hello")), Hang()]
     with serving(tmp_path, settings(upstream, server="shutdown_seconds = 0.3")) as served, raw(served.port) as one:
         one.post(CHAT, body_of("openai_chat", "term"))
         one.read_until(b"Hello")
@@ -182,7 +182,7 @@ def test_sigterm_stops_the_gateway(upstream: HostileUpstream, tmp_path: Path, nu
 
 def test_a_terminal_stops_all_workers_properly(upstream: HostileUpstream, tmp_path: Path) -> None:
     """Ctrl-C goes to every process of the terminal's group at once, and each stream has its proper end all the same."""
-    upstream.scripts["ctrl"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["ctrl"] = [head(), sse(text_chunk("Hello")), Hang()]
     with serving(tmp_path, settings(upstream, server="shutdown_seconds = 0.3"), "--workers", "2") as served, ExitStack() as open:
         until(lambda: len(children_of(served.process.pid)) == 2)
         clients = [open.enter_context(raw(served.port)) for _ in range(8)]

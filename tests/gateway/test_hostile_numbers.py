@@ -13,7 +13,7 @@ import pytest
 from gateway.conftest import PATIENT, upstreams_at
 from gateway.dialect_clients import CLIENT_DIALECTS, asked, body_of, path_of, understood
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, PLAIN, said
+from gateway.scenarios import DONE, END, PLAIN, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Script, Seen, head, sse, streamed, whole
 from streamglot.engine.content_log import ContentLog
 from streamglot.engine.record import ID_CHARS, ExchangeRecord, clean_id
@@ -46,7 +46,12 @@ def used(prompt: Any, completion: Any) -> dict[str, Script]:
     }
     return {
         "openai_chat": streamed(
-            sse(said("Hello"), END, {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}}, DONE)
+            sse(
+                text_chunk("Hello"),
+                END,
+                {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}},
+                DONE,
+            )
         ),
         "openai_completions": streamed(
             sse(
@@ -89,7 +94,7 @@ def used(prompt: Any, completion: Any) -> dict[str, Script]:
 def test_usage_below_zero_does_not_stop_the_clock(upstream: HostileUpstream, dialect: str) -> None:
     """Timeouts, keep-alives and metrics go on: all of them hang on one periodic task."""
     upstream.scripts["below"] = used(-5, -(10**30))[dialect]
-    upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
     upstreams = upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.6})
     with running({"server": {"keep_alive_seconds": 0.1}, "upstreams": upstreams}) as gateway:
         for client in CLIENT_DIALECTS:
@@ -108,7 +113,7 @@ def test_usage_below_zero_does_not_stop_the_clock(upstream: HostileUpstream, dia
 def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
     upstream: HostileUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
     with running({"upstreams": upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.4})}) as gateway:
         core = gateway.gateway
 
@@ -129,7 +134,7 @@ def test_a_step_of_the_clock_that_fails_does_not_stop_the_others(
 def test_a_failing_deadline_check_does_not_affect_other_exchanges(
     upstream: HostileUpstream,
 ) -> None:
-    upstream.scripts["silent"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["silent"] = [head(), sse(text_chunk("Hello")), Hang()]
     with running({"upstreams": upstreams_at(upstream.url, timeouts={**PATIENT, "idle": 0.4})}) as gateway:
         core = gateway.gateway
 
@@ -208,7 +213,7 @@ def test_retry_after_in_headers(headers: dict[str, str], seconds: float | None) 
 
 
 @pytest.mark.parametrize(
-    ("said_by_upstream", "seconds"),
+    ("sent_by_upstream", "seconds"),
     [
         (5, 5.0),
         (float("inf"), LONGEST_RETRY),
@@ -221,9 +226,9 @@ def test_retry_after_in_headers(headers: dict[str, str], seconds: float | None) 
         ([], None),
     ],
 )
-def test_retry_after_in_an_error_object(said_by_upstream: Any, seconds: float | None) -> None:
-    assert retry_after_of(UpstreamRefused("x", detail={"retry_after": said_by_upstream})) == seconds
-    assert retry_after_of(UpstreamRefused("x", retry_after=said_by_upstream)) == seconds
+def test_retry_after_in_an_error_object(sent_by_upstream: Any, seconds: float | None) -> None:
+    assert retry_after_of(UpstreamRefused("x", detail={"retry_after": sent_by_upstream})) == seconds
+    assert retry_after_of(UpstreamRefused("x", retry_after=sent_by_upstream)) == seconds
     assert retry_after_of(StreamglotError("x")) is None
 
 
@@ -258,7 +263,7 @@ def test_every_odd_refusal_is_an_answer(gateway: Running, upstream: HostileUpstr
         for script in (
             whole(body, 429),
             streamed(b"data: " + body + b"\n\n"),
-            streamed(sse(said("Hello")), b"data: " + body + b"\n\n"),
+            streamed(sse(text_chunk("Hello")), b"data: " + body + b"\n\n"),
         ):
             upstream.scripts["odd-body"] = script
             answer = gateway.ask(path_of(client, "openai_chat/odd-body"), body_of(client, "openai_chat/odd-body"))
@@ -477,6 +482,6 @@ def test_a_background_task_of_the_gateway_that_fails_is_told_without_secrets(ups
         loop = gateway.gateway._ticker.get_loop()
         loop.call_soon_threadsafe(lambda: gateway.gateway.spawn("example", failing()))
         until(done.is_set)
-        line = gateway.said(lambda line: line.get("event") == "task_failed")
+        line = gateway.log_line(lambda line: line.get("event") == "task_failed")
     assert line["task"] == "example"
     assert key not in str(line)

@@ -16,7 +16,7 @@ from gateway.archived import with_store
 from gateway.dialect_clients import body_of, path_of
 from gateway.raw import RawClient
 from gateway.running import Running, running
-from gateway.stored_turns import chunk, keeping, kept, said
+from gateway.stored_turns import chunk, keeping, kept, text_script
 from gateway.upstream import HostileUpstream, Until, sse, streamed, whole
 from streamglot.gateway.observe.live import MAX_WATCHERS
 from waiting import WAIT_SECONDS, until
@@ -51,7 +51,7 @@ def states(
 
 
 def test_a_running_stream_is_seen_and_stopped(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
         client.post(CHAT, body_of("openai_chat", "openai_chat/slow"), {"x-request-id": "watched"})
@@ -76,7 +76,7 @@ def test_a_running_stream_is_seen_and_stopped(upstream: HostileUpstream, url: st
 
 def test_errors_are_counted_and_link_to_their_turns(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["refused"] = whole({"error": {"message": "no such <b>model</b>"}}, 404)
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
         for model in ("refused", "told", "told"):
             gateway.ask(CHAT, body_of("openai_chat", f"openai_chat/{model}"))
@@ -103,8 +103,8 @@ def test_embeddings_are_counted_too(upstream: HostileUpstream, url: str) -> None
 
 
 def test_a_key_sees_its_own_exchanges_alone(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["told"] = text_script("Hello")
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url, server={"keys": KEYS}) as gateway:
         assert gateway.ask("/overview").status == 401
         gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"), bearer("ada"))
@@ -160,7 +160,7 @@ def test_the_models_with_what_is_known_of_them(gateway: Running) -> None:
 
 
 def test_a_session_gets_another_title(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
         answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"))
         kept(url)
@@ -175,8 +175,8 @@ def test_a_session_gets_another_title(upstream: HostileUpstream, url: str) -> No
 
 
 def test_a_session_is_removed_with_what_was_said(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
-    upstream.scripts["slow"] = said("first", Until(threading.Event()))
+    upstream.scripts["told"] = text_script("Hello")
+    upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
         answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"))
         kept(url)
@@ -197,7 +197,7 @@ def test_a_session_is_removed_with_what_was_said(upstream: HostileUpstream, url:
 
 
 def test_a_key_changes_its_own_sessions_alone(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url, server={"keys": KEYS}) as gateway:
         answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/told"), bearer("ada"))
         kept(url)

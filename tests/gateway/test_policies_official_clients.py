@@ -26,7 +26,7 @@ from gateway.official import (
     openai_client,
 )
 from gateway.running import Running, running
-from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, said, usage
+from gateway.scenarios import DONE, PARIS, UTC, called, calls, chunk, text_chunk, usage
 from gateway.test_node_clients import CLIENTS, PATHS, SUMMARIES_ONLY
 from gateway.test_official_clients import IN_STREAM, arguments, family
 from gateway.upstream import Cut, Hang, HostileUpstream, head, piece, sse, streamed
@@ -34,7 +34,7 @@ from streamglot.policies import refuse, rewrite
 from streamglot.policies.verdicts import Verdict
 from waiting import WAIT_SECONDS, until
 
-BEGIN = sse(chunk({"reasoning_content": "Hm."}), said("Let me look."))
+BEGIN = sse(chunk({"reasoning_content": "Hm."}), text_chunk("Let me look."))
 WEATHER = sse(calls(called(0, "call_a", "weather", '{"city":')), calls(called(0, arguments='"Paris"}')))
 TIME = sse(calls(called(1, "call_b", "time", '{"tz":')), calls(called(1, arguments='"UTC"}')))
 TWO_CALLS = streamed(BEGIN, WEATHER, TIME, sse(chunk({}, "tool_calls"), usage(5, 9), DONE))

@@ -21,7 +21,7 @@ from streamglot.config import Config, KeyConfig, LoadedConfig, ServerConfig, Sto
 from streamglot.gateway.app import Gateway
 from streamglot.gateway.auth.authenticator import Authenticator, digest_of
 from streamglot.gateway.auth.stored_keys import StoredCallers, refusal
-from streamglot.store import Overdrawn, Spent, Store, StoredKey, StoreUnavailable
+from streamglot.store import BudgetExceeded, Spent, Store, StoredKey, StoreUnavailable
 from waiting import until
 
 CHAT = "/v1/chat/completions"
@@ -109,7 +109,7 @@ def test_budgets(tmp_path: Path) -> None:
 )
 def test_the_words_of_a_refusal(seconds: float, words: str) -> None:
     key = StoredKey(id="1", name="me", budget_cost=1.0, budget_tokens=10, budget_seconds=seconds)
-    over = Overdrawn(key=key, spent=Spent(turns=1, tokens=12, cost=1.25), renews=1_767_225_600.0)
+    over = BudgetExceeded(key=key, spent=Spent(turns=1, tokens=12, cost=1.25), renews=1_767_225_600.0)
     error = refusal(over)
     assert error.message == (
         f"the key 'me' has used 1.25 of the 1.00 that it may cost in {words} and 12 of the 10 tokens that it may use in {words}; "
@@ -131,7 +131,7 @@ def test_a_store_that_does_not_answer_leaves_keys_as_they_were(tmp_path: Path, m
             failed.append(1)
             raise StoreUnavailable("the database does not answer")
 
-        monkeypatch.setattr(store_of(gateway).keys, "news", gone)
+        monkeypatch.setattr(store_of(gateway).keys, "changes", gone)
         until(lambda: len(failed) > 1)
         assert asked(gateway, secret).status == 200
         assert asked(gateway).status == 401
@@ -139,8 +139,8 @@ def test_a_store_that_does_not_answer_leaves_keys_as_they_were(tmp_path: Path, m
         async def broken() -> Any:
             raise ValueError("a fault")
 
-        monkeypatch.setattr(store_of(gateway).keys, "news", broken)
-        assert gateway.said(lambda line: line.get("event") == "store_fault")["message"] == "ValueError: a fault"
+        monkeypatch.setattr(store_of(gateway).keys, "changes", broken)
+        assert gateway.log_line(lambda line: line.get("event") == "store_fault")["message"] == "ValueError: a fault"
         monkeypatch.undo()
         second = add(url, "you")
         until(lambda: asked(gateway, second).status == 200)

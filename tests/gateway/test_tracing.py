@@ -22,7 +22,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, PLAIN, chunk, said
+from gateway.scenarios import DONE, END, PLAIN, chunk, text_chunk
 from gateway.telemetry import Telemetry
 from gateway.telemetry import telemetry as in_memory
 from gateway.upstream import HostileUpstream, sse, streamed, unfinished, whole
@@ -174,7 +174,7 @@ def test_a_retry_has_a_span_of_its_own_and_the_error_is_named(upstream: HostileU
 
 
 def test_a_cut_stream_ends_its_span_with_an_error(upstream: HostileUpstream, telemetry: Telemetry) -> None:
-    upstream.scripts["cut"] = unfinished(sse(said("Half")))
+    upstream.scripts["cut"] = unfinished(sse(text_chunk("Half")))
     with running(traced(upstream)) as gateway:
         ask(gateway, "openai_chat/cut", "t3")
     attempt, server = telemetry.spans()
@@ -333,7 +333,9 @@ def by_model(telemetry: Telemetry, metric: str, model: str) -> list[Any]:
 
 
 def test_the_metrics_of_the_released_set(upstream: HostileUpstream, telemetry: Telemetry) -> None:
-    upstream.scripts["metered"] = streamed(sse(said("a")), sse(said("b")), sse(said("c"), END), PLAIN.partition(b"\n\n")[2])
+    upstream.scripts["metered"] = streamed(
+        sse(text_chunk("a")), sse(text_chunk("b")), sse(text_chunk("c"), END), PLAIN.partition(b"\n\n")[2]
+    )
     with running(traced(upstream)) as gateway:
         assert ask(gateway, "openai_chat/metered", "m1") == 200
         assert ask(gateway, "openai_chat/metered", "m2", stream=False) == 200

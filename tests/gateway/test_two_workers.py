@@ -16,7 +16,7 @@ import pytest
 
 from gateway.dialect_clients import CLIENT_DIALECTS, body_of, path_of
 from gateway.process import Served, serving
-from gateway.stored_turns import said
+from gateway.stored_turns import text_script
 from gateway.upstream import Hang, HostileUpstream, Pause, Step, Until
 from gateway.worker_client import Line, answered_by, at_once
 from store.servers import Postgres
@@ -46,7 +46,7 @@ def slowly(go_on: threading.Event) -> Any:
             steps.append(Pause(PAUSE))
         if number == WORDS // 2:
             steps.append(Until(go_on))
-    return said(*steps)
+    return text_script(*steps)
 
 
 class Lines:
@@ -205,7 +205,7 @@ def go_on() -> threading.Event:
 @pytest.fixture
 def slow(upstream: HostileUpstream, go_on: threading.Event) -> HostileUpstream:
     upstream.scripts["slow"] = slowly(go_on)
-    upstream.scripts["held"] = said("first", Hang())
+    upstream.scripts["held"] = text_script("first", Hang())
     return upstream
 
 
@@ -213,8 +213,8 @@ def test_a_thousand_streams_are_resumed_on_two_workers(slow: HostileUpstream, go
     async def drive() -> None:
         with serving(tmp_path, slow.url, f"sqlite:///{tmp_path}/s.db", "--workers", "2") as served:
             assert await resume_often(served, go_on, KINDS, each=20, over=736) >= 1000
-            said = {event["event"] for event in served.events()}
-            assert said <= {"store_failing", "store_back"}, "two that write may wait for each other, and lose nothing"
+            logged = {event["event"] for event in served.events()}
+            assert logged <= {"store_failing", "store_back"}, "two that write may wait for each other, and lose nothing"
 
     at_once(drive)
 
@@ -251,8 +251,8 @@ def test_stopped_from_the_other_worker(
                 await soon(lambda: b"first" in stream.data)  # noqa: B023
                 before = len(slow.requests("held"))
                 async with lines.lent(lines.other(worker)) as line:
-                    told = await line.ask(f"/v1/streams/{stream.id}/stop", {})
-                    assert (line.status, b'"ended":true' in told) == (200, True)
+                    reply = await line.ask(f"/v1/streams/{stream.id}/stop", {})
+                    assert (line.status, b'"ended":true' in reply) == (200, True)
                     await running
                     assert await line.ask(f"/v1/streams/{stream.id}") == stream.data
                 await soon(lambda: slow.requests("held")[before - 1].closed)  # noqa: B023

@@ -98,5 +98,5 @@ def test_an_internal_error_is_answered(gateway: Running, monkeypatch: pytest.Mon
 
 
 def test_retry_after_is_bounded_to_a_day() -> None:
-    told = [retry_after(seconds) for seconds in (0, -1, 0.2, 1.4, 7, math.inf, -math.inf, math.nan, 1e300)]
-    assert told == ["1", "1", "1", "1", "7", "86400", "1", "1", "86400"]
+    values = [retry_after(seconds) for seconds in (0, -1, 0.2, 1.4, 7, math.inf, -math.inf, math.nan, 1e300)]
+    assert values == ["1", "1", "1", "1", "7", "86400", "1", "1", "86400"]

@@ -16,7 +16,7 @@ import pytest
 from gateway.conftest import upstreams_at
 from gateway.dialect_clients import body_of
 from gateway.running import Running, running
-from gateway.scenarios import DONE, END, said
+from gateway.scenarios import DONE, END, text_chunk
 from gateway.upstream import Hang, HostileUpstream, Until, head, sse, streamed
 from hostile.responses import Malformed, Response, parse_responses
 from hostile.targets import ASGI, DIRECT, HEALTH, HOST, Attacker, Target, statuses
@@ -124,7 +124,7 @@ def test_connections_that_wait_make_room() -> None:
 
 
 def test_connections_that_work_are_left_alone(upstream: HostileUpstream) -> None:
-    upstream.scripts["busy-connection"] = [head(), sse(said("Hello")), Hang()]
+    upstream.scripts["busy-connection"] = [head(), sse(text_chunk("Hello")), Hang()]
     with running({"server": {"max_connections": 2}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         busy = [Attacker(gateway.port, gateway) for _ in range(2)]
         for one in busy:
@@ -147,7 +147,7 @@ def test_a_pipelined_request_does_not_hide_that_the_client_hangs_up(gateway: Run
     behind = {"same": GET, "next": GET, "half": GET[:10], "large": b"x" * (PIPELINED_BYTES + 1), "none": b""}
     for name, more in behind.items():
         model = f"hidden-{name}"
-        upstream.scripts[model] = [head(), sse(said("Hello")), Hang()]
+        upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
         request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", f"openai_chat/{model}")))
         one = Attacker(gateway.port, gateway)
         if name == "same":
@@ -195,7 +195,7 @@ def test_too_many_pipelined_requests_end_the_connection(gateway: Running) -> Non
 
 def test_an_invalid_pipelined_request_does_not_harm_the_one_before(gateway: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
-    upstream.scripts["harmed"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    upstream.scripts["harmed"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/harmed")))
     with Attacker(gateway.port, gateway) as one:
         one.send(request + b"NONSENSE\r\n\r\n")
@@ -425,7 +425,7 @@ def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_calls_and_connections_are_freed_without_a_collection(gateway: Running, upstream: HostileUpstream) -> None:
     """Reference cycles would cost a tenth of the processor time of every request."""
-    upstream.scripts["freed"] = streamed(sse(said("Hello"), END, DONE))
+    upstream.scripts["freed"] = streamed(sse(text_chunk("Hello"), END, DONE))
     kinds = (HTTPCall, HTTPProtocol, RequestHandler)
     before: list[object] = []
 
@@ -451,7 +451,7 @@ def test_calls_and_connections_are_freed_without_a_collection(gateway: Running, 
 def test_a_server_that_stops_answers_what_it_has_read(upstream: HostileUpstream) -> None:
     """And what waits unread in a socket: with an answer or a refusal, and not with a close."""
     go_on = threading.Event()
-    upstream.scripts["stopping"] = streamed(sse(said("Hello")), Until(go_on), sse(said(" world"), END, DONE))
+    upstream.scripts["stopping"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     request = DIRECT.request(body=msgspec.json.encode(body_of("openai_chat", "openai_chat/stopping")))
     with running({"upstreams": upstreams_at(upstream.url)}) as gateway:
         with Attacker(gateway.port, gateway) as busy, Attacker(gateway.port, gateway) as waiting:

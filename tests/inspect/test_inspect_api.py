@@ -16,7 +16,7 @@ from sqlalchemy import delete, insert
 
 from gateway.conftest import UPSTREAM_DIALECTS
 from gateway.running import Running
-from gateway.stored_turns import chunk, keeping, kept, said
+from gateway.stored_turns import chunk, keeping, kept, text_script
 from gateway.upstream import HostileUpstream, Until, hostile, sse, streamed, whole
 from inspected import Inspected, joined, of_answer, unzipped
 from recordings import recordings
@@ -53,7 +53,7 @@ def inspected(gateway: Running, turn: str, query: str = "", **headers: str) -> I
 
 
 def test_a_stored_turn_has_all_three_columns_linked(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url, store=RAW) as gateway:
         written = gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9)).body
         turn = kept(url)[-1]
@@ -93,7 +93,7 @@ def test_a_stored_turn_of_every_dialect(upstream: HostileUpstream, url: str, dia
 
 
 def test_a_recording_of_many_commits_is_the_same(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+    upstream.scripts["told"] = text_script("Hello", " world")
 
     async def one_commit_for_each_frame(turn: str) -> None:
         database = await Database.open(url)
@@ -114,7 +114,7 @@ def test_a_recording_of_many_commits_is_the_same(upstream: HostileUpstream, url:
 
 
 def test_failed_attempts_are_in_the_waterfall(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["flaky"] = [whole({"error": {"message": "busy"}}, 503), said("Hi")]
+    upstream.scripts["flaky"] = [whole({"error": {"message": "busy"}}, 503), text_script("Hi")]
     patient = {"openai_chat": {"dialect": "openai_chat", "base_url": f"{upstream.url}/v1", "attempts": 2, "pause": 0.01}}
     with keeping(upstream, url, store=RAW, upstreams=patient) as gateway:
         gateway.ask("/v1/chat/completions", asked("openai_chat/flaky"))
@@ -126,7 +126,7 @@ def test_failed_attempts_are_in_the_waterfall(upstream: HostileUpstream, url: st
 
 
 def test_a_turn_without_raw_bytes_shows_its_stored_answer(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
         gateway.ask("/v1/chat/completions", asked("openai_chat/told"))
         found = inspected(gateway, kept(url)[-1].id)
@@ -221,7 +221,7 @@ def pasting(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_a_recording_that_was_downloaded_can_be_dropped(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello", " world")
+    upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url, store=RAW) as gateway:
         gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9))
         turn = kept(url)[-1]
@@ -260,7 +260,7 @@ def test_injections_come_through_as_text(pasting: Running) -> None:
 
 
 def test_a_turn_as_curl_and_as_a_test(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     keyed = {"openai_chat": {"dialect": "openai_chat", "base_url": f"{upstream.url}/v1", "key": "sk-very-secret-1234567890"}}
     with keeping(upstream, url, store=RAW, upstreams=keyed) as gateway:
         gateway.ask("/v1/messages", asked("openai_chat/told", max_tokens=9))
@@ -279,7 +279,7 @@ def test_a_turn_as_curl_and_as_a_test(upstream: HostileUpstream, url: str) -> No
 
 
 def test_a_turn_without_bytes_is_no_test(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     with keeping(upstream, url) as gateway:
         gateway.ask("/v1/chat/completions", asked("openai_chat/told"))
         turn = kept(url)[-1].id
@@ -293,7 +293,7 @@ def test_a_turn_without_bytes_is_no_test(upstream: HostileUpstream, url: str) ->
 
 
 def test_a_key_sees_its_own_turns_only(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["told"] = said("Hello")
+    upstream.scripts["told"] = text_script("Hello")
     keys = [{"name": name, "hash": digest_of(f"key-of-{name}-123456")} for name in ("ann", "bob")]
     ann, bob = ({"authorization": f"Bearer key-of-{name}-123456"} for name in ("ann", "bob"))
     with keeping(upstream, url, store=RAW, server={"keys": keys}) as gateway:
@@ -340,7 +340,7 @@ def test_a_turn_that_began_just_now_is_found() -> None:
 
 
 def test_what_a_policy_changed_stands_beside_the_original(upstream: HostileUpstream, url: str) -> None:
-    upstream.scripts["leaky"] = said("Write to ", "ann@example.org", " today")
+    upstream.scripts["leaky"] = text_script("Write to ", "ann@example.org", " today")
     policies = [{"use": "redact", "detectors": ["email"], "store_original": True}]
     with keeping(upstream, url, store=RAW, policies=policies) as gateway:
         gateway.ask("/v1/chat/completions", asked("openai_chat/leaky"))
@@ -357,7 +357,7 @@ def test_steps_and_tool_runs_are_in_the_waterfall(upstream: HostileUpstream, url
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "calculator", "arguments": '{"expression": "6*7"}'}}
     upstream.scripts["sums"] = [
         streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), sse("[DONE]")),
-        said("It is 42."),
+        text_script("It is 42."),
     ]
     with keeping(upstream, url, store=RAW, tools={"enabled": ["calculator"]}) as gateway:
         headers = {"x-streamglot-tools": "calculator"}

@@ -31,10 +31,10 @@ class Serving:
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
         self._log = log
-        text = awaited(lambda: "\n" in (text := self.said()).partition(LISTENS)[2] and text, "it never listened")
+        text = awaited(lambda: "\n" in (text := self.log_text()).partition(LISTENS)[2] and text, "it never listened")
         self.port = int(text.partition(LISTENS)[2].split()[0])
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self._log.read_text()
 
     def ask(self, **fields: object) -> tuple[int, bytes]:

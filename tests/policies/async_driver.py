@@ -19,8 +19,8 @@ class FakeEngine:
 
     store = None
 
-    def __init__(self, *said: str | Exception | Response) -> None:
-        self.said = list(said)
+    def __init__(self, *replies: str | Exception | Response) -> None:
+        self.replies = list(replies)
         self.requests: list[Request] = []
         self.time = 0.0
         numbers = count(1)
@@ -31,12 +31,12 @@ class FakeEngine:
 
     async def complete(self, request: Request) -> Response:
         self.requests.append(request)
-        said = self.said.pop(0)
-        if isinstance(said, Exception):
-            raise said
-        if isinstance(said, Response):
-            return said
-        return Response(choices=[ResponseChoice(0, [TextPart(said)])])
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, Response):
+            return reply
+        return Response(choices=[ResponseChoice(0, [TextPart(reply)])])
 
 
 class Driver:

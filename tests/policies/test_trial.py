@@ -87,8 +87,8 @@ def test_a_judge_that_cannot_be_asked_is_a_failure() -> None:
 
 def recorded(number: int) -> RecordedTurn:
     request = Request(model="m", messages=[Message("user", [TextPart("hi")])])
-    said = f"mail a{number}@b.org" if number % 2 else "nothing"
-    return RecordedTurn(f"turn_{number}", request, collect(stream(text(said), call("rm", "{}"))), model="m")
+    answer_text = f"mail a{number}@b.org" if number % 2 else "nothing"
+    return RecordedTurn(f"turn_{number}", request, collect(stream(text(answer_text), call("rm", "{}"))), model="m")
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -99,11 +99,11 @@ def _cohere(turn: Turn, number: int) -> Iterator[dict[str, Any]]:
 def _converse(turn: Turn, number: int) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "messageStart", {"role": "assistant"}
     blocks = [("", turn)] if isinstance(turn, str) else turn
-    for place, (name, said) in enumerate(blocks):
+    for place, (name, content) in enumerate(blocks):
         at = {"contentBlockIndex": place}
         if name:
             yield "contentBlockStart", {**at, "start": {"toolUse": {"toolUseId": f"call_{number}_{place}", "name": name}}}
-        yield "contentBlockDelta", {**at, "delta": {"toolUse": {"input": said}} if name else {"text": said}}
+        yield "contentBlockDelta", {**at, "delta": {"toolUse": {"input": content}} if name else {"text": content}}
         yield "contentBlockStop", at
     yield "messageStop", {"stopReason": "end_turn" if isinstance(turn, str) else "tool_use"}
     yield "metadata", {"usage": {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}}

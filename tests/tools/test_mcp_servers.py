@@ -89,8 +89,8 @@ async def test_a_server_that_dies_is_started_again(source: McpSource) -> None:
 
 async def test_a_flood_is_cut(source: McpSource) -> None:
     await source.tools()
-    said = (await source.call("flood", {"megabytes": 5})).text
-    assert said.endswith(f"[cut here: the result has {5 * 2**20} characters]")
+    text = (await source.call("flood", {"megabytes": 5})).text
+    assert text.endswith(f"[cut here: the result has {5 * 2**20} characters]")
 
 
 async def test_a_server_over_http(url: str) -> None:

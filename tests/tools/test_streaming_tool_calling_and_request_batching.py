@@ -120,6 +120,6 @@ def test_8_a_worker_thread_tells_errors_and_ends_to_the_main_loop(model: ChatMod
             events += running.drain()  # never waits
             time.sleep(0.001)
         failing = streamglot.run_in_thread(client=client, model="unknown", messages="weather?")
-        told = list(failing)
+        received = list(failing)
     assert isinstance(events[-1], StreamEnd)
-    assert isinstance(told[-1], streamglot.StreamError)
+    assert isinstance(received[-1], streamglot.StreamError)

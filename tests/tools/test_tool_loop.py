@@ -178,11 +178,11 @@ async def test_invalid_arguments_are_told_to_the_model_which_corrects_them() -> 
         ]
     )
     events = await events_of(exchange_of(model, executor_of(weather)))
-    told = [part.text for part in model.results()]
-    assert "town" in told[0]
-    assert "city" in told[1]
-    assert "not valid JSON" in told[2]
-    assert told[3] == "sunny in Paris"
+    results = [part.text for part in model.results()]
+    assert "town" in results[0]
+    assert "city" in results[1]
+    assert "not valid JSON" in results[2]
+    assert results[3] == "sunny in Paris"
     sent = [part for message in model.requests[-1].messages for part in message.parts if isinstance(part, ToolCallPart)]
     assert [part.arguments for part in sent][2] == "{}"
     assert events[-1] == StreamEnd("end")
@@ -499,8 +499,8 @@ async def test_the_cost_budget_counts_what_the_upstream_that_answered_costs() ->
         context = ExchangeContext("r1", "openai_chat", "", "a name of our own", tools=["*"])
         await events_of(exchange_of(model, executor_of(weather, limits=spent), context=context, observers=[watch]))
         assert len(model.requests) == requests
-        told = model.results()[-1].text
-        assert ("the budget of $1e-05 is used up" in told) == (requests == 2), told
+        results = model.results()[-1].text
+        assert ("the budget of $1e-05 is used up" in results) == (requests == 2), results
         costs = [step.get("cost", 0.0) for step in watch.steps if step["kind"] == "model"]
         assert all(cost > 0.00001 for cost in costs) == (requests == 2)
 

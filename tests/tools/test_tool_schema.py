@@ -81,9 +81,9 @@ def test_a_schema_is_made_from_type_hints_and_the_docstring() -> None:
 async def test_arguments_become_objects_of_their_types() -> None:
     tool = FunctionTool(described)
     given = {"place": {"city": "Paris"}, "point": {"x": 1}, "person": {"name": "Ada", "age": 3}}
-    said = msgspec.json.decode((await tool.run(given)).text)
-    assert said["place"] == ["Paris", "FR"]
-    assert (said["person"], said["tags"], said["level"]) == ("Ada", ["a"], 5)
+    result = msgspec.json.decode((await tool.run(given)).text)
+    assert result["place"] == ["Paris", "FR"]
+    assert (result["person"], result["tags"], result["level"]) == ("Ada", ["a"], 5)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ SCHEMA = {
     ],
 )
 def test_a_value_that_breaks_a_schema_is_told_in_words(value: Any, words: str) -> None:
-    with pytest.raises(ArgumentsError) as told:
+    with pytest.raises(ArgumentsError) as raised:
         check_value(value, SCHEMA)
-    assert words in str(told.value)
+    assert words in str(raised.value)
 
 
 def test_a_value_that_keeps_to_the_schema_passes() -> None:

@@ -67,7 +67,7 @@ class Watched:
         self.context.expose_function("executed", lambda what: self.executed.append(str(what)))
         self.page: Page = self.context.new_page()
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        self.page.on("console", lambda said: self._noted(said.type, said.text))
+        self.page.on("console", lambda message: self._noted(message.type, message.text))
         self.page.on("dialog", self._asked)
 
     def _asked(self, dialog: Dialog) -> None:

@@ -16,7 +16,7 @@ from gateway.dialect_clients import body_of
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, Until, hostile, streamed
 from web.chromium import PHONE, Watched, launched
-from web.scripts import OVERLOADED, THOUGHT, answer, calling, ending, paced, said, words
+from web.scripts import OVERLOADED, THOUGHT, answer, calling, ending, paced, text_script, words
 from web.talking import answers, ask, over, use_model
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
@@ -31,12 +31,12 @@ def scripts(upstream: HostileUpstream, held: threading.Event) -> None:
         *paced(words(THOUGHT, "reasoning_content"), PACE * 8), *paced(words(TEXT_SHORT), PACE), ending()
     )
     upstream.scripts["gpt-5"] = answer()
-    upstream.scripts["mistral-large-latest"] = said("Fine.", *[" More."] * 80)
+    upstream.scripts["mistral-large-latest"] = text_script("Fine.", *[" More."] * 80)
     upstream.scripts["mistral-small-latest"] = OVERLOADED
-    upstream.scripts["codestral-latest"] = said("Working on it", Until(held))
+    upstream.scripts["codestral-latest"] = text_script("Working on it", Until(held))
     upstream.scripts["agent"] = [
         list(calling("calculator", '{"expression": "0.5 * 2 ** 4"}', text="Let me work out the longest pause.")),
-        list(said(*AGENT)),
+        list(text_script(*AGENT)),
     ]
     upstream.scripts["shipper"] = calling(
         "deploy", '{"service": "gateway", ', '"to": "production"}', text="All checks are green. I will deploy it now."

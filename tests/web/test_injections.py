@@ -9,7 +9,7 @@ from gateway.running import Running
 from gateway.upstream import HostileUpstream, whole
 from web.chromium import Watched
 from web.injections import CALL, INJECTIONS
-from web.scripts import answer, calling, said
+from web.scripts import answer, calling, text_script
 from web.talking import answers, ask, over, use_model
 
 ALL = "\n\n".join(INJECTIONS)
@@ -98,7 +98,7 @@ def test_errors_and_titles_are_inert(watched: Watched, upstream: HostileUpstream
     ask(page, IMAGE)
     over(page, "error")
     inert(page)
-    upstream.scripts["lab-evil-title"] = said("fine")
+    upstream.scripts["lab-evil-title"] = text_script("fine")
     page.evaluate("localStorage.setItem('streamglot.settings', JSON.stringify({model: 'lab-evil-title'}))")
     page.goto(f"{watched.url}/#/chat")
     page.reload()
@@ -111,7 +111,7 @@ def test_errors_and_titles_are_inert(watched: Watched, upstream: HostileUpstream
 
 
 def test_file_names_are_inert(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-evil-file"] = said("fine")
+    upstream.scripts["lab-evil-file"] = text_script("fine")
     page = use_model(watched, "lab-evil-file")
     file: FilePayload = {"name": f"{IMAGE}.md".replace("/", "_"), "mimeType": "text/markdown", "buffer": b"x"}
     page.locator("input[type=file]").set_input_files(file)

@@ -15,7 +15,7 @@ from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, Until
 from streamglot.gateway.api.page import FOLDER, MEDIA_TYPES
 from web.chromium import PHONE, Watched, violations
-from web.scripts import OVERLOADED, answer, calling, said
+from web.scripts import OVERLOADED, answer, calling, text_script
 from web.talking import answers, ask, over, use_model
 
 MAX_BYTES = 200_000
@@ -68,7 +68,7 @@ def test_the_pages_have_no_violations(shown: Watched, upstream: HostileUpstream,
 
 
 def test_dialogs_and_menus_have_no_violations(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-menu"] = said("Fine")
+    upstream.scripts["lab-menu"] = text_script("Fine")
     page = use_model(watched, "lab-menu")
     ask(page, "Hello")
     over(page)
@@ -115,7 +115,7 @@ def test_the_text_does_not_move_while_it_streams(watched: Watched, upstream: Hos
 
 
 def test_everything_is_reached_by_keyboard(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-keys"] = said("Fine")
+    upstream.scripts["lab-keys"] = text_script("Fine")
     page = use_model(watched, "lab-keys")
     page.keyboard.type("Hello")
     page.keyboard.press("Enter")
@@ -140,7 +140,7 @@ def test_everything_is_reached_by_keyboard(watched: Watched, upstream: HostileUp
 
 
 def test_a_status_region_tells_what_happens(watched: Watched, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-told"] = said("Fine")
+    upstream.scripts["lab-told"] = text_script("Fine")
     page = use_model(watched, "lab-told")
     expect(page.get_by_role("log", name="Conversation")).to_be_visible()
     assert page.locator("[aria-live=polite], [role=status]").count() == 1
@@ -175,7 +175,7 @@ def locked(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, locked: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-locked"] = said("Welcome")
+    upstream.scripts["lab-locked"] = text_script("Welcome")
     watched = Watched(browser, locked.url)
     asked: list[str] = []
     watched.page.on("request", lambda request: asked.append(request.url))

@@ -11,7 +11,7 @@ from gateway.running import Running
 from gateway.upstream import HostileUpstream, Until
 from waiting import until
 from web.chromium import Watched, violations
-from web.scripts import OVERLOADED, calling, said
+from web.scripts import OVERLOADED, calling, text_script
 
 CHAT = "/v1/chat/completions"
 
@@ -23,7 +23,7 @@ def background(gateway: Running, model: str) -> threading.Thread:
 
 
 def test_a_stream_appears_is_filtered_and_stopped(watched: Watched, gateway: Running, upstream: HostileUpstream) -> None:
-    upstream.scripts["lab-open"] = said("On and on", Until(threading.Event()))
+    upstream.scripts["lab-open"] = text_script("On and on", Until(threading.Event()))
     page = watched.open("#/overview")
     open_streams = page.get_by_label("Open streams", exact=True)
     expect(open_streams).to_contain_text("Nothing runs at the moment")
