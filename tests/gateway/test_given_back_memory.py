@@ -10,7 +10,7 @@ from gateway.process import serving
 from gateway.scenarios import PLAIN
 from gateway.upstream import Seen, Step, head, hostile, piece, sse, streamed
 from gateway.worker_client import asked
-from streamglot.gateway.observe.memory import ATTEMPTS, CROWD, FIRST_TICKS, GROWTH_BYTES, LONGEST_TICKS, Memory
+from streamglot.gateway.observe.memory import ATTEMPTS, FIRST_TICKS, GROWTH_BYTES, LONGEST_TICKS, MAX_RUNNING, Memory
 from waiting import until
 
 MEGABYTE = 2**20
@@ -41,9 +41,9 @@ def test_memory_is_given_back_when_the_crowd_has_gone() -> None:
     process = Process()
     assert process.tick(10) == 0
     process.spare = 2 * GROWTH_BYTES
-    assert process.tick(10 * CROWD, 100) == 0, "not while it is there"
-    assert process.tick(2 * CROWD, 100) == 0
-    assert process.tick(CROWD - 1) == 1
+    assert process.tick(10 * MAX_RUNNING, 100) == 0, "not while it is there"
+    assert process.tick(2 * MAX_RUNNING, 100) == 0
+    assert process.tick(MAX_RUNNING - 1) == 1
 
 
 def test_memory_is_given_back_after_a_few_large_answers_while_others_go_on() -> None:

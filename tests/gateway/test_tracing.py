@@ -31,7 +31,7 @@ from streamglot.events import StreamEnd, StreamStart, Usage
 from streamglot.gateway.observe import semconv
 from streamglot.gateway.observe.instruments import MODELS, OTHER_MODELS
 from streamglot.gateway.observe.metrics import Spread, trace_id_of
-from streamglot.gateway.observe.semconv import COMING, LATEST, OPT_IN, RELEASED, names_for
+from streamglot.gateway.observe.semconv import LATEST, NEXT_VERSION, OPT_IN, RELEASED, names_for
 from streamglot.gateway.observe.tracing import Tracing
 from streamglot.messages import OutputFormat, Request
 from streamglot.tools.mcp_server import McpTool
@@ -113,7 +113,7 @@ def test_operations_and_providers_of_the_registry_are_used() -> None:
 def test_the_environment_selects_the_set_of_names() -> None:
     assert names_for({}) is RELEASED
     assert names_for({OPT_IN: "http"}) is RELEASED
-    assert names_for({OPT_IN: f"http, {LATEST}"}) is COMING
+    assert names_for({OPT_IN: f"http, {LATEST}"}) is NEXT_VERSION
 
 
 # --- spans
@@ -368,10 +368,15 @@ def test_the_metrics_of_the_coming_set(telemetry: Telemetry) -> None:
     attempt = attempt_of({OPT_IN: LATEST}, "future", stream=True)
     attempt.seen([StreamStart()])
     attempt.seen([Usage(10, 5, 4, 3, 2), StreamEnd()])
-    for attribute, counter in COMING.token_counters.items():
+    for attribute, counter in NEXT_VERSION.token_counters.items():
         found = by_model(telemetry, counter, "future")
         assert found[0].value == (telemetry.spans()[-1].attributes or {})[attribute]
-    for histogram in (*COMING.token_histograms.values(), COMING.duration, COMING.first_chunk, COMING.output_chunk):
+    for histogram in (
+        *NEXT_VERSION.token_histograms.values(),
+        NEXT_VERSION.duration,
+        NEXT_VERSION.first_chunk,
+        NEXT_VERSION.output_chunk,
+    ):
         assert by_model(telemetry, histogram, "future")[0].count == 1
     assert not by_model(telemetry, RELEASED.token_usage, "future")
 

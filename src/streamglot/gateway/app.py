@@ -194,7 +194,7 @@ class Gateway:
             raise
         state = self.authenticator.state
         if not state.usable:
-            self.log({"event": "no_valid_key", "message": f"{state.says}; {state.step}"})
+            self.log({"event": "no_valid_key", "message": f"{state.summary}; {state.step}"})
 
     async def _tick(self) -> None:
         """Runs the periodic steps until the gateway stops."""

@@ -81,7 +81,7 @@ class ResponsesWebSocket:
 
     async def run(self) -> None:
         """Serves until the connection ends."""
-        self._socket.gone = self._lose
+        self._socket.on_disconnect = self._disconnected
         try:
             while True:
                 await self._accept(await self._socket.receive())
@@ -98,11 +98,11 @@ class ResponsesWebSocket:
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [lane.task for lane in self._lanes.values() if lane.task is not None]
 
-    def _lose(self) -> None:
+    def _disconnected(self) -> None:
         for lane in self._lanes.values():
             lane.waiting.clear()
             if lane.call is not None:
-                lane.call.lose()
+                lane.call.connection_lost()
 
     # --- messages
 

@@ -18,7 +18,7 @@ from .writer import CLOSE_SECONDS, COMMIT_SECONDS, Writer
 
 ELSEWHERE_SECONDS: Final = COMMIT_SECONDS + 0.1
 """Seconds to wait for a turn of another process. After the commit interval it must be in the database."""
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 RETRIEVABLE: Final = and_(
     schema.turns.c.retrievable,
     ~select(schema.withdrawals.c.turn_id).where(schema.withdrawals.c.turn_id == schema.turns.c.id).exists(),
@@ -41,7 +41,7 @@ class Responses:
             return turn
         until = time.monotonic() + ELSEWHERE_SECONDS
         while turn is not None and not turn.ending and time.monotonic() < until:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             turn = await self._queries.turn(turn.id, caller)
         return turn
 

@@ -26,7 +26,7 @@ from . import schema
 from .conversation import ANSWER_BYTES, Conversation, alike, hash_conversation, normal
 from .database import Database, StoreUnavailable
 from .recent import EDITED_DEPTH, Match, Recent, Seen
-from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, RETRIEVABLE
+from .responses import ELSEWHERE_SECONDS, POLL_SECONDS, RETRIEVABLE
 from .rows import ID_CHARS, clean
 from .turn import Session, messages_weight, mint_id
 
@@ -148,7 +148,7 @@ class Sessions:
                 best = found
             if (best is not None and best.depth < 1) or not self._others() or time.monotonic() > until:
                 break
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return (best.turn_id, best.session_id) if best is not None else None
 
     def _remember(self, hints: SessionHints, session: Session) -> None:

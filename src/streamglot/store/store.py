@@ -24,7 +24,7 @@ from .paths import default_url
 from .processes import FIRST_SECONDS, SEEN_SECONDS, Process
 from .queries import Queries
 from .recent import Recent, Seen
-from .responses import ELSEWHERE_SECONDS, LOOK_SECONDS, Responses, settled
+from .responses import ELSEWHERE_SECONDS, POLL_SECONDS, Responses, settled
 from .rows import FrameEntry, StateEntry, StepEntry, TurnEntry
 from .sessions import SessionHints, Sessions
 from .shorten import bare_response, encoded_size
@@ -157,7 +157,7 @@ class Store:
             last, ended = await self.queries.last_turn(session.id, session.caller)
             if ended or time.monotonic() > until:
                 return last, ended
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def start(self, session: Session, started: Started) -> Turn:
         """Starts a turn and queues its row, so that the turn is stored even if the process dies. The same step reserves queue

@@ -87,7 +87,7 @@ class Writer:
         self._oldest = 0.0
         self._due = self._committed = 0.0
         self._wake = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._flush_requested = asyncio.Event()
         self._settled = asyncio.Condition()
         self._put = self._done = 0
         self._written: Counter[str] = Counter()
@@ -177,13 +177,13 @@ class Writer:
         # the next request may look for it in another process
         elif kind == "endings" and self._due > self._committed + self._interval / 2:
             self._due = self._committed + self._interval / 2
-            self._hurry.set()
+            self._flush_requested.set()
         queue.append(entry)
         self._put += 1
         self._weight += entry.weight
         self._heavy += _heavy(entry)
         if len(queue) >= BATCH_ENTRIES:
-            self._hurry.set()
+            self._flush_requested.set()
 
     def drop(self, kind: str) -> None:
         """Counts a dropped entry. The first of a series is logged at once, the total when there is room again."""
@@ -201,7 +201,7 @@ class Writer:
         """Waits until everything that was queued before is in the database, or was found unfit."""
         until = self._put
         self._due = 0.0
-        self._hurry.set()
+        self._flush_requested.set()
         async with self._settled:
             await self._settled.wait_for(lambda: self._done >= until or self._task.done())
 
@@ -209,7 +209,7 @@ class Writer:
         """Commits everything. If the database does not come back in time, the rest is counted as dropped."""
         self._closing, self._deadline = True, time.monotonic() + seconds
         self._wake.set()
-        self._hurry.set()
+        self._flush_requested.set()
         timer = asyncio.get_running_loop().call_later(seconds, self._over.cancel)
         try:
             await self._task
@@ -257,8 +257,8 @@ class Writer:
 
     async def _wait_for_more(self) -> None:
         while (wait := self._due - time.monotonic()) > 0 and not self._closing and len(self._queue) < BATCH_ENTRIES:
-            self._hurry.clear()
-            await within(self._hurry, wait)
+            self._flush_requested.clear()
+            await within(self._flush_requested, wait)
 
     def _take(self) -> list[Entry]:
         batch: list[Entry] = []

@@ -18,14 +18,14 @@ from ...stages import replay
 from ..endpoints import REPEATED, RETRIEVABLE
 from ..event_ids import FRAMES
 from .query_string import Parameters
-from .resume import BEYOND, ENDED_SECONDS, NOT_FOUND, event_number, resumed, stopped
+from .resume import ENDED_SECONDS, NO_SUCH_EVENT, NOT_FOUND, event_number, resumed, stopped
 from .store_view import id_in, json_reply, store_view_of
 
 if TYPE_CHECKING:
     from ...store import TurnDetail
     from ..app import Gateway
 
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 """Seconds between two reads of a turn that is being cancelled: too short for a person to notice."""
 USUAL_ITEMS: Final = 20
 MAX_ITEMS: Final = 100
@@ -59,7 +59,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
             try:
                 return await resumed(gateway, store_view_of(gateway, http).caller, turn.id, after)
             except RequestError as error:
-                if error.code == BEYOND and error.detail:
+                if error.code == NO_SUCH_EVENT and error.detail:
                     raise _beyond(turn, after, error.detail["events"]) from None
                 if error.code != NOT_FOUND:
                     raise
@@ -74,7 +74,7 @@ def response_routes(gateway: Gateway) -> list[Route]:
             stop_result = await stopped(gateway, store_view_of(gateway, http).caller, turn.id)
             until = time.monotonic() + (ENDED_SECONDS if stop_result.ended else 0)
             while not (turn := await found(http)).ending and time.monotonic() < until:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
         return json_reply(restored(turn))
 
     async def withdraw(http: HttpRequest) -> HttpResponse:
@@ -176,7 +176,7 @@ def _beyond(turn: TurnDetail, after: int, count: int) -> RequestError:
     return RequestError(
         f"the response {turn.response_id} has {count} events, with the numbers 0 to {count - 1}, and none after {after - 1}; "
         "starting_after must be one of these numbers",
-        code=BEYOND,
+        code=NO_SUCH_EVENT,
     )
 
 

@@ -236,7 +236,7 @@ class Authenticator:
         """Returns the error for a refused key. If no key at all can pass, the message says how to change that."""
         state = self.state
         if not state.usable:
-            why = f"{why}. No key can pass now: {state.says}; {state.step}"
+            why = f"{why}. No key can pass now: {state.summary}; {state.step}"
         return RequestError(why, code=code, status=401)
 
 

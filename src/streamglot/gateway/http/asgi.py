@@ -63,11 +63,11 @@ class DisconnectWatch:
         self._receive = receive
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, gone: Callable[[], None]) -> None:
+    def start(self, on_disconnect: Callable[[], None]) -> None:
         if self._call is not None:
-            self._call.watch(gone)
+            self._call.watch(on_disconnect)
         else:
-            self._task = asyncio.ensure_future(self._wait(gone))
+            self._task = asyncio.ensure_future(self._wait(on_disconnect))
 
     def stop(self) -> None:
         if self._call is not None:
@@ -75,10 +75,10 @@ class DisconnectWatch:
         if self._task is not None:
             self._task.cancel()
 
-    async def _wait(self, gone: Callable[[], None]) -> None:
+    async def _wait(self, on_disconnect: Callable[[], None]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        gone()
+        on_disconnect()
 
 
 class ASGICall:
@@ -107,8 +107,8 @@ class ASGICall:
     async def body(self, most: int, deadline: Deadline) -> bytes:
         return await read_body(self._receive, self.headers, most, deadline)
 
-    def watch(self, gone: Callable[[], None]) -> None:
-        self._watch.start(lambda: None if self.ended else gone())
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
+        self._watch.start(lambda: None if self.ended else on_disconnect())
 
     def unwatch(self) -> None:
         self._watch.stop()

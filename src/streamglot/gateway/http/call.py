@@ -50,8 +50,8 @@ class Call(Protocol):
     async def body(self, most: int, deadline: Deadline) -> bytes:
         """Reads the whole body, within a size and a time."""
 
-    def watch(self, gone: Callable[[], None]) -> None:
-        """Calls ``gone`` when the client disconnects."""
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
+        """Calls ``on_disconnect`` when the client disconnects."""
 
     def unwatch(self) -> None:
         """Undoes ``watch``."""
@@ -112,7 +112,7 @@ class DetachedCall:
     async def body(self, most: int, deadline: Deadline) -> bytes:
         return await self._call.body(most, deadline)
 
-    def watch(self, gone: Callable[[], None]) -> None:
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
         """Does nothing: there is no client that could disconnect."""
 
     def unwatch(self) -> None:

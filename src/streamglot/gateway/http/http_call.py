@@ -40,7 +40,7 @@ class HTTPCall:
         "_error",
         "_expects",
         "_framing",
-        "_gone",
+        "_on_disconnect",
         "_head",
         "_left",
         "_limit",
@@ -78,7 +78,7 @@ class HTTPCall:
         self.bytes_sent = 0
         self._connection = connection
         self._task: asyncio.Task[Any] | None = None
-        self._gone: Callable[[], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._body: bytes | bytearray = b""
         self._received = 0
@@ -153,13 +153,13 @@ class HTTPCall:
         self.keep_alive = False
         self._wake()
 
-    def lose(self) -> None:
+    def connection_lost(self) -> None:
         """Records that the connection is lost."""
         self.disconnected = True
         self._wake()
-        if self._gone is not None:
-            gone, self._gone = self._gone, None
-            gone()
+        if self._on_disconnect is not None:
+            on_disconnect, self._on_disconnect = self._on_disconnect, None
+            on_disconnect()
 
     @property
     def unanswerable(self) -> bool:
@@ -176,14 +176,14 @@ class HTTPCall:
 
     # --- the request
 
-    def watch(self, gone: Callable[[], None]) -> None:
+    def watch(self, on_disconnect: Callable[[], None]) -> None:
         if self.disconnected:
-            gone()
+            on_disconnect()
         else:
-            self._gone = gone
+            self._on_disconnect = on_disconnect
 
     def unwatch(self) -> None:
-        self._gone = None
+        self._on_disconnect = None
 
     def task(self) -> asyncio.Task[Any] | None:
         return self._task

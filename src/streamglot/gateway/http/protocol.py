@@ -138,7 +138,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._held.clear()
         self._parser.close()
         for call in calls:
-            call.lose()
+            call.connection_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._discarding:

@@ -79,7 +79,7 @@ class WebSocket(asyncio.Protocol):
         self.busy = False
         """Whether the owner works for the client. An idle connection may be closed to make room for another one."""
         self.closing = False
-        self.gone: Callable[[], None] | None = None
+        self.on_disconnect: Callable[[], None] | None = None
         self._transport = transport
         self._most = most
         self._message_seconds = message_seconds
@@ -249,9 +249,9 @@ class WebSocket(asyncio.Protocol):
             self._transport.resume_reading()  # to read the client's close frame and notice a disconnect
         self._wake_receiver()
         self._wake_writers()
-        if self.gone is not None:
-            gone, self.gone = self.gone, None
-            gone()
+        if self.on_disconnect is not None:
+            on_disconnect, self.on_disconnect = self.on_disconnect, None
+            on_disconnect()
 
     def _wake_receiver(self) -> None:
         if self._receiver is not None and not self._receiver.done():

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 GROWTH_BYTES: Final = 48 * 2**20
 """Bytes. Smaller growth is ignored, because it comes and goes with the load."""
-CROWD: Final = 250
+MAX_RUNNING: Final = 250
 """Running exchanges. With more, a garbage collection takes too long, so most of them must end first."""
 FIRST_TICKS: Final = 8
 """Ticks between two attempts (two seconds): the store is still writing what has just ended."""
@@ -43,7 +43,7 @@ class Memory:
 
     def __init__(self, resident: Callable[[], int] | None = None, give_back: Callable[[], object] | None = None) -> None:
         self._resident = resident or _resident()
-        self._give_back = give_back or _giver()
+        self._give_back = give_back or _memory_trimmer()
         self._base = 0
         self._most = 0
         self._ticks = 0
@@ -66,7 +66,7 @@ class Memory:
         if size < self._base + GROWTH_BYTES:
             self._most = under_way
             return
-        if under_way >= CROWD and under_way * 10 >= self._most:
+        if under_way >= MAX_RUNNING and under_way * 10 >= self._most:
             return
         self._try(size, under_way)
 
@@ -119,7 +119,7 @@ def _resident() -> Callable[[], int]:
     return read
 
 
-def _giver() -> Callable[[], object]:
+def _memory_trimmer() -> Callable[[], object]:
     """Returns a function that collects garbage and, if the C library supports it, returns its free memory to the system."""
     trim: Callable[[int], Any] | None
     try:

@@ -116,7 +116,7 @@ RELEASED: Final = Names(
     token_histograms={},
     tool_duration="",
 )
-COMING: Final = Names(
+NEXT_VERSION: Final = Names(
     duration="gen_ai.client.inference.duration",
     other_duration="gen_ai.client.operation.duration",
     first_chunk="gen_ai.client.inference.time_to_first_chunk",
@@ -141,4 +141,4 @@ COMING: Final = Names(
 def names_for(environment: Mapping[str, str]) -> Names:
     """The set that the environment selects."""
     chosen = {word.strip() for word in environment.get(OPT_IN, "").split(",")}
-    return COMING if LATEST in chosen else RELEASED
+    return NEXT_VERSION if LATEST in chosen else RELEASED
