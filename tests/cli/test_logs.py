@@ -16,7 +16,7 @@ from response_server import serve_response
 from split_checks import every_cut
 from store.turns import answer, ask, assistant, call, result, take, thought, user
 from streamglot.cli.output.table import fit
-from streamglot.cli.output.units import moment, seconds, shown_size, size
+from streamglot.cli.output.units import parse_time, seconds, shown_size, size
 from streamglot.errors import ConfigError
 from streamglot.events import StreamError, encode
 from streamglot.messages import Message, Response, TextPart
@@ -451,8 +451,8 @@ def test_completion_offers_stored_ids(shell: Shell) -> None:
 def test_amounts_as_people_write_them() -> None:
     assert [seconds(text) for text in ("90s", "1.5h", "30d", "2 W")] == [90, 5400, 2_592_000, 1_209_600]
     assert [size(text) for text in ("10", "500MB", "1gb", "2GiB", "1k")] == [10, 500_000_000, 10**9, 2 * 2**30, 1000]
-    assert moment("2d", 1_000_000.0) == 1_000_000.0 - 172_800
-    assert moment("2025-11-30T18:00+00:00", 0.0) == 1_764_525_600
+    assert parse_time("2d", 1_000_000.0) == 1_000_000.0 - 172_800
+    assert parse_time("2025-11-30T18:00+00:00", 0.0) == 1_764_525_600
     assert [shown_size(count) for count in (999, 8_400, 12_345_678, 3 * 10**12)] == ["999 bytes", "8 kB", "12 MB", "3000 GB"]
     for text in ("", "d", "5", "5 parsecs", "-1d"):
         with pytest.raises(ConfigError):

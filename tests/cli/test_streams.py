@@ -12,7 +12,7 @@ from cli.shell import DONE, Shell, chunk, text_answer
 from local.model import real_model
 from response_server import serve_response
 from streamglot.cli.probe.observation import Observation
-from streamglot.cli.probe.report import Probed, in_words
+from streamglot.cli.probe.report import Probed, report_lines
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
@@ -123,7 +123,7 @@ def test_probe_of_a_good_server_finds_nothing(shell: Shell) -> None:
 
 def test_the_report_lists_the_fields_of_a_correct_server() -> None:
     seen = Observation(case="plain", status=200, fields={"id": 1, "model": 2})
-    words = list(in_words([Probed("openai_chat", "http://x", "m", [seen])]))
+    words = list(report_lines([Probed("openai_chat", "http://x", "m", [seen])]))
     assert "  nothing departs from the dialect" in words
     assert "  fields used: id, model" in words
 

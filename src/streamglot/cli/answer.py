@@ -30,7 +30,7 @@ class Printer(Protocol):
     def close(self) -> None: ...
 
 
-class Look(Struct, kw_only=True):
+class DisplayOptions(Struct, kw_only=True):
     """How an answer is shown."""
 
     markdown: Literal["auto", "always", "never"] = "auto"
@@ -59,13 +59,13 @@ class Answered(Struct):
     upstream: str
 
 
-def answer(client: Client, request: Request, look: Look, recorder: BackgroundRecorder) -> Answered:
+def answer(client: Client, request: Request, display: DisplayOptions, recorder: BackgroundRecorder) -> Answered:
     """Sends the request, prints the answer, records it, and reports errors on standard error."""
     model = client.pool.routes.named(request.model)
     stream = client.stream(request, recorder=recorder.recorder(request, model))
     box = Collect()
     status = 0
-    printer = look.printer()
+    printer = display.printer()
     try:
         try:
             status = _show(stream, printer, box)
@@ -77,7 +77,7 @@ def answer(client: Client, request: Request, look: Look, recorder: BackgroundRec
     if printer.error is not None:
         print_error(printer.error.message)
         status = 1
-    if look.usage:
+    if display.usage:
         model = response.model or request.model
         print(neutral(usage_line(response.usage, model, stream.upstream)), file=sys.stderr, flush=True)
     if stream.dropped:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from ..dialects import dialect
-from ..engine.pipeline import in_words
+from ..engine.pipeline import with_tools_as_text
 from ..engine.pool import REPLAY, UpstreamPool
 from ..errors import ConfigError, UpstreamError
 from ..messages import Request
@@ -74,10 +74,10 @@ async def capture(upstream: Upstream, model: str, request: Request, extra: Mappi
     """
     asked = structs.replace(request, model=model, stream=True)
     wire = dialect(upstream.dialect)
-    worded = in_words(upstream, asked)
-    built = wire.build_request(worded, abilities=abilities_of(upstream), provider=upstream.name, **upstream.options)
+    as_text = with_tools_as_text(upstream, asked)
+    built = wire.build_request(as_text, abilities=abilities_of(upstream), provider=upstream.name, **upstream.options)
     built.body.update(extra or {})
-    place = wire.endpoint(upstream.base_url, worded, key=upstream.key, **upstream.options)
+    place = wire.endpoint(upstream.base_url, as_text, key=upstream.key, **upstream.options)
     headers = {"content-type": "application/json", **place.headers, **upstream.headers}
     captured = Capture(upstream.name, upstream.dialect, shown_url(place.url), built.body, dropped=built.dropped)
     secrets = list(upstream.secrets())

@@ -131,7 +131,7 @@ def emulated_tools(upstream: Upstream, request: Request) -> frozenset[str]:
     return dialect(upstream.dialect).emulated_tools(request, abilities)
 
 
-def in_words(upstream: Upstream, request: Request) -> Request:
+def with_tools_as_text(upstream: Upstream, request: Request) -> Request:
     """Returns the request for an upstream whose model has no native tools: they become text, if a notation is known."""
     if upstream.tools == "native" or not (request.tools or any(message.role == "tool" for message in request.messages)):
         return request

@@ -18,7 +18,7 @@ from .patterns import Pattern, PatternSet
 from .pieces import Piece
 from .policy import Engine, JudgeContext, Policy
 from .running.members import prepare
-from .running.questions import Approval, Judgement, Together
+from .running.questions import Approval, ConcurrentQuestions, Judgement
 from .running.stage import PolicyStage, policy_stage
 from .verdicts import (
     DEFER,
@@ -49,6 +49,7 @@ __all__ = [
     "Approvals",
     "Ask",
     "Callbacks",
+    "ConcurrentQuestions",
     "Decision",
     "Defer",
     "End",
@@ -68,7 +69,6 @@ __all__ = [
     "Replace",
     "Retry",
     "Rewrite",
-    "Together",
     "Verdict",
     "When",
     "answer",

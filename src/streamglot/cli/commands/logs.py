@@ -17,7 +17,7 @@ from ...store.queries import RUNNING, cursor_of
 from ..output import table
 from ..output.json_output import seen
 from ..output.transcript import Transcript
-from ..output.units import moment, shown_time
+from ..output.units import parse_time, shown_time
 from ..store_view import StoreView, reading, short
 
 PAGE: Final = 500
@@ -48,8 +48,8 @@ class Chosen(Struct, kw_only=True):
             model=self.model,
             upstream=self.upstream,
             ending=RUNNING if self.ending == STILL else self.ending or None,
-            since=moment(self.since, now) if self.since else 0.0,
-            until=moment(self.until, now) if self.until else 0.0,
+            since=parse_time(self.since, now) if self.since else 0.0,
+            until=parse_time(self.until, now) if self.until else 0.0,
             search=self.words,
             limit=self.limit or sys.maxsize,
         )

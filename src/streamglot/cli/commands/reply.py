@@ -8,7 +8,7 @@ from ...callers import ANONYMOUS
 from ...errors import ConfigError, RequestError
 from ...messages import MediaPart, Message, Request, TextPart, ToolCallPart, ToolResultPart
 from .. import own_turns
-from ..answer import Look, answer
+from ..answer import DisplayOptions, answer
 from ..exit_status import stoppable
 from ..own_turns import this_user, turn_recorder
 from ..question import Question, question_text
@@ -20,7 +20,7 @@ NOT_RUN: Final = "not run"
 
 
 @stoppable()
-def run(words: list[str], question: Question, look: Look, session: str, here: bool, keeps: bool) -> int:
+def run(words: list[str], question: Question, display: DisplayOptions, session: str, here: bool, keeps: bool) -> int:
     if session and here:
         raise ConfigError("--session and --here select different conversations: use only one of them")
     text = question_text(words)
@@ -31,7 +31,7 @@ def run(words: list[str], question: Question, look: Look, session: str, here: bo
         turn, found, answers = recorder.ask(lambda store: last_turn(store, session, here))
         recorder.resume(found, turn.upstream, answers)
         with client:
-            return answer(client, continued(turn, question, text), look, recorder).status
+            return answer(client, continued(turn, question, text), display, recorder).status
 
 
 def continued(turn: TurnDetail, question: Question, text: str) -> Request:

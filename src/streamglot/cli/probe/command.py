@@ -22,7 +22,7 @@ from ..files import read_json
 from ..output.terminal import neutral
 from .observation import observe
 from .plan import CASES
-from .report import Probed, in_words
+from .report import Probed, report_lines
 
 TRIED: Final = ("openai_chat", "openai_responses", "anthropic")
 """The dialects that one server may speak."""
@@ -45,7 +45,7 @@ def run(
     if as_json:
         sys.stdout.buffer.write(msgspec.json.encode(probed) + b"\n")
     else:
-        for line in in_words(probed):
+        for line in report_lines(probed):
             print(neutral(line))
     return 0 if any(one.supported for one in probed) else 1
 

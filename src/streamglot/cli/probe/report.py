@@ -24,7 +24,7 @@ class Probed(Struct):
         return any(observation.supported for observation in self.observations)
 
 
-def in_words(probed: list[Probed]) -> Iterator[str]:
+def report_lines(probed: list[Probed]) -> Iterator[str]:
     for one in probed:
         if not one.supported:
             first = one.observations[0]

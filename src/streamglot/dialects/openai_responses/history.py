@@ -26,7 +26,7 @@ from ..own_tools import OWN_SERVER
 from .compaction import summary_message
 from .server_items import arguments_of, name_of
 from .tools import SEARCH, flat_name, found_tools, is_client_search, origins
-from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, SERVER_ITEMS, is_minted, json_text, texts, word
+from .wire import CALL_FIELDS, CALL_ITEMS, DIALECT, OUTPUT_ITEMS, SERVER_ITEMS, is_minted, json_text, string_of, texts
 
 
 def parse_input(fields: Fields, tools: list[ToolSpec]) -> list[Message]:
@@ -67,7 +67,7 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
             arguments = fields.any("arguments") if kind == "function_call" else fields.take("input", str, "")
             arguments_text = json_text(arguments)
             text = arguments_text if kind == "custom_tool_call" or arguments_text.strip() else "{}"
-            name, namespace = fields.need("name", str), word(item, "namespace")
+            name, namespace = fields.need("name", str), string_of(item, "namespace")
             flat = names.get((namespace, name)) or flat_name(namespace, name)
             call = ToolCallPart(fields.need("call_id", str), flat, text, CALL_ITEMS[kind])
             native = {field: value for field, value in item.items() if field not in CALL_FIELDS - {"type"}}
@@ -97,7 +97,7 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
             for part in _parse_own_call(fields):
                 _add(messages, "assistant", part)
         case _ if kind in SERVER_ITEMS:
-            call_id = word(item, "call_id", "id") or name_of(item)
+            call_id = string_of(item, "call_id", "id") or name_of(item)
             call = ToolCallPart(call_id, name_of(item), arguments_of(item) or "{}", "server", native=Echo(DIALECT, item))
             _add(messages, "assistant", call)
         case _:
@@ -131,7 +131,7 @@ def _parse_message(fields: Fields, messages: list[Message]) -> None:
 
 def _parse_reasoning(item: dict[str, Any], messages: list[Message]) -> None:
     """A reasoning item. Packed state is unpacked; state of a call or a text returns to its place."""
-    packed = unpack(word(item, "encrypted_content"))
+    packed = unpack(string_of(item, "encrypted_content"))
     if packed is not None and set(packed.data) == {"call_id", "echo"}:
         _restore_state(messages, packed.data["call_id"], Echo(packed.provider, packed.data["echo"]))
         return

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ...framing import sse
 from ..own_tools import OWN_SERVER
 from ..writer import encode
-from .wire import make_item_id, word
+from .wire import make_item_id, string_of
 
 OPEN: Final = {"status": "in_progress"}
 """The status of an item while it is written."""
@@ -60,7 +60,7 @@ class Output:
     @property
     def kind(self) -> str:
         """The type of the open item."""
-        return word(self.item, "type") if self.item is not None else ""
+        return string_of(self.item, "type") if self.item is not None else ""
 
     def place(self) -> dict[str, Any]:
         """The fields that locate the open item."""
@@ -128,7 +128,7 @@ class Output:
 
     def _id_of(self, kind: str, item: dict[str, Any]) -> str:
         """The item's own id, unless it has none or an earlier item has the same: clients would merge the two."""
-        item_id = word(item, "id")
+        item_id = string_of(item, "id")
         if not item_id or item_id in self.ids:
             item_id = make_item_id(kind, self.response_id, len(self.done))
         self.ids.add(item_id)

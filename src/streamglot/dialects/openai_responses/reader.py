@@ -12,7 +12,7 @@ from .. import faults
 from ..lenient import loads
 from ..reader import Reader
 from .items import Items
-from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, json_text, read_usage, whole_number, word
+from .wire import DIALECT, ENDS, INCOMPLETE, LIFECYCLE, Event, event_decoder, json_text, read_usage, string_of, whole_number
 
 _ADDRESS: Final = frozenset(("sequence_number", "item_id", "output_index", "obfuscation"))
 """Fields that only locate an event. A writer generates them again."""
@@ -92,7 +92,7 @@ class ResponsesReader(Reader):
             self._read_other(kind, event, data)
 
     def whole(self, body: dict[str, Any]) -> None:
-        status = word(body, "status")
+        status = string_of(body, "status")
         if status in ("queued", "in_progress"):
             raise UpstreamTruncated(f"the response is still {status}: request it again when it is done")
         if not isinstance(body.get("output"), list) and status not in ("failed", "cancelled"):
@@ -103,7 +103,7 @@ class ResponsesReader(Reader):
 
     def _lifecycle(self, event: Event) -> None:
         response = event.response or {}
-        self.start(word(response, "id"), word(response, "model"), whole_number(response.get("created_at")) or 0)
+        self.start(string_of(response, "id"), string_of(response, "model"), whole_number(response.get("created_at")) or 0)
         changed = {
             name: value
             for name, value in response.items()
@@ -119,7 +119,7 @@ class ResponsesReader(Reader):
 
     def _read_end(self, kind: str, event: Event) -> None:
         response = event.response or {}
-        status = word(response, "status") or None
+        status = string_of(response, "status") or None
         self._lifecycle(event)
         error = response.get("error") or event.error
         if kind == "response.failed" or status == "failed" or faults.is_error(error):
@@ -130,7 +130,7 @@ class ResponsesReader(Reader):
             reason = "cancelled"
         elif kind == "response.incomplete" or status == "incomplete":
             details = response.get("incomplete_details")
-            reason = INCOMPLETE.get(word(details, "reason") if isinstance(details, dict) else "", "other")
+            reason = INCOMPLETE.get(string_of(details, "reason") if isinstance(details, dict) else "", "other")
         blocks = self.blocks()
         self._items.finish(cut=reason != "end")
         if reason == "end" and blocks.calls:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..blocks import Block
-from .wire import CALL_ITEMS, Event, word
+from .wire import CALL_ITEMS, Event, string_of
 
 
 class Part:
@@ -42,7 +42,7 @@ class Slot:
         if last and not is_call and not self.done:
             return True
         name = "call_id" if is_call else "id"
-        known, given = word(self.item, name), word(item, name)
+        known, given = string_of(self.item, name), string_of(item, name)
         return not known or not given or known == given
 
 
@@ -67,7 +67,7 @@ class Slots:
 
     def named(self, slot: Slot) -> None:
         """Registers the call id of this slot's item."""
-        call_id = word(slot.item, "call_id")
+        call_id = string_of(slot.item, "call_id")
         if call_id and slot.kind in CALL_ITEMS:
             self._by_call[call_id] = slot
 
@@ -86,7 +86,7 @@ class Slots:
 
     def find_item(self, kind: str, item: dict[str, Any], number: int) -> Slot | None:
         """The slot of an item in a final list: by its call id, else as the n-th of its kind."""
-        call_id = word(item, "call_id") if kind in CALL_ITEMS else ""
+        call_id = string_of(item, "call_id") if kind in CALL_ITEMS else ""
         if call_id in self._by_call:
             return self._by_call[call_id]
         slots = self.of_kind.get(kind, [])

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ...events import Echo
 from ...messages import ToolChoice, ToolSpec
 from ..fields import Fields
-from .wire import DIALECT, word
+from .wire import DIALECT, string_of
 
 NAME_CHARS: Final = 64
 """The maximum length of a function name in all dialects."""
@@ -165,7 +165,7 @@ def parse_choice(fields: Fields) -> ToolChoice | None:
         case "auto" | "none" | "required":
             return ToolChoice(value)
         case {"type": "function" | "custom", "name": str(name)}:
-            return ToolChoice("required", [flat_name(word(value, "namespace"), name)])
+            return ToolChoice("required", [flat_name(string_of(value, "namespace"), name)])
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(tools)} if all(map(_choice, tools)):
             return ToolChoice(mode, [_choice(tool) for tool in tools])
         case {"type": "mcp" | "allowed_tools"}:

@@ -142,7 +142,7 @@ def is_kind(part: object, *kinds: str) -> bool:
     return isinstance(part, dict) and part.get("type") in kinds
 
 
-def word(item: dict[str, Any], *names: str) -> str:
+def string_of(item: dict[str, Any], *names: str) -> str:
     """The first of these fields that is a non-empty string."""
     return next((value for name in names if isinstance(value := item.get(name), str) and value), "")
 

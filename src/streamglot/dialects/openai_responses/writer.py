@@ -38,7 +38,7 @@ from ..writer import Writer
 from .calls import CallWriter
 from .output import OPEN, Output
 from .tools import origins
-from .wire import ANNOTATIONS, DETAIL_OF, DIALECT, LIFECYCLE, error_body, own, response_error, word, write_usage
+from .wire import ANNOTATIONS, DETAIL_OF, DIALECT, LIFECYCLE, error_body, own, response_error, string_of, write_usage
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "background": False,
@@ -264,7 +264,7 @@ class ResponsesWriter(Writer):
 
     def _citation(self, event: Citation) -> None:
         annotation = own(event.native, *ANNOTATIONS)
-        if annotation is not None and annotation["type"] == "url_citation" and not word(annotation, "url"):
+        if annotation is not None and annotation["type"] == "url_citation" and not string_of(annotation, "url"):
             annotation = None  # another dialect uses the same name for another form
         if annotation is None and event.url:
             place = {"start_index": event.start or 0, "end_index": event.end or 0}
@@ -366,6 +366,6 @@ class ResponsesWriter(Writer):
         elif isinstance(extra_event, dict) and not self.strict:
             self._announce()
             place = self.output.place() if self.output.item is not None else {}
-            self.output.event(word(extra_event, "type") or "response.extra", {**place, **extra_event})
+            self.output.event(string_of(extra_event, "type") or "response.extra", {**place, **extra_event})
         else:
             self.lose(event)

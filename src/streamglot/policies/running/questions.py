@@ -76,7 +76,7 @@ class Suspension(Approval):
         return approvals.suspend(self._request(), self._events)
 
 
-class Together(Question):
+class ConcurrentQuestions(Question):
     """Awaits several questions at once. The reply is a list: for each question its reply, or the exception that resolving it raised."""
 
     subject = "judge"
