@@ -120,7 +120,7 @@ def test_every_item_has_its_own_result_or_error(gateway: Running, upstream: Mock
         ({"requests": [chat(number, "a") for number in range(1001)]}, 413),
     ],
 )
-def test_a_batch_whose_items_cannot_be_told_apart_is_refused(gateway: Running, body: dict[str, Any], status: int) -> None:
+def test_a_batch_with_duplicate_ids_is_refused(gateway: Running, body: dict[str, Any], status: int) -> None:
     answer = gateway.ask("/v1/batch", body)
     assert answer.status == status
     assert answer.json()["error"]["message"]

@@ -178,7 +178,7 @@ def test_parquet(batch: Run, tmp_path: Path) -> None:
         open_rows(tmp_path / "bad.parquet")
 
 
-def test_what_cannot_work_is_said_before_anything_is_asked(batch: Run, upstream: MockUpstream, tmp_path: Path) -> None:
+def test_invalid_input_is_reported_before_any_request(batch: Run, upstream: MockUpstream, tmp_path: Path) -> None:
     table = tmp_path / "in.csv"
     table.write_text(CSV)
     for words, message in (

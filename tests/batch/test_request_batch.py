@@ -130,7 +130,7 @@ def test_only_what_may_help_is_retried(upstream: MockUpstream) -> None:
     assert upstream.asked == {"fine": 1, "flaky": 3, "bad": 1, "down": 4}
 
 
-def test_a_pause_doubles_and_heeds_what_the_upstream_asks_for() -> None:
+def test_retry_delays_double_and_respect_retry_after() -> None:
     policy = RetryPolicy(first=1.0, longest=10.0)
     assert [policy.pause(attempt, None, 1.0) for attempt in (1, 2, 3, 4, 9)] == [1.0, 2.0, 4.0, 8.0, 10.0]
     assert policy.pause(1, None, 0.0) == 0.5

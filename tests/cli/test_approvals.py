@@ -110,7 +110,7 @@ def test_invalid_decisions_are_refused_with_the_reason(tmp_path: Path) -> None:
         waiting.answer()
 
 
-def test_a_gateway_that_asks_for_a_key(tmp_path: Path) -> None:
+def test_a_gateway_that_requires_a_key_is_reported(tmp_path: Path) -> None:
     server = '[[server.keys]]\nname = "me"\nkey_env = "STREAMGLOT_KEY"\n'
     with held(tmp_path, server, STREAMGLOT_KEY="the-key-of-the-gateway") as waiting:
         assert "key" in waiting.run("list", STREAMGLOT_KEY="another", status=1)

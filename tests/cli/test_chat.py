@@ -264,7 +264,7 @@ def test_a_command_in_the_background_leaves_the_terminal_alone(shell: Shell) -> 
         terminal.until(b"done")
 
 
-def test_at_a_terminal(shell: Shell) -> None:
+def test_a_chat_works_at_a_terminal(shell: Shell) -> None:
     shell.tape("slow", text_answer("first ", *("more " for _ in range(200))), gap=0.1)
     with shell.terminal("chat", "-m", "replay") as terminal:
         terminal.until(prompt("replay"))

@@ -107,7 +107,7 @@ def test_another_server_at_the_port_is_no_gateway() -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_every_agent_is_told_where_which_model_and_which_key(name: str, tmp_path: Path) -> None:
+def test_every_agent_gets_address_model_and_key(name: str, tmp_path: Path) -> None:
     place = Place("http://127.0.0.1:7", "some-model", "some-key", tmp_path)
     given = str([AGENTS[name].environment(place), AGENTS[name].options(place)])
     for word in ("http://127.0.0.1:7", "some-model", "some-key"):

@@ -162,7 +162,7 @@ def test_a_turn_is_shown_whole(shell: Shell) -> None:
     assert shell.run("sessions", "show", "none").returncode == 1
 
 
-def test_a_session_is_shown_with_all_that_was_said(shell: Shell) -> None:
+def test_a_session_is_shown_with_all_messages(shell: Shell) -> None:
     """Each message is shown once, although every request repeats the earlier ones. Another conversation with the same name is shown too."""
     rule = Message("system", [TextPart("Be brief.")])
 
@@ -221,7 +221,7 @@ def test_the_complete_response_of_a_turn(shell: Shell) -> None:
     assert shell.run("logs", "show", "--as", "klingon", second).returncode == 2
 
 
-def test_exports(shell: Shell) -> None:
+def test_turns_are_exported(shell: Shell) -> None:
     first, second, third = fill(shell)
     lines = [json.loads(line) for line in shell.run("logs", "export").stdout.splitlines()]
     assert [line["id"] for line in lines] == [third, second, first]

@@ -71,7 +71,7 @@ def test_record(shell: Shell) -> None:
         assert shell.run("record", "-m", "m", "sing").returncode == 1
 
 
-def test_probe_of_a_server_that_does_everything_wrong(shell: Shell) -> None:
+def test_probe_reports_every_deviation_of_a_server(shell: Shell) -> None:
     call = {"id": "1", "function": {"name": "weather", "arguments": {"city": "Paris"}}}
     chunks = [
         'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',

@@ -32,7 +32,7 @@ from streamglot.upstream import Timeouts
 from waiting import WAIT_SECONDS
 
 
-def test_plain(tmp_path: Path) -> None:
+def test_the_plain_client_asks_a_question(tmp_path: Path) -> None:
     tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
     with Client(upstreams=[tape]) as client:
         stream = client.stream(model="song", messages="sing")
@@ -43,7 +43,7 @@ def test_plain(tmp_path: Path) -> None:
     assert collect(events).choices[0].text == "la la" == again.choices[0].text
 
 
-def test_asynchronous(tmp_path: Path) -> None:
+def test_the_asynchronous_client_asks_a_question(tmp_path: Path) -> None:
     tape = recording(tmp_path, "song", [*text("la ", "la"), LAST])
 
     async def ask() -> list[streamglot.Event]:
@@ -53,7 +53,7 @@ def test_asynchronous(tmp_path: Path) -> None:
     assert collect(asyncio.run(ask())).choices[0].text == "la la"
 
 
-def test_many_at_once(tmp_path: Path) -> None:
+def test_many_concurrent_requests_are_answered(tmp_path: Path) -> None:
     tape = recording(tmp_path, "song", [*text(*("la " for _ in range(20))), LAST], gap=0.005)
 
     async def ask() -> list[str]:

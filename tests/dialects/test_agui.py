@@ -410,7 +410,7 @@ class TestActivityEvents:
             ],
         }
 
-    def test_interrupt_for_a_call_that_the_client_was_not_told_of(self) -> None:
+    def test_interrupt_for_a_call_that_the_client_has_not_seen(self) -> None:
         question = asking(Approval("q-1", "a", "May I?", name="rm", arguments='{"path":"/"}'))
         assert write([START, question, StreamEnd()])[-1]["outcome"]["interrupts"] == [
             {

@@ -368,7 +368,7 @@ def test_exceptions_are_errors_with_the_partial_answer_kept(name: str, status: i
 
 
 @pytest.mark.parametrize(("payload", "message"), [(b"", "oddException"), (b"no JSON", "no JSON"), (b'["a"]', "['a']")])
-def test_exceptions_may_say_anything(payload: bytes, message: str) -> None:
+def test_exceptions_with_any_body_are_errors(payload: bytes, message: str) -> None:
     found = body_of(frame(payload, {":exception-type": "oddException", ":message-type": "exception"}))
     assert isinstance(found[-1], StreamError)
     assert (found[-1].code, found[-1].message) == ("oddException", message)

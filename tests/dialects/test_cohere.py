@@ -262,7 +262,7 @@ def test_finish_reasons(raw: str | None, reason: Any) -> None:
         ({"finish_reason": "COMPLETE", "error": "odd"}, 502, "odd"),
     ],
 )
-def test_an_end_in_error_keeps_what_was_said(delta: dict[str, Any], status: int, message: str) -> None:
+def test_an_error_end_keeps_the_partial_answer(delta: dict[str, Any], status: int, message: str) -> None:
     found = read(START, content(0, text="Half"), {"type": "message-end", "delta": {**delta, "usage": COUNTS}})
     assert found[1:5] == [TextStart(), TextDelta("Half"), TextEnd(), TOTAL]
     assert (failure(found).status, failure(found).message) == (status, message)

@@ -161,7 +161,7 @@ def is_error(dialect: str, body: bytes, message: str) -> bool:
 
 
 @pytest.mark.parametrize("dialect", WRITERS)
-def test_an_error_before_anything_was_said_is_an_error_of_the_dialect(dialect: str) -> None:
+def test_an_error_before_any_content_is_an_error_of_the_dialect(dialect: str) -> None:
     assert is_error(dialect, written(dialect, [StreamError("overloaded", "come back later")]), "come back later")
 
 

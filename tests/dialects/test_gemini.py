@@ -649,7 +649,7 @@ def test_one_object_instead_of_a_stream() -> None:
     assert refused == [StreamError("INVALID_ARGUMENT", "bad", status=400, detail=detail)]
 
 
-def test_whole_answers() -> None:
+def test_scenarios_are_answered_without_streaming() -> None:
     assert collect(GeminiReader().read_whole(chunk({"text": "a"}))).choices[0].text == "a"
     assert GeminiReader().read_whole({"promptFeedback": {"blockReason": "OTHER"}})[-1] == StreamEnd("content_filter", "OTHER")
     assert "has no candidates" in GeminiReader().read_whole({"x": 1})[-1].message  # type: ignore[union-attr]

@@ -324,7 +324,7 @@ class TestCalls:
             {"type": "tool-approval-request", "approvalId": "p", "toolCallId": "a"},
         ]
 
-    def test_approval_of_a_call_that_the_client_was_not_told_of(self) -> None:
+    def test_approval_of_a_call_that_the_client_has_not_seen(self) -> None:
         written = inside([asking(Approval("q", "a", name="rm", arguments='{"path": "/"}'))])
         call = {"toolCallId": "a", "toolName": "rm", "providerExecuted": True, "dynamic": True}
         assert written == [

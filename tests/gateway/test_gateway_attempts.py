@@ -54,7 +54,7 @@ def test_permanent_errors_are_not_retried(upstream: HostileUpstream, status: int
     assert len(upstream.requests(model)) == 1
 
 
-def test_attempts_are_bounded_and_grow_apart(upstream: HostileUpstream) -> None:
+def test_attempts_are_limited_and_their_delays_grow(upstream: HostileUpstream) -> None:
     upstream.scripts["bounded"] = BUSY
     with running({"upstreams": upstreams_at(upstream.url, attempts=4, pause=0.1)}) as gateway:
         answer = gateway.ask("/v1/chat/completions", body_of("openai_chat", "openai_chat/bounded"))
@@ -162,7 +162,7 @@ def test_client_errors_do_not_open_the_circuit_breaker(upstream: HostileUpstream
         assert [asked(gateway, "openai_chat", "openai_chat/refusing").status for _ in range(4)] == [400] * 4
 
 
-def test_names_are_changed_on_the_way(upstream: HostileUpstream) -> None:
+def test_model_names_are_mapped_for_the_upstream(upstream: HostileUpstream) -> None:
     upstream.scripts["theirs"] = streamed(TEXT_AND_CALL)
     chat = {**upstreams_at(upstream.url)["openai_chat"], "models": {"ours": "theirs"}}
     with running({"server": {"fallback_model": "none"}, "upstreams": {"mine": chat}}) as gateway:
@@ -173,7 +173,7 @@ def test_names_are_changed_on_the_way(upstream: HostileUpstream) -> None:
         assert gateway.ask("/v1/models/nothing").status == 404
 
 
-def test_weights_share_the_requests() -> None:
+def test_requests_are_distributed_by_weight() -> None:
     upstreams = [Upstream(name=name, base_url="http://x") for name in ("a", "b")]
     routes = Routes(upstreams, [Route(["*"], [Target("a", weight=1), Target("b", weight=3)])])
     chosen = [routes.find("m", lambda point=point: point / 100)[0].upstream.name for point in range(100)]  # type: ignore[misc]
@@ -182,7 +182,7 @@ def test_weights_share_the_requests() -> None:
 
 
 @pytest.mark.parametrize("targets", [[], [Target("a", weight=-1)], [Target("a", weight=0)], [Target("nobody")]])
-def test_a_route_to_nowhere_is_refused(targets: list[Target]) -> None:
+def test_a_route_without_an_upstream_is_refused(targets: list[Target]) -> None:
     with pytest.raises(ConfigError):
         Routes([Upstream(name="a", base_url="http://x")], [Route(["*"], targets)])
 

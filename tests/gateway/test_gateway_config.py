@@ -57,7 +57,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_file_variables_and_command_line(file: Path) -> None:
+def test_settings_come_from_file_environment_and_command_line(file: Path) -> None:
     environment = {
         "MINE_API_KEY": SECRET,
         "STREAMGLOT_SERVER__WORKERS": "3",
@@ -87,7 +87,9 @@ def test_file_variables_and_command_line(file: Path) -> None:
     assert "123456" not in str(rows)
 
 
-def test_the_command_shows_it(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_the_configuration(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("MINE_API_KEY", SECRET)
     assert exit_status(lambda: run(["config", "show", "--config", str(file)])) == 0
     shown = capsys.readouterr().out
@@ -192,7 +194,7 @@ def reload_events(gateway: Running) -> list[str]:
     return [line["event"] for line in gateway.lines if str(line.get("event")).startswith("reload")]
 
 
-def test_reading_it_again_drops_no_stream(upstream: HostileUpstream, tmp_path: Path) -> None:
+def test_a_reload_drops_no_stream(upstream: HostileUpstream, tmp_path: Path) -> None:
     path = tmp_path / "streamglot.toml"
     go_on = threading.Event()
     upstream.scripts["reload-a"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
@@ -249,7 +251,7 @@ def test_a_configuration_that_fails_changes_nothing(upstream: HostileUpstream, t
         assert asked(gateway, "openai_chat", "replay").status == 401
 
 
-def test_a_fault_of_our_own_while_reading_it_again_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_during_a_reload_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "streamglot.toml"
     path.write_text("[server]\ndiscover = false\nlog_content = true\n")
     with running(path=path) as gateway:
@@ -264,7 +266,7 @@ def test_a_fault_of_our_own_while_reading_it_again_is_reported(tmp_path: Path, m
         assert asked(gateway, "openai_chat", "replay").status == 200
 
 
-def test_reading_it_again_forgets_nothing_of_a_key(upstream: HostileUpstream, tmp_path: Path) -> None:
+def test_a_reload_keeps_the_counters_of_a_key(upstream: HostileUpstream, tmp_path: Path) -> None:
     path = tmp_path / "streamglot.toml"
     key = f'keys = [{{ name = "a", hash = "{digest_of("sesame")}", requests_per_minute = 2 }}]'
     written(path, upstream, '["x"]', key)

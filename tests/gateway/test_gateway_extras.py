@@ -51,7 +51,7 @@ def test_every_address_is_described(gateway: Running) -> None:
     assert "https://" not in page, "nothing is fetched from elsewhere"
 
 
-def test_the_page(gateway: Running) -> None:
+def test_the_page_is_served(gateway: Running) -> None:
     """Its files hold nothing of this gateway; tests/web has what it does."""
     found = gateway.ask("/")
     assert found.headers["content-type"].startswith("text/html")
@@ -83,7 +83,7 @@ def test_an_unknown_path_is_refused(gateway: Running) -> None:
     assert error["type"] == "error"
 
 
-def test_metrics(gateway: Running, upstream: HostileUpstream) -> None:
+def test_metrics_are_served(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["measured"] = streamed(PLAIN)
     upstream.scripts["measured-cut"] = unfinished(sse(text_chunk("Hello")))
     for model in ("measured", "measured-cut"):
@@ -104,7 +104,7 @@ def test_metrics(gateway: Running, upstream: HostileUpstream) -> None:
     assert 'streamglot_upstream_open{upstream="openai_chat"} 0.0' in gateway.ask("/metrics").body.decode()
 
 
-def test_a_line_of_the_log(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_request_has_a_log_line(gateway: Running, upstream: HostileUpstream) -> None:
     go_on = threading.Event()
     upstream.scripts["logged"] = streamed(sse(text_chunk("Hello secret words")), Until(go_on), sse(END, DONE))
     with raw(gateway.port) as one:
@@ -269,7 +269,7 @@ def test_contents_are_logged_when_asked_for(upstream: HostileUpstream) -> None:
 
 
 @pytest.mark.parametrize("client", ["openai_chat", "openai_responses", "anthropic", "gemini", "ollama", "agui"])
-def test_tools_as_words(upstream: HostileUpstream, client: str) -> None:
+def test_tools_are_sent_as_text(upstream: HostileUpstream, client: str) -> None:
     call = '<tool_call>{"name":"weather","arguments":{"city":"Paris"}}</tool_call>'
     upstream.scripts["wordy"] = streamed(sse(text_chunk("Let me look."), text_chunk(call[:20]), text_chunk(call[20:]), END, DONE))
     wordy = {**upstreams_at(upstream.url)["openai_chat"], "tools": "prompt", "inband": "hermes"}
@@ -282,7 +282,7 @@ def test_tools_as_words(upstream: HostileUpstream, client: str) -> None:
     assert "<tool_call>" in body["messages"][0]["content"]
 
 
-def test_tools_as_words_need_a_notation(upstream: HostileUpstream) -> None:
+def test_tools_as_text_need_a_known_notation(upstream: HostileUpstream) -> None:
     wordy = {**upstreams_at(upstream.url)["openai_chat"], "tools": "prompt"}
     with running({"upstreams": {"wordy": wordy}}) as gateway:
         found = asked(gateway, "openai_chat", "wordy/unheard-of", True, ("weather",))
@@ -324,7 +324,7 @@ def test_tls_is_verified(certificate: tuple[Path, Path]) -> None:
         assert len(secure.requests("sealed")) == 1
 
 
-def test_a_proxy(upstream: HostileUpstream) -> None:
+def test_requests_go_through_a_proxy(upstream: HostileUpstream) -> None:
     upstream.scripts["proxied"] = streamed(PLAIN)
     mine = {**upstreams_at("http://somewhere.invalid")["openai_chat"], "proxy": upstream.url}
     with running({"upstreams": {"mine": mine}}) as gateway:

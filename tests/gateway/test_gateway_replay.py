@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_recordings(folder: Path) -> None:
+def test_recordings_are_replayed(folder: Path) -> None:
     upstreams = {"tape": {"base_url": f"file:{folder}"}, "fast": {"base_url": f"file:{folder}", "options": {"speed": 0}}}
     with running({"upstreams": upstreams}) as gateway:
         for client in CLIENT_DIALECTS:
@@ -54,7 +54,7 @@ def test_recordings(folder: Path) -> None:
     assert recordings(Upstream(base_url="file:/nowhere")) == []
 
 
-def test_recordings_of_another_dialect(folder: Path) -> None:
+def test_recordings_of_another_dialect_are_translated(folder: Path) -> None:
     (folder / "claude.sse").write_bytes(anthropic(*TEXT, *stopped("end_turn")))
     with running({"upstreams": {"tape": {"base_url": f"file:{folder}", "dialect": "anthropic"}}}) as gateway:
         assert asked(gateway, "openai_chat", "tape/claude").text == SCENARIOS["anthropic_all"].text

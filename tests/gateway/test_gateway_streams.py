@@ -70,7 +70,7 @@ def begun(gateway: Running, request_id: str) -> None:
     until(lambda: any(one.record.request_id == request_id and one.record.reads for one in list(live)))
 
 
-def test_while_the_answer_before_it_is_still_being_drained(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_hang_up_while_the_previous_answer_drains_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
     """The first upstream lingers after its last word, so its call ends when the connection is another call's already."""
     hang_up = threading.Event()
     upstream.scripts["lingering"] = streamed(PLAIN, Until(hang_up))
@@ -88,7 +88,7 @@ def test_while_the_answer_before_it_is_still_being_drained(gateway: Running, ups
     assert gateway.line("gone-next")["ending"] == "client_gone"
 
 
-def test_while_it_waits_for_the_next_attempt(upstream: HostileUpstream) -> None:
+def test_a_hang_up_during_a_retry_delay_ends_the_request(upstream: HostileUpstream) -> None:
     upstream.scripts["gone-pause"] = [head(503, content_length="0", retry_after="8")]
     with (
         running({"upstreams": upstreams_at(upstream.url, attempts=5)}) as gateway,
@@ -102,7 +102,7 @@ def test_while_it_waits_for_the_next_attempt(upstream: HostileUpstream) -> None:
     assert len(upstream.requests("gone-pause")) == 1
 
 
-def test_with_a_large_body_that_stopped_the_reading(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_hang_up_with_a_large_body_stops_the_upstream(gateway: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["gone-large"] = [Hang()]
     body = body_of("openai_chat", "openai_chat/gone-large")
     body["messages"] = [{"role": "user", "content": "x" * 2_000_000}]
@@ -174,7 +174,7 @@ def test_a_deadline_ends_a_stream_that_nobody_reads(upstream: HostileUpstream) -
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 @pytest.mark.parametrize("name", ["keep-alive-text", "keep-alive-call"])
-def test_silence_is_filled_between_frames(upstream: HostileUpstream, quiet: Running, client: str, name: str) -> None:
+def test_keep_alives_are_sent_between_frames(upstream: HostileUpstream, quiet: Running, client: str, name: str) -> None:
     """Before the first event, in a block and between blocks: whatever fills it must be read over by the client."""
     body = PLAIN if name == "keep-alive-text" else TEXT_AND_CALL
     frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
@@ -210,7 +210,7 @@ def test_an_error_after_a_keep_alive_is_in_the_stream(upstream: HostileUpstream,
         assert "429" in found.error
 
 
-def test_the_whole_answer_may_not_take_too_long(upstream: HostileUpstream) -> None:
+def test_the_total_timeout_ends_an_answer(upstream: HostileUpstream) -> None:
     upstream.scripts["endless"] = [head(), *[step for _ in range(2000) for step in (sse(text_chunk("x")), Pause(0.05))]]
     limits = {**PATIENT, "total": 1.0}
     with running({"upstreams": upstreams_at(upstream.url, timeouts=limits)}) as gateway:
@@ -233,7 +233,7 @@ def streaming(gateway: Running, client: str, model: str, answers: dict[str, Answ
     return thread
 
 
-def test_it_ends_when_the_streams_have_ended(upstream: HostileUpstream) -> None:
+def test_shutdown_waits_for_running_streams(upstream: HostileUpstream) -> None:
     go_on = threading.Event()
     upstream.scripts["finishing"] = streamed(sse(text_chunk("Hello")), Until(go_on), sse(text_chunk(" world"), END, DONE))
     answers: dict[str, Answer] = {}

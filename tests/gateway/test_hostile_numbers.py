@@ -387,14 +387,14 @@ def test_routes_know_one_name_for_a_model() -> None:
 # --- headers that are passed on
 
 
-def test_headers_that_no_header_can_be_are_refused() -> None:
+def test_invalid_header_values_are_refused() -> None:
     check_headers({"anthropic-beta": "a, b\tc é"})
     for value in ("a\r\nb: c", "a\0", "a\x7f", "€"):
         with pytest.raises(RequestError, match="anthropic-beta"):
             check_headers({"anthropic-beta": value})
 
 
-def test_the_id_of_a_request_can_stand_in_a_header(gateway: Running, upstream: HostileUpstream) -> None:
+def test_request_ids_are_valid_header_values(gateway: Running, upstream: HostileUpstream) -> None:
     assert clean_id("a b\r\nc: d\0é") == "abc:d"
     assert len(clean_id("x" * 10**6)) == ID_CHARS
     upstream.scripts["ids"] = whole({"data": []})
@@ -405,7 +405,7 @@ def test_the_id_of_a_request_can_stand_in_a_header(gateway: Running, upstream: H
 # --- metrics
 
 
-def test_error_codes_of_upstreams_are_no_labels(gateway: Running, upstream: HostileUpstream) -> None:
+def test_upstream_error_codes_are_not_used_as_metric_labels(gateway: Running, upstream: HostileUpstream) -> None:
     def refuse(seen: Seen) -> Script:
         number = len(upstream.requests(seen.body["model"]))
         error = {"message": "x", "code": f"made_up_{number}", "type": f"Made.Up-{number}"}
@@ -467,7 +467,7 @@ def test_a_log_that_cannot_be_written_does_not_end_the_task(monkeypatch: pytest.
     assert len(logs._encoded({"odd": object(), "long": "x" * 10**6})) < 2 * logs.REPR_CHARS
 
 
-def test_a_background_task_of_the_gateway_that_fails_is_told_without_secrets(upstream: HostileUpstream) -> None:
+def test_a_failed_background_task_is_logged_without_secrets(upstream: HostileUpstream) -> None:
     key = "zq-9f8e7d6c5b4a-0123456789"
     with running({"upstreams": upstreams_at(upstream.url, key=key)}) as gateway:
         done = threading.Event()

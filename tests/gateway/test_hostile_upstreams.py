@@ -53,7 +53,7 @@ def check(found: Understood, scenario: Scenario, client: str, stream: bool) -> N
 
 @pytest.mark.parametrize("client", CLIENT_DIALECTS)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_streams(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
+def test_scenarios_are_streamed(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
     scenario = SCENARIOS[name]
     upstream.scripts[name] = scenario.script
     check(asked(gateway, client, f"{scenario.via}/{name}", True, TOOLS), scenario, client, True)
@@ -61,7 +61,7 @@ def test_streams(gateway: Running, upstream: HostileUpstream, name: str, client:
 
 @pytest.mark.parametrize("client", [name for name in CLIENT_DIALECTS if name not in STREAMS_ONLY])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_whole_answers(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
+def test_scenarios_are_answered_without_streaming(gateway: Running, upstream: HostileUpstream, name: str, client: str) -> None:
     """A client that wants the answer whole, and an upstream that streams all the same."""
     scenario = SCENARIOS[name]
     upstream.scripts[name] = scenario.script

@@ -23,7 +23,7 @@ def url(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("dialect", CLIENT_DIALECTS)
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_turn_is_kept_whole(upstream: HostileUpstream, url: str, dialect: str, stream: bool) -> None:
+def test_a_turn_is_stored_completely(upstream: HostileUpstream, url: str, dialect: str, stream: bool) -> None:
     upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
         answer = gateway.ask(path_of(dialect, "openai_chat/told", stream), body_of(dialect, "openai_chat/told", stream))
@@ -146,7 +146,7 @@ def test_an_answer_is_continued_by_its_id(upstream: HostileUpstream, url: str) -
     assert [(one["role"], one["content"]) for one in sent[1]] == later
 
 
-def test_a_conversation_by_its_name(upstream: HostileUpstream, url: str) -> None:
+def test_a_conversation_is_continued_by_its_id(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
         for question in ("one", "two"):
@@ -213,7 +213,7 @@ def test_signatures_survive_a_client_that_drops_them(upstream: HostileUpstream, 
     assert parts[1].get("thoughtSignature") == "Z2VtaW5p"
 
 
-def test_a_web_chat_goes_on_where_it_was(upstream: HostileUpstream, url: str) -> None:
+def test_a_web_chat_is_continued_with_its_ids(upstream: HostileUpstream, url: str) -> None:
     """The upstream keeps the conversation: what it said of it is in the next request, which has only the new words."""
 
     def answer(number: int) -> list[Any]:
@@ -258,7 +258,7 @@ def test_reasoning_is_kept_too(upstream: HostileUpstream, url: str) -> None:
     ]
 
 
-def test_an_answer_has_its_price_once(upstream: HostileUpstream, url: str) -> None:
+def test_the_cost_of_an_answer_is_counted_once(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["gpt-4o"] = text_script("Hi")
     route = {"models": ["same"], "to": [{"upstream": "openai", "model": "gpt-4o"}], "cache_seconds": 60}
     paid = {"openai": {"base_url": f"{upstream.url}/v1", "models": ["gpt-4o"], "dialect": "openai_chat"}}

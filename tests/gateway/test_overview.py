@@ -121,7 +121,7 @@ def test_a_key_sees_its_own_exchanges_alone(upstream: HostileUpstream, url: str)
         client.hang_up()
 
 
-def test_a_key_in_the_address_is_not_taken(upstream: HostileUpstream, url: str) -> None:
+def test_a_key_in_the_query_string_is_ignored(upstream: HostileUpstream, url: str) -> None:
     with keeping(upstream, url, server={"keys": KEYS}) as gateway:
         assert gateway.ask("/overview?key=ada").status == 401
         assert gateway.ask("/overview", headers=bearer("ada")).status == 200
@@ -174,7 +174,7 @@ def test_a_session_gets_another_title(upstream: HostileUpstream, url: str) -> No
         assert gateway.ask("/sessions/ses_none", {"title": "a"}, method="PATCH").status == 404
 
 
-def test_a_session_is_removed_with_what_was_said(upstream: HostileUpstream, url: str) -> None:
+def test_a_session_is_removed_with_its_messages(upstream: HostileUpstream, url: str) -> None:
     upstream.scripts["told"] = text_script("Hello")
     upstream.scripts["slow"] = text_script("first", Until(threading.Event()))
     with keeping(upstream, url) as gateway:
@@ -213,7 +213,7 @@ def test_nothing_is_changed_where_nothing_is_kept() -> None:
         assert gateway.ask("/sessions/x", method="DELETE").status == 404
 
 
-def test_approvals_are_told_as_they_come_and_go(upstream: HostileUpstream, url: str) -> None:
+def test_approvals_are_announced_and_withdrawn(upstream: HostileUpstream, url: str) -> None:
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "deploy", "arguments": "{}"}}
     upstream.scripts["held"] = streamed(chunk({"tool_calls": [call]}), chunk({}, "tool_calls"), sse("[DONE]"))
     policies = [{"use": "human_approval", "tools": ["deploy"]}]

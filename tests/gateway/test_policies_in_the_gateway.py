@@ -68,7 +68,7 @@ def test_a_retry_that_no_upstream_takes_is_refused_with_its_message(
     assert line["ending"] == "content_filter"
 
 
-def test_a_header_tells_what_was_decided_before_the_first_byte(judging: Running, upstream: HostileUpstream) -> None:
+def test_a_header_reports_decisions_before_the_first_byte(judging: Running, upstream: HostileUpstream) -> None:
     upstream.scripts["policy-told"], upstream.scripts["policy-untouched"] = CALL, SECOND
     body = body_of("openai_chat", "openai_chat/policy-told", stream=False)
     with judged({"weather": refuse(" No.", reason="never")}):

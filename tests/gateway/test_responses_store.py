@@ -155,7 +155,7 @@ def test_unknown_and_foreign_responses_are_not_found(gateway: Running) -> None:
             assert repr(ident) in error.message
 
 
-def test_without_contents(tmp_path: Path) -> None:
+def test_responses_without_stored_content_are_refused(tmp_path: Path) -> None:
     url = database(tmp_path)
     request = dialect(RESPONSES).parse_request(BODY)
     with_store(url, lambda store: keep(store, request, dialect=RESPONSES, response_id="resp_bare"), content=False)
@@ -172,7 +172,7 @@ async def _continued(store: Store, ident: str) -> str:
     return session.previous
 
 
-def test_a_response_that_is_taken_back(gateway: Running) -> None:
+def test_a_deleted_response_is_not_found(gateway: Running) -> None:
     kept(gateway, "resp_taken")
     assert inside(gateway, _continued(store_of(gateway), "resp_taken"))
     deleted = gateway.ask("/v1/responses/resp_taken", headers={"x-api-key": "mine"}, method="DELETE")
@@ -400,7 +400,7 @@ def test_impossible_options_are_refused(whole: Running, upstream: HostileUpstrea
     assert not upstream.requests("unasked")
 
 
-def test_another_method(whole: Running) -> None:
+def test_other_methods_are_refused(whole: Running) -> None:
     answer = whole.ask("/v1/responses/resp_x", {}, {"x-api-key": "mine"}, method="PUT")
     assert (answer.status, answer.json()["error"]["type"]) == (405, "invalid_request_error")
 
@@ -417,7 +417,7 @@ def test_a_running_response_whose_client_hangs_up(whole: Running, upstream: Host
     go_on.set()
 
 
-def test_one_that_another_process_runs_is_cancelled(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_of_another_process_is_cancelled(gateway: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its stream may have ended before the end of its turn is in the database."""
     monkeypatch.setattr("streamglot.gateway.api.responses.ENDED_SECONDS", WAIT_SECONDS)
     responses, looks = store_of(gateway).responses, []

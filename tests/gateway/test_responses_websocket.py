@@ -146,7 +146,7 @@ def test_a_failed_response_cannot_be_continued(gateway: Running, upstream: Hosti
         assert client.response()[-1]["error"]["code"] == "previous_response_not_found"
 
 
-def test_a_prewarmed_beginning_is_put_in_front(gateway: Running, upstream: HostileUpstream) -> None:
+def test_a_prewarmed_input_is_prepended(gateway: Running, upstream: HostileUpstream) -> None:
     before = len(upstream.requests("m"))
     with websocket(gateway.port) as client:
         client.create(generate=False, input=[{"type": "message", "role": "developer", "content": "Be brief."}])
@@ -435,7 +435,7 @@ async def _never() -> Any:
 # --- hostile clients
 
 
-def test_whatever_comes_behind_the_upgrade_the_gateway_goes_on(gateway: Running) -> None:
+def test_any_bytes_after_the_upgrade_are_handled(gateway: Running) -> None:
     chance = random.Random(7)
     openings = (b"\x81", b"\x01", b"\x80", b"\x88", b"\x89", b"\x8a", b"\x82", b"\xf1", b"\x83", b"")
     for _ in range(150):

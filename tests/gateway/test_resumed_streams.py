@@ -149,7 +149,7 @@ def test_a_whole_answer_is_kept_going_too(upstream: HostileUpstream, url: str, n
         assert (turn.ending, turn.response.choices[0].text) == ("end", "first second")
 
 
-def test_a_whole_answer_that_fails_when_nobody_listens(upstream: HostileUpstream, url: str, name: str) -> None:
+def test_a_failed_answer_is_stored_without_its_client(upstream: HostileUpstream, url: str, name: str) -> None:
     upstream.scripts[name] = [Until(go_on := threading.Event()), *whole({"error": {"message": "no"}}, status=400)]
     with keeping(upstream, url) as gateway:
         client = RawClient(gateway.port)
@@ -284,7 +284,7 @@ def test_an_answer_in_the_background_is_cancelled(upstream: HostileUpstream, url
         assert gateway.ask("/v1/responses/resp_no/cancel", {}).status == 404
 
 
-def test_a_background_that_fails_says_so(upstream: HostileUpstream, url: str) -> None:
+def test_a_failed_background_response_reports_its_error(upstream: HostileUpstream, url: str) -> None:
     with keeping(upstream, url) as gateway:
         reply = background(gateway, "nobody")
         until(lambda: response(gateway, reply["id"])["status"] == "failed")
@@ -292,7 +292,7 @@ def test_a_background_that_fails_says_so(upstream: HostileUpstream, url: str) ->
         assert understood("openai_responses", gateway.ask(f"/v1/responses/{reply['id']}?stream=true")).error
 
 
-def test_the_background_needs_a_store(upstream: HostileUpstream) -> None:
+def test_background_responses_need_a_store(upstream: HostileUpstream) -> None:
     with keeping(upstream, "none") as gateway:
         answer = gateway.ask("/v1/responses", {"model": "openai_chat/x", "input": "q", "background": True})
         assert answer.status == 400

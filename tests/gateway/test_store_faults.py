@@ -153,11 +153,11 @@ async def locked(path: Path) -> AsyncIterator[None]:
     locker.close()
 
 
-def test_a_locked_database(speaking: HostileUpstream, tmp_path: Path) -> None:
+def test_a_locked_database_delays_writes(speaking: HostileUpstream, tmp_path: Path) -> None:
     run(speaking, tmp_path, f"sqlite:///{tmp_path}/s.db", lambda served: locked(tmp_path / "s.db"))
 
 
-def test_a_full_disk(speaking: HostileUpstream, tmp_path: Path) -> None:
+def test_a_full_disk_drops_content_and_counts_it(speaking: HostileUpstream, tmp_path: Path) -> None:
     """No file of the process may grow any more, but for its log, which is far smaller."""
 
     @asynccontextmanager

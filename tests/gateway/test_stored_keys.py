@@ -58,7 +58,7 @@ def test_new_and_revoked_keys_take_effect_without_a_restart(tmp_path: Path) -> N
         assert secret not in str(gateway.lines)
 
 
-def test_limits(tmp_path: Path) -> None:
+def test_limits_are_enforced(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url, "slow", requests_per_minute=2, concurrent=1)
     with running({"store": {"url": url}}) as gateway:
@@ -73,7 +73,7 @@ def test_limits(tmp_path: Path) -> None:
         assert asked(gateway, secret).status == 429
 
 
-def test_budgets(tmp_path: Path) -> None:
+def test_budgets_are_enforced(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url, "spender", budget_tokens=100, budget_seconds=86_400.0)
     other = add(url, "other", budget_cost=1.0)
@@ -107,7 +107,7 @@ def test_budgets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"), [(3_600.0, "1 hour"), (172_800.0, "2 days"), (90.0, "90 seconds"), (0.5, "0.5 seconds")]
 )
-def test_the_words_of_a_refusal(seconds: float, words: str) -> None:
+def test_refusals_name_the_limit_and_the_time(seconds: float, words: str) -> None:
     key = StoredKey(id="1", name="me", budget_cost=1.0, budget_tokens=10, budget_seconds=seconds)
     over = BudgetExceeded(key=key, spent=Spent(turns=1, tokens=12, cost=1.25), renews=1_767_225_600.0)
     error = refusal(over)
@@ -146,7 +146,7 @@ def test_a_store_that_does_not_answer_leaves_keys_as_they_were(tmp_path: Path, m
         until(lambda: asked(gateway, second).status == 200)
 
 
-def test_keys_of_both_places(tmp_path: Path) -> None:
+def test_keys_of_configuration_and_store_are_accepted(tmp_path: Path) -> None:
     url = database(tmp_path)
     secret = add(url, "stored")
     with running({"store": {"url": url}, "server": {"keys": [{"name": "set", "hash": digest_of("sesame")}]}}) as gateway:

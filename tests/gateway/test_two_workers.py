@@ -219,7 +219,9 @@ def test_a_thousand_streams_are_resumed_on_two_workers(slow: HostileUpstream, go
     at_once(drive)
 
 
-def test_on_postgresql(slow: HostileUpstream, go_on: threading.Event, postgres: Postgres, tmp_path: Path) -> None:
+def test_streams_are_resumed_on_postgresql(
+    slow: HostileUpstream, go_on: threading.Event, postgres: Postgres, tmp_path: Path
+) -> None:
     async def drive() -> None:
         with serving(tmp_path, slow.url, await postgres.database(), "--workers", "2") as served:
             assert await resume_often(served, go_on, ("openai_chat", "agui", ARRAY), each=16, over=80) >= 150
@@ -227,7 +229,7 @@ def test_on_postgresql(slow: HostileUpstream, go_on: threading.Event, postgres: 
     at_once(drive)
 
 
-def test_with_valkey(slow: HostileUpstream, go_on: threading.Event, valkey_url: str, tmp_path: Path) -> None:
+def test_streams_are_resumed_with_valkey(slow: HostileUpstream, go_on: threading.Event, valkey_url: str, tmp_path: Path) -> None:
     async def drive() -> None:
         with serving(tmp_path, slow.url, f"sqlite:///{tmp_path}/s.db", "--workers", "2", valkey=valkey_url) as served:
             assert await resume_often(served, go_on, ("openai_chat", "ollama", "vercel_ui"), each=16, over=80) >= 150
@@ -236,7 +238,7 @@ def test_with_valkey(slow: HostileUpstream, go_on: threading.Event, valkey_url: 
 
 
 @pytest.mark.parametrize("valkey", [False, True])
-def test_stopped_from_the_other_worker(
+def test_a_stream_is_stopped_from_the_other_worker(
     slow: HostileUpstream, valkey: bool, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     address = request.getfixturevalue("valkey_url") if valkey else ""

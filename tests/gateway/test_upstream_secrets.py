@@ -91,7 +91,7 @@ def test_a_client_cannot_read_the_key_whatever_it_calls_its_request(
             assert "openai_chat" in answer.body.decode(), "who failed is told"
 
 
-def test_an_upstream_cannot_make_us_believe_that_the_error_was_told(guarded: Running, upstream: HostileUpstream) -> None:
+def test_an_upstream_cannot_fake_a_masked_error(guarded: Running, upstream: HostileUpstream) -> None:
     """It repeats the id of the request, which stands in every error that we have told already."""
 
     def refuse(seen: Seen) -> Any:
@@ -216,7 +216,7 @@ def no_part_in(text: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "anthropic", "gemini", "ollama"])
-def test_the_address_is_used_whole_and_told_without_its_secrets(upstream: HostileUpstream, dialect: str) -> None:
+def test_the_full_address_is_used_and_shown_without_secrets(upstream: HostileUpstream, dialect: str) -> None:
     def repeat(seen: Seen) -> Any:
         return whole({"error": {"message": f"bad {seen.path} {seen.headers} {PASSWORD} {QUERY}"}}, 400)
 
@@ -238,7 +238,7 @@ def test_the_address_is_used_whole_and_told_without_its_secrets(upstream: Hostil
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1/v1", "http://nowhere.invalid/v1", "http://127.0.0.1:99999/v1"])
-def test_an_upstream_that_cannot_be_reached_is_told_without_its_secrets(address: str) -> None:
+def test_an_unreachable_upstream_is_reported_without_secrets(address: str) -> None:
     for more in ({}, {"headers": {"host": "other"}}, {"proxy": with_secrets("http://127.0.0.1:1")}):
         one = {"base_url": with_secrets(address), "attempts": 1, "timeouts": PATIENT, **more}
         with running({"upstreams": {"far": one}}) as gateway:
@@ -261,7 +261,7 @@ def test_the_configuration_is_shown_without_the_secrets_of_addresses() -> None:
     assert Upstream(base_url=with_secrets("http://host/v1")).place == f"http://{HIDDEN}@host/v1?token={HIDDEN}"
 
 
-def test_a_refused_configuration_is_told_without_the_secrets_of_addresses(tmp_path: Any) -> None:
+def test_a_refused_configuration_is_reported_without_secrets(tmp_path: Any) -> None:
     path = tmp_path / "streamglot.toml"
     path.write_text(f'[upstreams.up]\nbase_url = "{with_secrets("http://host").partition("//")[2]}"\n')
     with pytest.raises(ConfigError) as refusal:
@@ -307,7 +307,7 @@ def test_secrets_of_an_address() -> None:
 # --- texts
 
 
-def test_hiding() -> None:
+def test_secrets_are_hidden() -> None:
     assert hide("none of it", ["none"]) == "none of it"
     assert hide(f"<{KEY}>", [KEY]) == f"<{HIDDEN}>"
     assert hide(f"{KEY[:13]} … {KEY}{KEY}", [KEY]) == f"{HIDDEN} … {HIDDEN}{HIDDEN}"
@@ -318,7 +318,7 @@ def test_hiding() -> None:
     assert hide("-".join([slow] * 20_000)).startswith("eyJ")
 
 
-def test_hiding_in_values() -> None:
+def test_secrets_in_values_are_hidden() -> None:
     quoted = 'a"quoted\\secret'
     assert hide_in({"a": [quoted, 1, None, True], quoted: (quoted,)}, [quoted]) == {
         "a": [HIDDEN, 1, None, True],

@@ -170,7 +170,7 @@ def test_a_stop_of_a_stream_that_is_not_kept_whole(upstream: HostileUpstream, ur
         assert (stopping["ended"], stopping["events"]) == (True, 21)
 
 
-def test_a_stream_of_which_nothing_came_ends_in_words() -> None:
+def test_a_stream_without_events_ends_with_an_error() -> None:
     error = StreamError("stream_lost", "it is lost", "gateway", True, 502)
     (stopping,) = json.loads(encoded_error("gemini", "application/json", "", 0, error))
     assert "it is lost" in stopping["error"]["message"]

@@ -29,7 +29,7 @@ def test_requests_without_a_model_use_the_local_model(tmp_path: Path) -> None:
     assert "uses replay" not in output
 
 
-def test_without_weights_it_says_so_and_runs_on_replay(tmp_path: Path) -> None:
+def test_without_weights_the_gateway_reports_it_and_uses_replay(tmp_path: Path) -> None:
     with serving(tmp_path, STREAMGLOT_CACHE=str(tmp_path), STREAMGLOT_LOCAL="on") as gateway:
         status, body = awaited(lambda: (answer := gateway.ask())[0] and answer, "it never answered")
         output = gateway.log_text()

@@ -279,7 +279,7 @@ def test_nobody_decides_in_time() -> None:
     asyncio.run(scenario())
 
 
-def test_the_registry_tells_who_notifies_and_is_bounded() -> None:
+def test_the_registry_notifies_and_is_bounded() -> None:
     async def scenario() -> None:
         notified: list[ApprovalRequest] = []
         approvals = Approvals(lambda: str(len(notified)), notified.append)

@@ -49,7 +49,7 @@ async def stream_for(store: Store, seconds: float, prefix: str) -> list[str]:
 
 
 @asynchronous
-async def test_a_locked_database(tmp_path: Path) -> None:
+async def test_a_locked_database_delays_writes(tmp_path: Path) -> None:
     logged: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)
     locker = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
@@ -70,7 +70,7 @@ async def test_a_locked_database(tmp_path: Path) -> None:
 
 
 @asynchronous
-async def test_a_full_disk(tmp_path: Path) -> None:
+async def test_a_full_disk_drops_content_and_counts_it(tmp_path: Path) -> None:
     """SQLite's own limit of pages gives the error of a full disk."""
     logged: list[Mapping[str, Any]] = []
     store = await Store.open(StoreSettings(url=f"sqlite:///{tmp_path}/s.db"), logged.append)

@@ -73,7 +73,7 @@ async def test_a_client_with_a_secret_signs_in_by_itself(url: str) -> None:
         (None, "person"),
     ],
 )
-async def test_a_server_that_refuses_us_is_told_with_its_reason(url: str, oauth: McpOAuth | None, words: str) -> None:
+async def test_a_refusing_server_is_reported_with_its_reason(url: str, oauth: McpOAuth | None, words: str) -> None:
     with pytest.raises(ToolError, match=words):
         await _echo(McpSource("person", McpServer(url=url, oauth=oauth)))
 

@@ -102,7 +102,7 @@ async def test_a_server_over_http(url: str) -> None:
         await source.close()
 
 
-async def test_a_server_that_cannot_be_started_is_told_with_its_reason() -> None:
+async def test_a_server_that_cannot_be_started_is_reported_with_its_reason() -> None:
     for settings in (
         McpServer(command=["/nothing/here"]),
         McpServer(command=[sys.executable, "-c", "pass"]),

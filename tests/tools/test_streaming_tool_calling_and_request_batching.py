@@ -108,7 +108,7 @@ def test_7_partial_failures_do_not_spoil_the_other_results(model: ChatModel) -> 
     assert answer.choices[0].text == "Error: no station in Paris and sunny in Rome"
 
 
-def test_8_a_worker_thread_tells_errors_and_ends_to_the_main_loop(model: ChatModel) -> None:
+def test_8_a_worker_thread_passes_errors_and_ends_to_the_main_loop(model: ChatModel) -> None:
     @streamglot.tool
     def get_weather(city: str) -> str:
         return f"sunny in {city}"

@@ -167,7 +167,7 @@ async def test_a_tool_that_takes_too_long_is_cancelled() -> None:
     assert "did not finish within 0.01 s" in model.results()[0].text
 
 
-async def test_invalid_arguments_are_told_to_the_model_which_corrects_them() -> None:
+async def test_the_model_corrects_invalid_arguments() -> None:
     model = Model(
         [
             calls(call("a", "weather", '{"town":"Paris"}')),
@@ -267,7 +267,7 @@ async def test_a_huge_result_is_cut_with_a_note_and_kept_whole() -> None:
     assert watch.steps[-2]["result"] == "x" * 1000
 
 
-async def test_no_output_is_said_in_words() -> None:
+async def test_empty_output_is_described_to_the_model() -> None:
     def nothing() -> None: ...
 
     model = Model([calls(call("a", "nothing")), text("ok")])

@@ -250,7 +250,7 @@ def test_a_pasted_stream_is_shown_with_calls_that_stand_in_its_text(watched: Wat
     expect(page.get_by_label("Raw stream")).to_be_visible()
 
 
-def test_what_cannot_be_read_is_said(watched: Watched) -> None:
+def test_unreadable_input_is_reported(watched: Watched) -> None:
     page = watched.open("#/inspect")
     page.get_by_label("Raw stream").fill("hello there")
     page.get_by_role("button", name="Inspect", exact=True).click()
@@ -352,7 +352,7 @@ def test_dark_and_on_a_phone(browser: Browser, gateway: Running) -> None:
         watched.close()
 
 
-def test_a_turn_that_is_not_there_is_said(watched: Watched) -> None:
+def test_a_missing_turn_is_reported(watched: Watched) -> None:
     page = watched.open("#/inspect/turn_that_is_not_there")
     expect(page.get_by_role("alert")).to_contain_text("there is no turn")
 

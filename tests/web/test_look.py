@@ -139,7 +139,7 @@ def test_everything_is_reached_by_keyboard(watched: Watched, upstream: HostileUp
     assert {"Attach images or text", "Copy message", "Edit and ask again", "Inspect this stream"} <= reached
 
 
-def test_a_status_region_tells_what_happens(watched: Watched, upstream: HostileUpstream) -> None:
+def test_a_status_region_announces_changes(watched: Watched, upstream: HostileUpstream) -> None:
     upstream.scripts["lab-told"] = text_script("Fine")
     page = use_model(watched, "lab-told")
     expect(page.get_by_role("log", name="Conversation")).to_be_visible()
