@@ -2,8 +2,9 @@
 
 An upstream takes recorded answers of every dialect apart and sends them wrongly: hostile framing, headers, trailers, lengths,
 numbers and bodies, cut anywhere and ended in every way. Clients of every dialect ask for them through a gateway in a process of
-its own. Every request must be answered by one well-formed HTTP response in the client's dialect, within the deadlines; requests to
-an upstream that behaves must succeed all the time; no secret may come out; the gateway must not crash, log a fault, hang or grow.
+its own. Every request must be answered by one well-formed HTTP response in the client's dialect, within the deadlines; requests
+to an upstream that behaves must succeed all the time; no secret may come out; the gateway must not crash, log a fault, hang or
+grow.
 
 A case is made of the seed and its number alone. It stops at the first fault and says how to run that case again.
 """

@@ -80,8 +80,8 @@ def _path_name(tool: ToolSpec | None) -> str:
 
 
 class Script:
-    """One run. ``faults`` says what happened that must not; an agent's side requests get a short answer. ``interrupts``: the agent
-    is interrupted when the upstream ``hangs``, and the upstream must notice it (``hung_up``)."""
+    """One run. ``faults`` says what happened that must not; an agent's side requests get a short answer. ``interrupts``: the
+    agent is interrupted when the upstream ``hangs``, and the upstream must notice it (``hung_up``)."""
 
     interrupts = False
 
@@ -190,8 +190,8 @@ class LongAnswer(WriteAndRead):
 
 
 class Broken(WriteAndRead):
-    """Hangs up once in the middle of the first turn. An agent may have run a call that was whole by then, and run it again: what it
-    does next goes by the last result, not by how many there are."""
+    """Hangs up once in the middle of the first turn. An agent may have run a call that was whole by then, and run it again:
+    what it does next goes by the last result, not by how many there are."""
 
     def step(self, number: int, asked: Asked) -> Reply:
         reply = super().step(2 if number and MARK in asked.results[-1] else min(number, 1), asked)

@@ -1,8 +1,8 @@
 """A mock upstream as a process of its own: it answers chat, embeddings and messages at once, and counts what it was asked.
 
-The last word of a question says what happens: ``fail-N`` fails the first N times with a 500, ``bad`` is refused with a 400, ``slow``
-waits until /release was asked for, ``limit-N`` is refused N times with a 429. ``GET /stats`` has the counts of each question.
-"""
+The last word of a question says what happens: ``fail-N`` fails the first N times with a 500, ``bad`` is refused with a 400,
+``slow`` waits until /release was asked for, ``limit-N`` is refused N times with a 429. ``GET /stats`` has the counts of each
+question."""
 
 from __future__ import annotations
 

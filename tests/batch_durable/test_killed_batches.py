@@ -1,5 +1,5 @@
-"""Processes that are killed on the way, and a database that is restarted: nothing is lost, nothing is reported twice, and only the
-calls that were in flight are made again."""
+"""Processes that are killed on the way, and a database that is restarted: nothing is lost, nothing is reported twice, and only
+the calls that were in flight are made again."""
 
 from __future__ import annotations
 

@@ -163,7 +163,8 @@ def test_a_turn_is_shown_whole(shell: Shell) -> None:
 
 
 def test_a_session_is_shown_with_all_messages(shell: Shell) -> None:
-    """Each message is shown once, although every request repeats the earlier ones. Another conversation with the same name is shown too."""
+    """Each message is shown once, although every request repeats the earlier ones. Another conversation with the same name is
+    shown too."""
     rule = Message("system", [TextPart("Be brief.")])
 
     async def work(store: Store) -> str:

@@ -2,9 +2,8 @@
 
     python -m gateway.soak_policies STREAMS JUDGE_SECONDS        (from the folder tests)
 
-Text before the calls must reach the client while the judge is still busy, every stream must end as its upstream or its verdicts mean
-it, and the memory must be back where it was after the first wave.
-"""
+Text before the calls must reach the client while the judge is still busy, every stream must end as its upstream or its verdicts
+mean it, and the memory must be back where it was after the first wave."""
 
 from __future__ import annotations
 

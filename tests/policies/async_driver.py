@@ -40,7 +40,8 @@ class FakeEngine:
 
 
 class Driver:
-    """``out`` has the events that were released, in order. ``turns`` are the answers to further requests; ``asked`` are these requests."""
+    """``out`` has the events that were released, in order. ``turns`` are the answers to further requests; ``asked`` are these
+    requests."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Expressions are parsed and written again with the same meaning. Those that cannot be matched in a stream are refused with a reason."""
+"""Expressions are parsed and written again with the same meaning. Those that cannot be matched in a stream are refused with a
+reason."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ class Watched:
         dialog.dismiss()
 
     def _noted(self, kind: str, text: str) -> None:
-        """An HTTP status is no fault. With ``hostile`` neither is what the policy blocks while DOMPurify parses it, in a document that
-        is not shown: the tests of injections look into the one that is."""
+        """An HTTP status is no fault. With ``hostile`` neither is what the policy blocks while DOMPurify parses it, in a
+        document that is not shown: the tests of injections look into the one that is."""
         blocked = any(word in text for word in ("The action has been blocked", "will not be executed"))
         status = text.startswith("Failed to load resource: the server responded")
         if kind == "error" and not status and not (self.hostile and blocked):

@@ -1,5 +1,5 @@
-"""Texts that would run a script, fetch something or leave their place if the page trusted them. ``executed`` is a function of the test:
-whoever calls it has executed what a model said."""
+"""Texts that would run a script, fetch something or leave their place if the page trusted them. ``executed`` is a function of
+the test: whoever calls it has executed what a model said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``make screenshots``: the pictures of the page in docs/pictures, made with a scripted upstream. Nothing in them is a real conversation."""
+"""``make screenshots``: the pictures of the page in docs/pictures, made with a scripted upstream. Nothing in them is a real
+conversation."""
 
 from __future__ import annotations
 

@@ -2,10 +2,9 @@
 
     from streamglot.policies import Policy, block, load_policies, policy_stage, refuse
 
-A policy declares what it must see at once (``delta``, ``pattern``, ``sentence``, ``block``, ``answer``, ``request``) and gives a verdict on
-each piece (``forward``, ``rewrite``, ``replace``, ``refuse``, ``ask``, ``end``, ``retry``). ``policy_stage`` makes the stage that the engine
-runs; ``apply_policies`` runs policies over events without I/O. docs/policies.md is the guide.
-"""
+A policy declares what it must see at once (``delta``, ``pattern``, ``sentence``, ``block``, ``answer``, ``request``) and gives
+a verdict on each piece (``forward``, ``rewrite``, ``replace``, ``refuse``, ``ask``, ``end``, ``retry``). ``policy_stage`` makes
+the stage that the engine runs; ``apply_policies`` runs policies over events without I/O. docs/policies.md is the guide."""
 
 from .approvals import ApprovalRequest, Approvals, Decision
 from .callbacks import Callbacks

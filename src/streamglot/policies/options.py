@@ -1,4 +1,5 @@
-"""The base class of objects that are read from configuration. They are deeply frozen, so that one object can serve all streams."""
+"""The base class of objects that are read from configuration. They are deeply frozen, so that one object can serve all
+streams."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class Started(Struct, kw_only=True):
     """The start of a turn. ``caller`` is the name of the key or another value that separates callers. The request must not be
     changed after this. ``probe``: a request that the client's software sends by itself; it sets neither title nor state.
     ``response_id`` is the id that the client receives, if it is known before the end. ``retrievable``: the client may retrieve
-    or continue the response by it. ``client_options`` has the client's options that the request does not show: what it continues, whether
-    it runs in the background."""
+    or continue the response by it. ``client_options`` has the client's options that the request does not show: what it
+    continues, whether it runs in the background."""
 
     caller: str = ""
     request_id: str = ""

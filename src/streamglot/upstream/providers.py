@@ -18,7 +18,8 @@ from .settings import Upstream
 class Provider(Struct, frozen=True):
     """A row of the table. ``key_env``: the variable with the API key. A provider without one is a server on this machine, which
     is found by its port. ``models``: patterns of model names that prefer this provider. ``abilities``: differences from its
-    dialect's, for all dialects of the provider. ``convention``: its name in the OpenTelemetry conventions, where that is another."""
+    dialect's, for all dialects of the provider. ``convention``: its name in the OpenTelemetry conventions, where that is
+    another."""
 
     name: str
     title: str

@@ -26,8 +26,8 @@ class _State(Struct):
 
 
 class Parallel(Policy, frozen=True):
-    """For judges that take time: all of them together take as long as the slowest one. A kind of block that more than one of them looks at is held
-    whole. Two that rewrite the same piece differently contradict each other, so the piece is refused."""
+    """For judges that take time: all of them together take as long as the slowest one. A kind of block that more than one of
+    them looks at is held whole. Two that rewrite the same piece differently contradict each other, so the piece is refused."""
 
     policies: Sequence[Policy] = ()
 

@@ -25,9 +25,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 class Rule(Options, frozen=True, kw_only=True):
-    """What the values at ``path`` must be. ``deny`` and ``require`` are regular expressions; ``allow_paths`` are globs of absolute paths,
-    compared after ``..`` is resolved; ``allow_hosts`` are globs of host names, for URLs. A rule that is ``optional`` accepts that nothing
-    stands at its path."""
+    """What the values at ``path`` must be. ``deny`` and ``require`` are regular expressions; ``allow_paths`` are globs of
+    absolute paths, compared after ``..`` is resolved; ``allow_hosts`` are globs of host names, for URLs. A rule that is
+    ``optional`` accepts that nothing stands at its path."""
 
     path: str
     deny: str = ""
@@ -43,8 +43,8 @@ class _Compiled(Struct, frozen=True):
 
 
 class ToolArguments(Policy, frozen=True):
-    """For calls of ``tools`` (globs): a JSON ``schema``, or the schema that the request declared (``declared``), and ``rules``. Arguments
-    that are not valid JSON break every rule."""
+    """For calls of ``tools`` (globs): a JSON ``schema``, or the schema that the request declared (``declared``), and ``rules``.
+    Arguments that are not valid JSON break every rule."""
 
     tools: Sequence[str] = ("*",)
     schema: Mapping[str, Any] | None = None
@@ -129,7 +129,8 @@ def allowed_path(path: str, globs: Sequence[str]) -> bool:
 
 
 def allowed_host(url: str, globs: Sequence[str]) -> bool:
-    """Whether the host of a URL, or a bare host, is one of these. A text that parsers read differently (backslashes, control characters) never is."""
+    """Whether the host of a URL, or a bare host, is one of these. A text that parsers read differently (backslashes, control
+    characters) never is."""
     if _CONTROL.search(url):
         return False
     try:

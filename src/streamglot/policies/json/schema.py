@@ -16,7 +16,8 @@ from ..options import as_mutable
 from ..patterns.expressions import occurs
 
 MAX_DEPTH: Final = 128
-"""Nesting of a value, with the references followed on the way. Real values are not nested deeper; a schema that refers to itself is."""
+"""Nesting of a value, with the references followed on the way. Real values are not nested deeper; a schema that refers to
+itself is."""
 _ANNOTATIONS: Final = frozenset(
     [
         "title",
@@ -53,8 +54,8 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 class Schema:
-    """``fault`` says what is wrong with a value; the empty text if nothing is. Without ``strict``, unknown keywords are passed over:
-    for schemas that clients send."""
+    """``fault`` says what is wrong with a value; the empty text if nothing is. Without ``strict``, unknown keywords are passed
+    over: for schemas that clients send."""
 
     def __init__(self, schema: Mapping[str, Any] | bool, *, strict: bool = True) -> None:
         self.root: Any = as_mutable(schema)

@@ -1,9 +1,8 @@
 """Checks JSON while it is written: syntax, the type of the whole, and each member of the top level against its schema.
 
-A fault is reported at the character that shows it, whatever way the text is cut: words and numbers are judged at the character behind
-them, names of properties at their end, members of the top level when they are complete. The whole value is checked once more at its end.
-Each character is decoded twice at most.
-"""
+A fault is reported at the character that shows it, whatever way the text is cut: words and numbers are judged at the character
+behind them, names of properties at their end, members of the top level when they are complete. The whole value is checked once
+more at its end. Each character is decoded twice at most."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MAX_PROGRAM: Final = 20_000
-"""Instructions of one compiled pattern. Counted repeats such as ``{1,500}`` multiply them, and with them the time per character."""
+"""Instructions of one compiled pattern. Counted repeats such as ``{1,500}`` multiply them, and with them the time per
+character."""
 MEMORY_BYTES: Final = 32 * 2**20
 """What re2 may use for the automaton of one expression before it falls back to a slower, still linear one."""
 

@@ -60,8 +60,8 @@ class Expression(Struct, frozen=True):
 
 
 def parse(pattern: str, *, may_be_empty: bool = False) -> Expression:
-    """The tree of this expression; ConfigError with the reason if it cannot be matched in a stream. A pattern that is only tested on whole
-    texts may match the empty one."""
+    """The tree of this expression; ConfigError with the reason if it cannot be matched in a stream. A pattern that is only
+    tested on whole texts may match the empty one."""
     tree = _Parser(pattern).expression()
     if nullable(tree.body) and not may_be_empty:
         raise _refused(pattern, "it matches the empty text, which is everywhere; make one part of it obligatory")

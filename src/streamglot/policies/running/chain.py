@@ -19,7 +19,8 @@ from .whole_answer import AnswerFilter
 
 
 class Chain:
-    """``ask`` takes questions together with the place in the chain that asked. ``done``: this choice has ended, or is asked for again."""
+    """``ask`` takes questions together with the place in the chain that asked. ``done``: this choice has ended, or is asked for
+    again."""
 
     def __init__(
         self,

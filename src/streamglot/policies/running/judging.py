@@ -20,7 +20,8 @@ from .release import Unit
 MAX_PENDING: Final = 128
 """Verdicts of one policy that may be awaited at once for one choice: more calls than a model makes in one turn."""
 APPROVAL: Final = "approval"
-"""The dialect of an Extra that asks the client's user about a call; writers of dialects that can ask write it in their own form."""
+"""The dialect of an Extra that asks the client's user about a call; writers of dialects that can ask write it in their own
+form."""
 APPROVED_CALLS: Final = "approved_calls"
 """The subject in the exchange's state with the ids of calls that the client's user has approved."""
 

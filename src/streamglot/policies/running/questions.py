@@ -77,7 +77,8 @@ class Suspension(Approval):
 
 
 class ConcurrentQuestions(Question):
-    """Awaits several questions at once. The reply is a list: for each question its reply, or the exception that resolving it raised."""
+    """Awaits several questions at once. The reply is a list: for each question its reply, or the exception that resolving it
+    raised."""
 
     subject = "judge"
 

@@ -1,9 +1,8 @@
 """The output side of one policy: events leave in order, and wait behind a piece that has no verdict yet.
 
-Everything that the policy's filter takes in is put here in the order of the stream: events as they are, free text, and units that a
-policy judges. While nothing waits, each is released at once. A unit whose verdict is awaited holds what comes behind it, so several
-units can be judged at the same time and still leave in order.
-"""
+Everything that the policy's filter takes in is put here in the order of the stream: events as they are, free text, and units
+that a policy judges. While nothing waits, each is released at once. A unit whose verdict is awaited holds what comes behind it,
+so several units can be judged at the same time and still leave in order."""
 
 from __future__ import annotations
 
@@ -76,7 +75,8 @@ class Block:
 
 
 class Unit:
-    """Something to be judged: a piece of a streaming block (``found``), a whole block (``events``), or an event that is a whole block (``event``)."""
+    """Something to be judged: a piece of a streaming block (``found``), a whole block (``events``), or an event that is a whole
+    block (``event``)."""
 
     __slots__ = ("block", "event", "events", "found", "notice", "piece", "since", "verdict")
 
@@ -101,7 +101,8 @@ class Unit:
 
 
 class Release:
-    """``may_retry`` is asked before the upstream is asked again. ``keeps``: the released text is kept, because a retry repeats it."""
+    """``may_retry`` is asked before the upstream is asked again. ``keeps``: the released text is kept, because a retry repeats
+    it."""
 
     def __init__(self, may_retry: Callable[[], bool], *, keeps: bool) -> None:
         self._may_retry = may_retry
