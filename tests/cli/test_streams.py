@@ -105,7 +105,7 @@ def test_probe_reports_every_deviation_of_a_server(shell: Shell) -> None:
 def test_probe_without_a_server_fails(shell: Shell) -> None:
     done = shell.run("probe", "http://127.0.0.1:9/v1", "-m", "m")
     assert done.returncode == 1
-    assert b"not spoken here" in done.stdout
+    assert b"not supported" in done.stdout
     assert shell.run("probe", "nobody").returncode == 2
 
 

@@ -1,6 +1,6 @@
 """Adapts a request to an upstream: what the upstream does not accept is removed or expressed in another way, and reported.
 
-The given request is not changed. It is returned as it is if nothing has to be done.
+The given request is not changed. A request that needs no change is returned unchanged.
 """
 
 from __future__ import annotations

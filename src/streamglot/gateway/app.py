@@ -171,7 +171,7 @@ class Gateway:
             self._log.close()  # the event loop ends before the log would be flushed
 
     async def _open_store(self) -> None:
-        """Opens the store, if one is configured. Only then is the store imported, because the import is slow."""
+        """Opens the store, if one is configured. The store is imported here, because the import is slow."""
         if self.loaded.config.store.url != NOTHING:
             from .recording import TurnRecorders, open_store
 

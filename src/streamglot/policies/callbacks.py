@@ -18,8 +18,8 @@ class Callbacks(Policy, frozen=True, kw_only=True):
     """``on_text_delta`` is called with each piece of text as it comes. ``on_tool_call_complete`` is called as soon as a call is
     whole, ``on_block_complete`` with whole blocks of ``kinds`` (all kinds that have no callback of their own, if left out).
 
-    A callback returns a verdict, a text in place of the piece, or None to release it as it is. What a callback may change is
-    held until it has returned; with ``observe`` nothing is held, and return values are ignored."""
+    A callback returns a verdict, a text in place of the piece, or None to release it as it is. A piece that a callback may
+    change is held until the callback has returned; with ``observe`` nothing is held, and return values are ignored."""
 
     on_text_delta: Callback | None = None
     on_block_complete: Callback | None = None

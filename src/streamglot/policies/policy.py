@@ -43,7 +43,7 @@ class JudgeContext(Struct):
     exchange: ExchangeContext
     request: Request | None = None
     choice: int = 0
-    state: Any = None  # whatever ``new_state`` of the policy returns
+    state: Any = None  # the return value of ``new_state``
     compiled: Any = None  # whatever ``compile`` of the policy returns
 
 

@@ -31,7 +31,8 @@ OPEN_SECONDS: Final = 0.5
 """How long a reader waits for the row of an unknown stream, in seconds. A stream that was just opened may not be committed
 yet."""
 WANTED_SECONDS: Final = 3.0
-"""Seconds between two notices of a reader that it still reads. After twice this time without a notice, nobody reads."""
+"""Seconds between two notices of a reader that it still reads. After twice this time without a notice the stream has no
+reader."""
 
 
 class Chunk(Struct, frozen=True):

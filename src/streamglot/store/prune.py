@@ -81,8 +81,8 @@ async def prune_turns(
 
 
 async def delete_session(database: Database, session_id: str) -> int:
-    """Removes all turns of the session, with what was said in them; gives their number. One that still runs is not removed from
-    under its client: it is to be stopped first."""
+    """Removes all turns of the session with their messages; gives their number. One that still runs is not removed from under
+    its client: it is to be stopped first."""
     turns, endings = schema.turns, schema.endings
     question = select(turns.c.id, endings.c.ending).outerjoin(endings, endings.c.turn_id == turns.c.id)
     rows = await database.fetch(question.where(turns.c.session_id == session_id))
@@ -92,7 +92,8 @@ async def delete_session(database: Database, session_id: str) -> int:
 
 
 async def _remove_all(database: Database, turns: Sequence[str]) -> int:
-    """Removes these turns and what only they said; gives their number. Turns that count for a key's budget are refused."""
+    """Removes these turns and the messages that only they contain; gives their number. Turns that count for a key's budget are
+    refused."""
     done = Pruned()
     for start in range(0, len(turns), TURNS_PER_TRANSACTION):
         some = turns[start : start + TURNS_PER_TRANSACTION]

@@ -207,7 +207,7 @@ class ValkeyBuffer:
         return self._queue.report()
 
     async def close(self) -> None:
-        """Ends all streams and closes the connections within seconds, whatever the server does."""
+        """Ends all streams and closes the connections within seconds, even if the server does not answer."""
         for stream_id in list(self._live):
             self.end(stream_id)
         await ended(self._watch)

@@ -357,7 +357,9 @@ class Writer:
             await attempt
         finally:
             self._attempting = None
-            attempt.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may wait for the result
+            attempt.add_done_callback(
+                lambda task: task.cancelled() or task.exception()
+            )  # possibly no caller waits for the result
             attempt.cancel()
 
     def _failed(self, error: Exception) -> None:

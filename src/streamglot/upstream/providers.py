@@ -61,8 +61,7 @@ BATCH_APIS: Final = {
     "openai_responses": ("files", "/v1/responses"),
     "anthropic": ("messages", ""),
 }
-"""The batch API of upstreams that speak a dialect: one of uploaded files, with the endpoint that it is told, or one of
-messages."""
+"""The batch API of upstreams that speak a dialect: one with uploaded files and a given endpoint, or one of messages."""
 PROVIDER_PRICE_SHARE: Final = 0.5
 """What these batch APIs ask for, as a share of the price of a call."""
 

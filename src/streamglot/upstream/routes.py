@@ -149,8 +149,8 @@ class Routes:
         return self._name(model)
 
     def only_model(self, ignored: Collection[str]) -> str:
-        """The one model that can be asked for; nothing where there are several, or where a pattern serves
-        names that nobody listed. Upstreams whose names are ``ignored`` do not count."""
+        """The one model that can be asked for; nothing where there are several, or where a pattern serves names that are not
+        listed. Upstreams whose names are ``ignored`` do not count."""
         counted = [upstream for upstream in self.upstreams.values() if upstream.name not in ignored]
         served = {(upstream.name, upstream.model_for(model)) for upstream in counted for model in upstream.listed}
         if len(served) != 1 or any(len(upstream.listed) < len(upstream.models) for upstream in counted):

@@ -205,7 +205,7 @@ def _exit_reason(status: int) -> str:
 def _last_line(words: IO[bytes]) -> str:
     words.seek(0)
     lines = words.read().decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it wrote no output"
 
 
 def _end_process(process: subprocess.Popen[bytes]) -> None:

@@ -227,7 +227,7 @@ def _take(path: Path, place: Path, sha256: str, progress: Progress) -> Path:
 
 
 def _named(path: str) -> str:
-    """A plain file name in the cache, whatever the URL was."""
+    """A plain file name in the cache, for any URL."""
     stem = Path(path).name.removesuffix(SUFFIX)
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-") or "weights"
     if stem == DEFAULT.name:

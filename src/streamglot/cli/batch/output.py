@@ -1,7 +1,7 @@
 """The output file of a run: one JSON object a line, appended when its row is done. A later run resumes from it.
 
-However a run ends, only the last line of the file can be incomplete. A new run removes that line and the rows that failed, and
-keeps the rows that are done.
+A run can end in any way: only the last line of the file can be incomplete. A new run removes that line and the rows that
+failed, and keeps the rows that are done.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def report_lines(probed: list[Probed]) -> Iterator[str]:
         if not one.supported:
             first = one.observations[0]
             why = first.broken or f"status {first.status}"
-            yield f"{one.dialect} at {one.url}: not spoken here ({why})"
+            yield f"{one.dialect} at {one.url}: not supported ({why})"
             continue
         yield f"{one.dialect} at {one.url}, model {one.model!r}"
         for case in CASES:

@@ -70,7 +70,7 @@ def own_interrupt(data: Any) -> dict[str, Any] | None:
 
 
 def write_approval(approval: Approval, call_id: str | None) -> dict[str, Any]:
-    """The interrupt that asks about a call. ``call_id`` is None for a call that the client was not told of: the metadata has
+    """The interrupt that asks about a call. ``call_id`` is None for a call that the client has not seen: the metadata has
     it."""
     fields = {
         "id": approval.id,

@@ -215,7 +215,7 @@ class History:
 
 
 def tool_use_id(call_id: str) -> str:
-    """The id with the characters and the length that the service accepts; call and result change alike."""
+    """The id with the characters and the length that the service accepts; the call and its result change in the same way."""
     return _ID_SIGNS.sub("_", call_id)[-_ID_CHARS:]
 
 

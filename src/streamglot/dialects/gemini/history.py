@@ -79,7 +79,7 @@ class HistoryParser:
             messages.pop()
 
     def _messages(self, role: Role, content: Fields) -> Iterator[Message]:
-        """Results become messages of the role tool, whatever surrounds them."""
+        """Results always become messages of the role tool."""
         parts: list[Part] = []
         for fields in content.objects("parts"):
             self._part(fields, parts)

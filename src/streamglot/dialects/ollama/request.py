@@ -107,7 +107,7 @@ def _build_chat(request: Request, provider: str, built: Built) -> dict[str, Any]
     body: dict[str, Any] = {"messages": build_messages(request.messages, provider, built)}
     choice = request.tool_choice or ToolChoice()
     if choice.mode == "required" or (choice.tools and choice.mode == "auto"):
-        raise Unsupported("the chosen upstream cannot be told which tool to call", detail={"param": "tool_choice"})
+        raise Unsupported("the chosen upstream cannot force a call of a given tool", detail={"param": "tool_choice"})
     if request.tools and choice.mode != "none":
         body["tools"] = [_build_tool(tool, built) for tool in request.tools]
     return body

@@ -13,7 +13,7 @@ from .wire import FINISH_OF, error_body, write_usage
 
 
 def build(response: Response, *, strict: bool = False, functions: bool = False) -> dict[str, Any]:
-    """An incomplete call is left out, so that nobody runs it."""
+    """An incomplete call is left out, so that no client runs it."""
     if response.error is not None and not any(choice.parts for choice in response.choices):
         return error_body(response.error)
     body: dict[str, Any] = {

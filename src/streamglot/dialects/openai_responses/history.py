@@ -92,7 +92,7 @@ def _parse_item(fields: Fields, messages: list[Message], names: dict[tuple[str, 
         case "compaction":
             _add(messages, "assistant", ReasoningPart("", redacted=True, echo=Echo(DIALECT, item)))
         case "mcp_approval_request" if item.get("server_label") == OWN_SERVER:
-            pass  # our own question about a call that the model knows nothing of: the call follows once it is approved
+            pass  # our own approval question; the model has not seen the call, which follows once it is approved
         case "mcp_call" if item.get("server_label") == OWN_SERVER:
             for part in _parse_own_call(fields):
                 _add(messages, "assistant", part)

@@ -33,7 +33,7 @@ _CALL_EVENT: Final = {
 
 class Output:
     """Writes items into ``pieces``. ``done`` are the finished ones, ``item`` is the open one, ``part`` the open text in it.
-    ``abandoned``: an item is incomplete, and no event said that it was done.
+    ``abandoned``: an item is incomplete, and no event reported it as done.
 
     The pieces of a text are collected and joined once, at its end, because the end of the stream repeats them all.
     """

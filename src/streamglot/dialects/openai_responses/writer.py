@@ -184,7 +184,8 @@ class ResponsesWriter(Writer):
             self._lifecycle("completed", "completed")
 
     def write_error(self, event: StreamError) -> None:
-        """A failed response. Only where no response began, clients take an event ``error``; in a response some ignore it."""
+        """A failed response. Clients accept an ``error`` event only before the response has begun; in a response some ignore
+        it."""
         if self.started or self._announced:
             self.abandon_item()
             self._lifecycle("failed", "failed", error=response_error(event, self.strict))
@@ -221,7 +222,7 @@ class ResponsesWriter(Writer):
         self._images.clear()
 
     def _hint(self, kind: str) -> dict[str, Any]:
-        """What the reader of this dialect said about the next item of this kind: its id, its phase."""
+        """The fields that the reader of this dialect reported for the next item of this kind: its id, its phase."""
         waiting = self._hints.get(kind)
         return waiting.popleft() if waiting else {}
 

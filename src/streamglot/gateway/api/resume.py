@@ -42,7 +42,7 @@ ENDED_SECONDS: Final = 5.0
 
 def store_of(gateway: Gateway) -> Store:
     if gateway.store is None:
-        raise RequestError("this gateway keeps nothing (store.url is none): set store.url", code="store_off", status=404)
+        raise RequestError("this gateway has no store (store.url is none): set store.url", code="store_off", status=404)
     return gateway.store
 
 

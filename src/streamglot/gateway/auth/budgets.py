@@ -102,7 +102,8 @@ class Budget:
 
 
 class Reservation:
-    """What one request of a key has reserved until it is settled. ``price`` is None if the budget is not in money."""
+    """The tokens and the cost that one request of a key reserves until it is settled. ``price`` is None if the budget is not in
+    money."""
 
     __slots__ = (
         *("_account", "_budget", "_bytes", "_cost", "_held", "_held_cost", "_input", "_live", "_minute"),

@@ -44,7 +44,7 @@ class Judged(Struct, omit_defaults=True):
 
 class Reply(Struct):
     """What the service answers. ``text`` is for ``rewrite`` and ``replace``, ``tool`` another name for a rewritten call,
-    ``message`` is said to the client, ``instruction`` is for ``retry``, ``reason`` is recorded."""
+    ``message`` is sent to the client, ``instruction`` is for ``retry``, ``reason`` is recorded."""
 
     verdict: Literal["forward", "rewrite", "replace", "refuse", "end", "retry"]
     text: str | None = None

@@ -158,7 +158,7 @@ def _check_reference(reference: Any, root: Any, at: str) -> None:
 
 
 def _inner(keyword: str, rule: Any) -> list[tuple[str, Any]]:
-    """The schemas that stand inside of a keyword."""
+    """The schemas inside a keyword."""
     if keyword in ("properties", "patternProperties", "$defs", "definitions") and isinstance(rule, dict):
         return [(f".{name}", inner) for name, inner in rule.items()]
     if keyword in ("allOf", "anyOf", "oneOf", "prefixItems") and isinstance(rule, list):

@@ -69,7 +69,7 @@ class Search:
         for program in (self._match, self._hold):
             if len(expressions) == 1 and program.programsize > MAX_PROGRAM:
                 raise ConfigError(
-                    f"the pattern compiles to {program.programsize} instructions, and {MAX_PROGRAM} are the most; "
+                    f"the pattern compiles to {program.programsize} instructions, and the maximum is {MAX_PROGRAM}; "
                     "replace counted repeats such as {1,500} by `+`"
                 )
 
@@ -87,7 +87,7 @@ class Search:
         return None if found is None else found.end()
 
     def starts(self) -> frozenset[int]:
-        """The ASCII characters with which a match can begin, whatever stands before it."""
+        """The ASCII characters with which a match can begin, in any context."""
         if self._starts is None:
             self._starts = frozenset(range(128)) if self.width else frozenset(filter(self._may_start_with, range(128)))
         return self._starts

@@ -145,7 +145,7 @@ class _Parser:
         self.at = 0
         self.flags = frozenset[str]()
         if len(pattern) > MAX_PATTERN_CHARS:
-            self.refuse(f"it has {len(pattern)} characters, and {MAX_PATTERN_CHARS} are the most; use a word list (`words`)")
+            self.refuse(f"it has {len(pattern)} characters, and the maximum is {MAX_PATTERN_CHARS}; use a word list (`words`)")
 
     def refuse(self, reason: str) -> NoReturn:
         raise _refused(self.pattern, reason)

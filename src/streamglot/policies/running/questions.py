@@ -44,7 +44,8 @@ class Approval(Question):
         self.seconds = policy.deadline_seconds
 
     async def resolve(self, engine: Any) -> Decision | SuspendedCall:
-        """``engine.approvals`` is an ``Approvals``; without one nobody can be asked, which counts as a failure of the policy."""
+        """``engine.approvals`` is an ``Approvals``; without one the question cannot be answered, which counts as a failure of
+        the policy."""
         approvals: Approvals = engine.approvals
         return await approvals.ask(self._request())
 

@@ -97,7 +97,7 @@ class Unit:
         self.events = events
         self.event = event
         self.verdict: Verdict | None = None
-        self.notice: Extra | None = None  # what the client is told in place of the piece
+        self.notice: Extra | None = None  # sent to the client in place of the piece
 
 
 class Release:
@@ -307,7 +307,7 @@ class Release:
 
     def _render_whole(self, event: Whole, verdict: Verdict, block: Block | None) -> None:
         if isinstance(event, ToolResult) and event.call_id in self._refused_ids:
-            return  # the result of a call that the client was not told of
+            return  # the result of a call that the client has not seen
         after = whole_after(event, verdict)
         if after:
             self._render_events(after, block if block is not None and block.segmenter is not None else None)
