@@ -105,7 +105,7 @@ def test_an_error_inside_the_answer_keeps_what_came(watched: Watched, upstream: 
     ask(page, "Tell me all")
     over(page, "error")
     expect(answers(page)).to_contain_text("Half of an answer")
-    expect(page.get_by_role("alert")).to_contain_text("The answer broke off")
+    expect(page.get_by_role("alert")).to_contain_text("The answer was interrupted")
 
 
 @pytest.mark.parametrize("store_is_ahead", [True, False])

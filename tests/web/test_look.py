@@ -180,7 +180,7 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, locked: Runni
     asked: list[str] = []
     watched.page.on("request", lambda request: asked.append(request.url))
     page = use_model(watched, "lab-locked")
-    dialog = page.get_by_role("dialog", name="This gateway asks for a key")
+    dialog = page.get_by_role("dialog", name="This gateway requires a key")
     dialog.get_by_label("Key").fill("wrong")
     dialog.get_by_role("button", name="Use this key").click()
     dialog.get_by_label("Key").fill("sesame")
@@ -196,7 +196,7 @@ def test_a_key_is_asked_for_and_stays_in_the_tab(browser: Browser, locked: Runni
     assert not [url for url in asked if "sesame" in url or "wrong" in url]
     other = watched.context.new_page()
     other.goto(locked.url)
-    expect(other.get_by_role("dialog", name="This gateway asks for a key")).to_be_visible()
+    expect(other.get_by_role("dialog", name="This gateway requires a key")).to_be_visible()
     page.get_by_label("Forget the key").click()
     assert page.evaluate("sessionStorage.getItem('streamglot.key')") is None
     watched.close()
