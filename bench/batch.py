@@ -272,7 +272,7 @@ def latencies(port: int) -> list[float]:
 
 
 def postgres() -> Any:
-    """A server of its own from a wheel, as the tests have it; None where there is none."""
+    """A PostgreSQL server from a wheel, as in the tests; None where there is none."""
     sys.path.insert(0, str(ROOT / "tests"))
     from store.servers import NoServer, Postgres
 

@@ -31,8 +31,8 @@ class Oracle:
         self.text = text
 
     def run(self, start: int) -> Iterator[tuple[int, bool, bool]]:
-        """For each end from ``start`` on: whether the text up to it is a match, whatever follows, and whether it can still grow.
-        Stops when it cannot."""
+        """For each end from ``start`` on: whether the text up to it is a match in any case, and whether the match can still
+        grow. Stops when it cannot."""
         states = {self._root}
         for end in range(start, len(self.text) + 1):
             following = self.text[end] if end < len(self.text) else None

@@ -1,4 +1,4 @@
-"""Programs under measurement: built, started on a core of their own, watched through /proc, stopped. Linux only."""
+"""Programs under measurement: built, started on a separate core, measured through /proc, stopped. Linux only."""
 
 from __future__ import annotations
 

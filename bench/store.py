@@ -40,7 +40,7 @@ CHUNKS = {load: int(str(options[options.index("-n") + 1])) for load, options in 
 
 
 def turns(count: int) -> list[tuple[Request, Response]]:
-    """Conversations of six questions, each request with all that was said before it."""
+    """Conversations of six questions; each request repeats all messages before it."""
     made: list[tuple[Request, Response]] = []
     system = Message("system", [TextPart("You are a careful assistant. " * 40)])
     for number in range(count):

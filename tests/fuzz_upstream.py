@@ -468,7 +468,7 @@ class Run:
                     if number % 10 == 0:
                         fine = understood(case.client, await _ask(gateway.port, case.client, "right/m", case.stream), case.stream)
                         if fine.error is not None or fine.text != GONE_RIGHT:
-                            raise Fault(f"the upstream that behaves was told wrongly: {fine}")
+                            raise Fault(f"the answer of the correct upstream is wrong: {fine}")
             except Fault as fault:
                 file = Path(f"fuzz-upstream-{self.seed}-{number}.bin")
                 file.write_bytes(case.data)

@@ -5,8 +5,8 @@
 
 Every cell is a run of its own: an agent with an empty home, a gateway process, a scripted upstream. ``direct`` among the
 upstreams is the control: the agent asks the scripted upstream itself, in the dialect that it speaks. A cell that goes wrong is
-run a second time, because a busy machine can make an agent give up; the page says so. What goes wrong in the control is not run
-again. ``--results`` keeps what was found, and cells that went well there are not run again.
+run a second time, because a busy machine can make an agent give up; the page says so. A failed control run is not repeated.
+``--results`` keeps what was found, and cells that went well there are not run again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The scripts: what the scripted model does in each scenario, whatever tools the agent has for it."""
+"""The scripts: what the scripted model does in each scenario, with any tools of the agent."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ class Busy(WriteAndRead):
 
 
 class Interrupted(WriteAndRead):
-    """Stops in the middle of a text. A person presses Ctrl-C, and the upstream must be told."""
+    """Stops in the middle of a text. A person presses Ctrl-C, and the upstream request must be cancelled."""
 
     interrupts = True
 
@@ -259,7 +259,7 @@ class Interrupted(WriteAndRead):
     def verify(self, output: str) -> list[str]:
         if not self.hangs.is_set():
             return [*self.faults, "the upstream was never asked"]
-        return self.faults + ([] if self.hung_up.is_set() else ["the upstream was not told"])
+        return self.faults + ([] if self.hung_up.is_set() else ["the upstream request was not cancelled"])
 
 
 class ShowsImage(Script):

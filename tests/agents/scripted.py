@@ -1,6 +1,6 @@
-"""The scripted upstream: a server that speaks six dialects and says what a script says.
+"""The scripted upstream: a server with six dialects that answers by a script.
 
-It stands behind the gateway, or is asked by an agent directly for the control run.
+It is the upstream of the gateway, or of the agent itself in the control run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PATHS = {
     "ollama": "",
     "bedrock_converse": "",
 }
-"""What stands behind the address of this server in the ``base_url`` of an upstream."""
+"""The path after the address of this server in the ``base_url`` of an upstream."""
 
 
 HANG_SECONDS = 600

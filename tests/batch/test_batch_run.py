@@ -280,7 +280,7 @@ def start(*words: object) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.usefixtures("batch")
 def test_a_run_that_is_stopped_goes_on(number: int, status: int, upstream: MockUpstream, tmp_path: Path) -> None:
-    """What was in flight is asked again, and nothing else."""
+    """Only requests in flight are repeated."""
     upstream.hold = threading.Event()
     upstream.held = lambda prompt: int(prompt) >= 30
     table, out = numbered(60, tmp_path / "in.jsonl"), tmp_path / "out.jsonl"

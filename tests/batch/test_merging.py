@@ -110,7 +110,7 @@ def test_answers_without_usage_or_index_are_split_as_well() -> None:
 
 def run_together(count: int, fail: Any = None) -> tuple[list[Any], list[Any]]:
     """Sends requests, the first of which is under way while the others come. What was posted, and what each got. The batcher's
-    clock goes on when all have come, however slow the machine is."""
+    clock advances only after all items arrived, so a slow machine changes nothing."""
     posted: list[Any] = []
     got: list[Any] = []
     now = 0.0

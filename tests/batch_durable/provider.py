@@ -1,4 +1,4 @@
-"""A provider with batch APIs of its own, in a thread: it runs nothing until it is told to, and notes what it was asked."""
+"""A provider with batch APIs of its own, in a thread: it runs nothing until the test says so, and records its requests."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Terminal:
         return bool(data)
 
     def _answer(self, data: bytes) -> None:
-        """A program that asks where the cursor is hears that it is in the corner."""
+        """A program that queries the cursor position gets the top left corner."""
         if b"\x1b[6n" in data:
             os.write(self.master, b"\x1b[1;1R")
 

@@ -54,7 +54,7 @@ def run(shell: Shell, arguments: list[str], redirections: str) -> subprocess.Com
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """One store for all: what its commands list is there, and nobody counts it."""
+    """One store for all: the command lists exist, and no test counts them."""
     shell = Shell(tmp_path_factory.mktemp("home"))
     shell.keeps().run("query", "-m", "replay", "first")
     shell.run("keys", "add", "somebody")

@@ -29,7 +29,7 @@ def shell(shell: Shell) -> Shell:
 
 
 def quietly(done: subprocess.CompletedProcess[bytes]) -> None:
-    """It did what it was told, and had nothing to say about it."""
+    """The command succeeded without any output on standard error."""
     assert (done.returncode, done.stderr) == (0, b"")
 
 

@@ -1,4 +1,4 @@
-"""``streamglot launch``: a program that stands in for a coding agent, on a gateway that is started for it or runs already."""
+"""``streamglot launch``: a program in place of a coding agent, on a gateway that is started for it or runs already."""
 
 from __future__ import annotations
 

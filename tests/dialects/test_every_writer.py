@@ -1,4 +1,4 @@
-"""Properties of all writers, whatever their dialect."""
+"""Properties that the writers of all dialects have."""
 
 from __future__ import annotations
 

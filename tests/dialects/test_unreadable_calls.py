@@ -1,4 +1,4 @@
-"""A native call whose arguments are not JSON is never presented as one to run, whatever the finish reason."""
+"""A native call whose arguments are not JSON is never written as a call to run, with any finish reason."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Served:
         return [int(word) for word in children.split()]
 
     def events(self) -> list[dict[str, Any]]:
-        """What the store said in the log."""
+        """The log lines of the store."""
         lines = (line for line in self.log.read_text().splitlines() if line.startswith('{"event":"store_'))
         return [json.loads(line) for line in lines]
 

@@ -1,4 +1,4 @@
-"""A gateway that keeps what was said, and a look into what it kept."""
+"""A gateway with a store, and queries of that store."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 
 def fresh(upstream: HostileUpstream, script: Any) -> str:
-    """A model that nobody has asked yet, which answers with this script."""
+    """A new model name that answers with this script."""
     name = f"budget-{next(_numbers)}"
     upstream.scripts[name] = script
     return name

@@ -91,7 +91,7 @@ def test_usage_that_the_upstream_does_not_report_is_estimated(upstream: HostileU
         body = {"model": "openai_chat/silent", "stream": stream, "messages": [{"role": "user", "content": "q"}]}
         answer = gateway.ask(CHAT, body, {"x-api-key": KEY, "x-request-id": "done"})
         assert answer.status == 200
-        assert b'"usage":{' not in answer.body  # the client is told what the upstream said
+        assert b'"usage":{' not in answer.body  # the client gets the upstream's own usage
         assert gateway.line("done")["output_tokens"] is None
         assert refused(gateway)
 

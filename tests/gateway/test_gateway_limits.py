@@ -31,7 +31,7 @@ def fine(gateway: Running) -> None:
 
 
 def occupied(gateway: Running, model: str, upstream: HostileUpstream, count: int = 1, **headers: str) -> list[Any]:
-    """So many streams that stay open."""
+    """The number of streams that stay open."""
     upstream.scripts[model] = [head(), sse(text_chunk("Hello")), Hang()]
     held = []
     for _ in range(count):

@@ -116,7 +116,7 @@ def test_a_hang_up_is_noticed_on_other_asgi_servers() -> None:
     body = msgspec.json.encode(body_of("openai_chat", "replay"))
 
     async def asked_by(patient: bool) -> list[Any]:
-        """What a client was sent that waits for the end, or leaves when it has heard the first of it."""
+        """The messages sent to a client that waits for the end, or that disconnects after the first one."""
         sent: list[Any] = []
         disconnected = asyncio.Event()
         messages = [{"type": "http.request", "body": body, "more_body": False}]

@@ -47,7 +47,7 @@ class Process:
             connection.close()
 
     def wait_for(self, words: str) -> None:
-        until(lambda: words in self.log.read_text(), lambda: f"{words!r} was not said: {self.log.read_text()}")
+        until(lambda: words in self.log.read_text(), lambda: f"{words!r} was not logged: {self.log.read_text()}")
 
 
 def environment() -> dict[str, str]:
@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def serving(tmp_path: Path, config: str, *options: str, signalled: bool = False) -> Iterator[Process]:
-    """``signalled``: it is told to read its configuration again, over and over until it answers."""
+    """``signalled``: it receives SIGHUP repeatedly until it answers."""
     path = tmp_path / "streamglot.toml"
     path.write_text(config)
     log = tmp_path / "log"
@@ -181,7 +181,7 @@ def test_sigterm_stops_the_gateway(upstream: HostileUpstream, tmp_path: Path, nu
 
 
 def test_a_terminal_stops_all_workers_properly(upstream: HostileUpstream, tmp_path: Path) -> None:
-    """Ctrl-C goes to every process of the terminal's group at once, and each stream has its proper end all the same."""
+    """Ctrl-C goes to every process of the terminal's group at once, and still each stream ends properly."""
     upstream.scripts["ctrl"] = [head(), sse(text_chunk("Hello")), Hang()]
     with serving(tmp_path, settings(upstream, server="shutdown_seconds = 0.3"), "--workers", "2") as served, ExitStack() as open:
         until(lambda: len(children_of(served.process.pid)) == 2)

@@ -19,7 +19,7 @@ from gateway.upstream import Hang, HostileUpstream, Pause, Script, Until, head, 
 from streamglot.gateway import app
 from waiting import until
 
-# --- the client hangs up: the upstream is let go long before any limit of time would do it
+# --- the client disconnects: the upstream request is cancelled long before any timeout
 
 
 @pytest.mark.parametrize("rudely", [False, True], ids=["fin", "reset"])
@@ -255,7 +255,7 @@ def test_after_the_deadline_streams_end_with_an_error(upstream: HostileUpstream)
     with running({"server": {"shutdown_seconds": 0.3}, "upstreams": upstreams_at(upstream.url)}) as gateway:
         threads = [streaming(gateway, client, "openai_chat/unending", answers) for client in CLIENT_DIALECTS]
         until(lambda: sum(one.record.reads for one in list(gateway.gateway._live)) == len(CLIENT_DIALECTS))
-        with raw(gateway.port) as kept:  # a connection that is open already may still ask, and is told
+        with raw(gateway.port) as kept:  # a connection that is open already may still send a request, and gets the error
             kept.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert b"200" in kept.read_until(b"}")
     for thread in threads:

@@ -415,7 +415,7 @@ def test_upstream_error_codes_are_not_used_as_metric_labels(gateway: Running, up
     before = {line.partition(" ")[0] for line in gateway.ask("/metrics").body.decode().splitlines()}
     for _ in range(30):
         answer = gateway.ask(CHAT, body_of("openai_chat", "openai_chat/inventive"))
-        assert b"made_up_" in answer.body, "the client is told"
+        assert b"made_up_" in answer.body, "the client gets the error"
     after = {line.partition(" ")[0] for line in gateway.ask("/metrics").body.decode().splitlines()}
     assert not [line for line in after if "made_up" in line.lower()]
     assert len(after - before) < 10

@@ -13,7 +13,7 @@ SSE = {"content-type": "text/event-stream"}
 
 
 class Noted:
-    """A buffer that notes what it is told."""
+    """A buffer that records its calls."""
 
     def __init__(self, has_reader: bool = False) -> None:
         self.chunks: list[tuple[int, int, bytes]] = []

@@ -104,7 +104,7 @@ def chat_request(*texts: str) -> dict[str, Any]:
 
 
 def test_a_conversation_is_one_session(upstream: HostileUpstream, url: str) -> None:
-    """By what was said, by a name that the client gives, and never with somebody else."""
+    """Sessions are found by their content or by the client's id, and never across callers."""
     upstream.scripts["told"] = text_script("Hello", " world")
     with keeping(upstream, url) as gateway:
 

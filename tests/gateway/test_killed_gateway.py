@@ -1,4 +1,4 @@
-"""The gateway is killed, or told to stop, in the middle of 200 streams: what ended is kept whole, what did not is kept as that,
+"""The gateway is killed or stopped in the middle of 200 streams: what ended is kept whole, what did not is kept as that,
 nothing is kept twice; and a stream that ended can be had again from the gateway that comes after."""
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ def test_the_client_hangs_up_while_a_call_is_judged(gateways: dict[str, Running]
 def test_the_upstream_breaks_off_while_a_call_is_held(
     gateways: dict[str, Running], upstream: HostileUpstream, client: str
 ) -> None:
-    """The client is told that the answer broke off, so it does not run the call, which it has."""
+    """The client gets an error, so it does not run the call that it has received."""
     upstream.scripts["m"] = [head(transfer_encoding="chunked"), piece(BEGIN + WEATHER + TIME[:-40]), Cut()]
     with judged(held=("weather",)) as script:
         texts = STREAMED[client](gateways["scripted"].url)

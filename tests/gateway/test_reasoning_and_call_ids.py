@@ -1,4 +1,4 @@
-"""What the gateway does to reasoning and to the ids of calls between the upstream and the client."""
+"""Changes that the gateway makes to reasoning and to call ids."""
 
 from __future__ import annotations
 

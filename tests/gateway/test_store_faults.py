@@ -45,7 +45,7 @@ def speaking(upstream: HostileUpstream) -> HostileUpstream:
 
 
 class Traffic:
-    """Clients that ask one question after the other, until they are told to stop. ``now`` is what they are told to ask."""
+    """Clients that ask one question after the other, until the test stops them. ``now`` is the current question."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -104,7 +104,7 @@ def settle(served: Served) -> None:
 
 
 async def written(served: Served, url: str, traffic: Traffic) -> None:
-    """Everything is there once, and whole; nothing was lost, and that is what is told."""
+    """Everything is there once, and whole; nothing was lost, and the log says so."""
     await asyncio.to_thread(settle, served)
     assert await asyncio.to_thread(served.metric, "streamglot_store_dropped_total") == 0
     assert await asyncio.to_thread(served.metric, "streamglot_store_unfit_total") == 0
@@ -117,7 +117,7 @@ async def written(served: Served, url: str, traffic: Traffic) -> None:
 
 
 async def texts(url: str) -> dict[str, list[str]]:
-    """What was answered to each question, as it is kept."""
+    """The stored answer to each question."""
     database = await Database.open(url)
     found: dict[str, list[str]] = {}
     try:

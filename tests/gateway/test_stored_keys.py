@@ -95,7 +95,7 @@ def test_budgets_are_enforced(tmp_path: Path) -> None:
         assert refused.headers["x-should-retry"] == "false"
         with pytest.raises(openai.RateLimitError, match="may use in 1 day"):
             openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=secret).chat.completions.create(model="replay", messages=[USER])
-        assert gateway.ask("/turns", headers={"x-api-key": secret}).status == 200  # what it said it may still read
+        assert gateway.ask("/turns", headers={"x-api-key": secret}).status == 200  # it may still read its own turns
         assert asked(gateway, other).status == 200
         with_store(url, lambda store: keep(store, ask(user("x")), answer("y"), caller="other", cost=1.5))
         until(lambda: asked(gateway, other).status == 429)

@@ -1,5 +1,5 @@
 """Streams that are cut and gone on with, a thousand times, on two processes: while they run and after their end, on the process
-that produces them and on the other one. What comes is to the byte what a client saw that was never cut."""
+that produces them and on the other one. The bytes equal those of a client that was never disconnected."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Resumed:
         self.counted[when, worker == stream.worker] += 1
 
     async def cut(self, kind: str) -> None:
-        """A client hangs up after some event, and goes on elsewhere after the last one that it had whole."""
+        """A client disconnects after some event, and resumes on the other worker after its last complete event."""
         producer, worker = self._lines.any(self._chance), self._lines.any(self._chance)
         line = await self._lines.to(producer)
         await line.send(*asked_as(kind, "up/slow"), {"x-streamglot-keep": "true"})

@@ -34,7 +34,7 @@ HEADER = "t0k3n-of-the-header-1234"
 PASSWORD = "pass word/of@the:address"
 QUERY = "secret+of the/query"
 IDS = ("e", "status", "Incorrect API key provided", KEY[:6], "model", "request id")
-"""What a client may choose to call its request: words that stand in the upstream's error."""
+"""What a client may choose to call its request: words of the upstream's error."""
 MESSAGE = f"Incorrect API key provided: {KEY}. You sent {HEADER}."
 
 
@@ -88,11 +88,11 @@ def test_a_client_cannot_read_the_key_whatever_it_calls_its_request(
             headers = {"x-request-id": request_id}
             answer = guarded.ask(path_of(client, model, stream), body_of(client, model, stream), headers)
             no_secret_in(everything(guarded, answer))
-            assert "openai_chat" in answer.body.decode(), "who failed is told"
+            assert "openai_chat" in answer.body.decode(), "the error names the upstream"
 
 
 def test_an_upstream_cannot_fake_a_masked_error(guarded: Running, upstream: HostileUpstream) -> None:
-    """It repeats the id of the request, which stands in every error that we have told already."""
+    """It repeats the request id, which every error that we already sent contains."""
 
     def refuse(seen: Seen) -> Any:
         return whole({"error": {"message": f"{MESSAGE} (request id {seen.headers['x-request-id']})"}}, 401)

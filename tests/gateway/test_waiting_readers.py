@@ -111,7 +111,7 @@ def test_reading_stops_when_a_waiting_reader_hangs_up(upstream: HostileUpstream,
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_page_that_is_loaded_again_before_the_first_word(upstream: HostileUpstream, url: str, name: str, fails: bool) -> None:
-    """The first one may still be there, and is told by a status what the other one has as an event."""
+    """The first reader may still wait: it gets as a status what the other one gets as an event."""
     go_on = threading.Event()
     answer = whole({"error": {"message": "not today"}}, status=400) if fails else text_script("first")
     upstream.scripts[name] = [Until(go_on), *answer]

@@ -57,7 +57,7 @@ def chunks(*pieces: bytes) -> bytes:
 
 
 class Attacker:
-    """A client that does with its socket whatever it likes."""
+    """A client with full control over its socket."""
 
     def __init__(self, port: int, server: Running | None = None) -> None:
         self._server = server
@@ -76,7 +76,7 @@ class Attacker:
                 return
 
     def settle(self) -> None:
-        """Waits until the server's event loop has gone round a few times, and has read whatever had come."""
+        """Waits until the server's event loop has run a few times and has read all data."""
         if self._server is not None:
             for _ in range(4):
                 asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._server.server.loop).result(WAIT_SECONDS)

@@ -42,7 +42,7 @@ def read_one(attacker: Attacker) -> Response:
         attacker.data += piece
 
 
-# --- bodies that nobody wants
+# --- bodies that no endpoint reads
 
 
 @pytest.fixture

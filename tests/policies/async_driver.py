@@ -15,7 +15,7 @@ from waiting import soon
 
 
 class FakeEngine:
-    """The services that policies may use. ``said`` are the answers of the judging model, one for each request."""
+    """The services that policies may use. ``replies`` are the answers of the judging model, one for each request."""
 
     store = None
 

@@ -72,7 +72,7 @@ def node() -> Iterator[NodeClients]:
 
 
 def played(model: DialectModel, name: str) -> None:
-    """Whether the model was asked as often as it should be, and told what it should be."""
+    """Checks the number of requests to the model and their content."""
     scenario = SCENARIOS[name]
     assert len(model.bodies) == scenario.requests
     for words in scenario.expected:

@@ -1,4 +1,4 @@
-"""Real MCP servers in processes of their own: whatever they do, every turn ends properly."""
+"""Real MCP servers in processes of their own: every turn ends properly, for any behaviour of the server."""
 
 from __future__ import annotations
 

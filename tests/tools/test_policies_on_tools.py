@@ -1,4 +1,4 @@
-"""Policies stand before the loop: they judge calls before they run, and results before they return to the model."""
+"""Policies run before the loop: they judge calls before they run, and results before they return to the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tool loop through the engine, with a scripted model: whatever tools and models do, every turn ends properly."""
+"""The tool loop through the engine, with a scripted model: every turn ends properly, for any behaviour of tools and models."""
 
 from __future__ import annotations
 

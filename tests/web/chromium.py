@@ -1,4 +1,5 @@
-"""Chromium for tests and pictures: Debian's package, driven by Playwright. Where it is missing, the tests say so loudly."""
+"""Chromium for tests and pictures: Debian's package, driven by Playwright. If it is missing, the tests are skipped with a
+warning."""
 
 from __future__ import annotations
 

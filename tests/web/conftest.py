@@ -56,7 +56,7 @@ def gateway(upstream: HostileUpstream, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def watched(browser: Browser, gateway: Running) -> Iterator[Watched]:
-    """A page of its own for each test. Nothing may go wrong in it, and it may ask nobody but the gateway."""
+    """A page of its own for each test. It must have no errors, and it may send requests only to the gateway."""
     page = Watched(browser, gateway.url)
     try:
         yield page
