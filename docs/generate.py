@@ -193,10 +193,10 @@ def _grammars() -> list[str]:
 
 
 ABILITIES = {
-    "custom_tools": "Tools that take free text. Otherwise functions emulate them, and their calls come back as custom calls.",
+    "custom_tools": "Tools that take free text. Otherwise functions emulate them, and their calls are returned as custom calls.",
     "namespaces": "Tools in namespaces, and a client's search for tools. Otherwise they are functions with flat names.",
     "developer_role": "Messages of the role `developer`. Otherwise they become system messages.",
-    "inner_system": "System messages anywhere. Otherwise one stands at the beginning, and later ones become the user's.",
+    "inner_system": "System messages anywhere. Otherwise there is one at the beginning, and later ones become user messages.",
     "cache_control": "Marks up to where a prompt is cached. Otherwise they are left out.",
     "user_chars": "The longest `user`, in characters. A longer one is replaced by a digest; with 0 none is sent.",
     "call_id_chars": "The longest id of a call, in characters. A longer one is replaced by a digest.",
