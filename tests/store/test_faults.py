@@ -323,7 +323,7 @@ class Silent:
 
 
 def test_recent_turns_are_bounded() -> None:
-    recent = Recent(most_turns=10, most_bytes=100_000)
+    recent = Recent(max_turns=10, max_bytes=100_000)
     for number in range(50):
         asked = bytes([number])
         recent.start(Seen(f"t{number}", f"s{number}", "me", asked), probe=False)

@@ -232,12 +232,12 @@ async def test_prune_by_size_takes_the_oldest(url: str) -> None:
     turns = [await take(store, ask(user(f"{n} " + "x" * 5000)), answer("y" * 5000), name=f"{n}") for n in range(40)]
     await store.writer.flush()
     whole = await size(store.database)
-    done = await prune_turns(store.database, most_bytes=whole // 2)
+    done = await prune_turns(store.database, max_bytes=whole // 2)
     assert done.bytes_after <= whole // 2
     left = [turn.id for turn in await store.queries.turns()]
     assert 10 < len(left) < 21
     assert left == [turn.id for turn in reversed(turns)][: len(left)]
-    assert (await prune_turns(store.database, most_bytes=whole)).turns == 0
+    assert (await prune_turns(store.database, max_bytes=whole)).turns == 0
     assert (await prune_turns(store.database)).turns == 0
     await store.close()
 
@@ -250,7 +250,7 @@ async def test_a_turn_that_runs_is_not_pruned(url: str) -> None:
 
     turn = store.start(session, Started(request=ask(user("x")), at=time.time() - 86_400))
     await store.writer.flush()
-    assert (await prune_turns(store.database, older_than=60, most_bytes=0)).turns == 0
+    assert (await prune_turns(store.database, older_than=60, max_bytes=0)).turns == 0
     turn.finish(Finished(ending="end", response=answer("y")))
     await store.writer.flush()
     assert (await store.queries.turns())[0].ending == "end"

@@ -48,9 +48,9 @@ def keys(incomplete: str) -> list[tuple[str, str]]:
 
 def endings(incomplete: str) -> list[str]:
     from ..store import ENDINGS
-    from .commands.logs import STILL
+    from .commands.logs import STILL_RUNNING
 
-    return [name for name in (*ENDINGS, STILL) if name.startswith(incomplete)]
+    return [name for name in (*ENDINGS, STILL_RUNNING) if name.startswith(incomplete)]
 
 
 def dialects(incomplete: str) -> list[str]:

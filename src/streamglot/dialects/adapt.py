@@ -164,10 +164,10 @@ class _Messages:
         return structs.replace(part, cache=None)
 
     def _with_id(self, part: _Answerable) -> _Answerable:
-        most = self._abilities.call_id_chars
-        if not most or part.kind == "server" or _fits(part.call_id, most, bool(self._abilities.call_id_fixed)):
+        max_chars = self._abilities.call_id_chars
+        if not max_chars or part.kind == "server" or _fits(part.call_id, max_chars, bool(self._abilities.call_id_fixed)):
             return part
-        return structs.replace(part, call_id=_digest(part.call_id, most))
+        return structs.replace(part, call_id=_digest(part.call_id, max_chars))
 
     def _in_words(self, part: ToolResultPart) -> ToolResultPart:
         """The result with parts of other dialects converted to text, or without them if they have none."""
@@ -220,23 +220,23 @@ def _same(new: Sequence[object], old: Sequence[object]) -> bool:
     return len(new) == len(old) and all(map(is_, new, old))
 
 
-def _fits(call_id: str, most: int, fixed: bool) -> bool:
-    return len(call_id) == most and call_id.isascii() and call_id.isalnum() if fixed else len(call_id) <= most
+def _fits(call_id: str, max_chars: int, fixed: bool) -> bool:
+    return len(call_id) == max_chars and call_id.isascii() and call_id.isalnum() if fixed else len(call_id) <= max_chars
 
 
-def _digest(text: str, most: int) -> str:
+def _digest(text: str, max_chars: int) -> str:
     """A short, stable replacement for a long id: letters and digits."""
-    return sha256(text.encode("utf-8", "replace")).hexdigest()[:most]
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:max_chars]
 
 
 # --- parameters
 
 
 def _adapt_fields(request: Request, abilities: Abilities, built: Built, changes: dict[str, Any]) -> None:
-    user, most = request.user, abilities.user_chars
-    if user is not None and most is not None and len(user) > most:
+    user, max_chars = request.user, abilities.user_chars
+    if user is not None and max_chars is not None and len(user) > max_chars:
         _note(built, "user")
-        changes["user"] = _digest(user, most) if most else None
+        changes["user"] = _digest(user, max_chars) if max_chars else None
     for name in abilities.refused or ():
         value = getattr(request, name)
         if value is None or value == []:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from ..config import NOTHING, LoadedConfig
+from ..config import DISABLED, LoadedConfig
 from ..errors import ConfigError, StreamglotError
 from ..events import Extra
 from ..extras import missing_package
@@ -65,7 +65,7 @@ class BackgroundRecorder:
         enabled: bool = True,
     ) -> None:
         self._settings = loaded.config.store
-        self._enabled = enabled and self._settings.url != NOTHING
+        self._enabled = enabled and self._settings.url != DISABLED
         self._caller = caller
         self._directory = directory
         self._dialect = dialect
@@ -104,8 +104,8 @@ class BackgroundRecorder:
 
     def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
         """Runs a query on the store and waits for the result."""
-        if self._settings.url == NOTHING:
-            raise ConfigError(f'nothing is stored, because store.url is "{NOTHING}"')
+        if self._settings.url == DISABLED:
+            raise ConfigError(f'nothing is stored, because store.url is "{DISABLED}"')
 
         async def within() -> T:
             return await question(await self._store())

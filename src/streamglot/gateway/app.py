@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..authentication import LOOPBACK
 from ..batch.merging import RequestMerger
-from ..config import NOTHING, LoadedConfig, load
+from ..config import DISABLED, LoadedConfig, load
 from ..engine.cache import ResponseCache
 from ..engine.content_log import ContentLog
 from ..engine.limiter import ConcurrencyLimit
@@ -101,7 +101,7 @@ class Gateway:
     def _apply(self, loaded: LoadedConfig, starting: bool = True) -> None:
         """Applies a new configuration completely or not at all: everything that can fail is built before any state changes."""
         server = loaded.config.server
-        self._stored.known |= loaded.config.store.url == NOTHING
+        self._stored.known |= loaded.config.store.url == DISABLED
         authenticator = Authenticator(server, self._environment, self._stored, getattr(self, "authenticator", None), starting)
         tracing = (self.tracing or Tracing(self._environment, self.log)) if server.telemetry else None
         content_log = ContentLog(server.redact, self.pool.secrets) if server.log_content else None
@@ -172,7 +172,7 @@ class Gateway:
 
     async def _open_store(self) -> None:
         """Opens the store, if one is configured. The store is imported here, because the import is slow."""
-        if self.loaded.config.store.url != NOTHING:
+        if self.loaded.config.store.url != DISABLED:
             from .recording import TurnRecorders, open_store
 
             self.store = await open_store(self.loaded.config, self._environment, self.log)

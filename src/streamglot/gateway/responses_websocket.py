@@ -227,13 +227,13 @@ class ResponsesWebSocket:
 
         Drops the oldest responses of other lanes to make room.
         """
-        most = self._gateway.server.max_body_bytes
+        max_bytes = self._gateway.server.max_body_bytes
         self._forget(lane)
-        if not id or len(items) > most:
+        if not id or len(items) > max_bytes:
             return
         lane.latest = id
         self._past[id] = items
-        while sum(map(len, self._past.values())) > most:
+        while sum(map(len, self._past.values())) > max_bytes:
             del self._past[next(iter(self._past))]
 
     def _forget(self, lane: Lane) -> None:

@@ -72,7 +72,7 @@ class WebSocketCall:
 
     # --- the request
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the WebSocket has these limits
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the WebSocket has these limits
         return self._body
 
     def watch(self, on_disconnect: Callable[[], None]) -> None:

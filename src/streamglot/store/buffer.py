@@ -101,15 +101,15 @@ class LiveStream(Struct):
     sizes: deque[tuple[int, int]] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def add(self, last: int, size: int, most: int) -> int:
+    def add(self, last: int, size: int, max_bytes: int) -> int:
         """Counts a chunk. Returns the number of the last event that must be trimmed now, or 0."""
         self.last = last
         self.bytes += size
         self.sizes.append((last, size))
-        if self.bytes <= most:
+        if self.bytes <= max_bytes:
             return 0
         trimmed = 0
-        while self.bytes > most * 3 // 4 and len(self.sizes) > 1:
+        while self.bytes > max_bytes * 3 // 4 and len(self.sizes) > 1:
             trimmed, gone = self.sizes.popleft()
             self.bytes -= gone
         return trimmed

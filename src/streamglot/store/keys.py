@@ -160,13 +160,13 @@ class StoredKeys:
     async def _renews(self, key: StoredKey, spent: Spent, now: float | None) -> float | None:
         """When enough of the oldest turns leave the period for the use to fall below the budget."""
         at = now or time.time()
-        for amount, used, most in ((_COST, spent.cost, key.budget_cost), (_TOKENS, spent.tokens, key.budget_tokens)):
-            if most is None or used < most:
+        for amount, used, limit in ((_COST, spent.cost, key.budget_cost), (_TOKENS, spent.tokens, key.budget_tokens)):
+            if limit is None or used < limit:
                 continue
             turns = schema.turns
             gone = func.sum(amount).over(order_by=(turns.c.started, turns.c.id)).label("gone")
             each = _used(turns.c.started, gone, now=now).where(schema.keys.c.id == key.id).subquery()
-            rows = await self._database.fetch(select(func.min(each.c.started)).where(used - each.c.gone < most))
+            rows = await self._database.fetch(select(func.min(each.c.started)).where(used - each.c.gone < limit))
             if key.budget_seconds is None or rows[0][0] is None:
                 return None
             at = max(at, rows[0][0] + key.budget_seconds)

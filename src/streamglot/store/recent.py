@@ -49,8 +49,8 @@ class Match(Struct, frozen=True):
 
 
 class Recent:
-    def __init__(self, most_turns: int = MAX_TURNS, most_bytes: int = MAX_BYTES) -> None:
-        self._most_turns, self._most_bytes = most_turns, most_bytes
+    def __init__(self, max_turns: int = MAX_TURNS, max_bytes: int = MAX_BYTES) -> None:
+        self._max_turns, self._max_bytes = max_turns, max_bytes
         self._weight = 0
         self._turns: OrderedDict[str, Seen] = OrderedDict()
         self._by: dict[tuple[str, str | bytes], dict[str, Seen]] = {}
@@ -69,7 +69,7 @@ class Recent:
             self._index("response", seen.response_id, seen)
         if not probe:
             self._heads[seen.session_id] = seen.turn_id
-        while len(self._turns) > self._most_turns or (self._weight > self._most_bytes and len(self._turns) > 1):
+        while len(self._turns) > self._max_turns or (self._weight > self._max_bytes and len(self._turns) > 1):
             self._forget(self._turns.popitem(last=False)[1])
 
     def finish(
@@ -100,7 +100,7 @@ class Recent:
     def learn(self, session_id: str, provider: str, state: dict[str, Any]) -> None:
         self._states.setdefault(session_id, {}).setdefault(provider, {}).update(state)
         self._states.move_to_end(session_id)
-        while len(self._states) > self._most_turns:
+        while len(self._states) > self._max_turns:
             self._states.popitem(last=False)
 
     # --- finding

@@ -50,7 +50,7 @@ QUESTION = together(
     click.option("--effort", type=text, default="", help="How much the model thinks: none, low, medium, high …"),
 )
 RAW = click.option("--raw", is_flag=True, help="Print the text unchanged. A terminal still gets no control characters.")
-MACHINE = together(
+JSON_OPTIONS = together(
     click.option("--json", is_flag=True, help="Print the whole answer as one JSON object, when it is complete."),
     click.option("--events", is_flag=True, help="Print the events as they arrive, one JSON object a line."),
 )
@@ -84,7 +84,7 @@ HERE = click.option("--here", is_flag=True, help="Use the last conversation of t
 @QUESTION
 @SCHEMA
 @OUTPUT
-@MACHINE
+@JSON_OPTIONS
 def query(words: tuple[str, ...], **given: Any) -> int:  # Click passes the options by their names
     """Ask one question and print the answer as it arrives.
 
@@ -150,7 +150,7 @@ def chat(resume: str | None, here: bool, **given: Any) -> int:  # Click passes t
 @QUESTION
 @SCHEMA
 @OUTPUT
-@MACHINE
+@JSON_OPTIONS
 def reply(words: tuple[str, ...], session: str, here: bool, **given: Any) -> int:  # Click passes the options by their names
     """Continue the last conversation with one more question.
 

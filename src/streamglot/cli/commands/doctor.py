@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from ... import __version__
 from ...authentication import Authentication, authentication
-from ...config import NOTHING, LoadedConfig, load
+from ...config import DISABLED, LoadedConfig, load
 from ...errors import ConfigError, StreamglotError
 from ...extras import EXTRAS
 from ...upstream import Upstream, weights
@@ -146,8 +146,8 @@ async def _store(loaded: LoadedConfig) -> list[Finding]:
     store."""
     url = loaded.config.store.url
     nothing = authentication(loaded.config.server, stored=0, revoked=0, had_keys=False)
-    if url == NOTHING:
-        return [Finding("note", "store", f'nothing is stored: store.url is "{NOTHING}"'), _keys(nothing)]
+    if url == DISABLED:
+        return [Finding("note", "store", f'nothing is stored: store.url is "{DISABLED}"'), _keys(nothing)]
     try:
         from ...store import default_url
         from ...store.key_marker import KeyMarker

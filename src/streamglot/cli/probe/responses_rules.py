@@ -79,10 +79,10 @@ def _end(last: ProbedFrame, request: dict[str, Any]) -> Iterator[str]:
     usage = response.get("usage")
     if last.type in ("response.completed", "response.incomplete") and not usage:
         yield "the last event has no usage"
-    most = request.get("max_output_tokens")
+    max_tokens = request.get("max_output_tokens")
     used = (usage or {}).get("output_tokens")
-    if last.type == "response.completed" and isinstance(most, int) and isinstance(used, int) and used >= most:
-        yield f"the answer was cut at max_output_tokens ({most}) and is reported as completed instead of incomplete"
+    if last.type == "response.completed" and isinstance(max_tokens, int) and isinstance(used, int) and used >= max_tokens:
+        yield f"the answer was cut at max_output_tokens ({max_tokens}) and is reported as completed instead of incomplete"
     beyond = sorted(set(last.data or {}) - {"type", "response", "sequence_number"})
     if beyond and last.type in ENDS[:3]:
         yield f"the last event has fields that the dialect does not know: {', '.join(f'`{name}`' for name in beyond)}"

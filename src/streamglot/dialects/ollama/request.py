@@ -178,11 +178,11 @@ def _parse_format(fields: Fields) -> OutputFormat | None:
 
 
 def _parse_options(options: Fields, request: Request) -> None:
-    most = options.rest.get("num_predict")
-    endless = isinstance(most, int) and most < 0
+    max_tokens = options.rest.get("num_predict")
+    endless = isinstance(max_tokens, int) and max_tokens < 0
     if endless:
         del options.rest["num_predict"]
     take(options, OPTIONS, request)
     if endless:
         # -1 means "no limit" and -2 "until the context is full", only in this dialect.
-        options.rest["num_predict"] = most
+        options.rest["num_predict"] = max_tokens

@@ -124,7 +124,7 @@ def _build_reasoning(reasoning: Reasoning | None, built: Built) -> None:
     if budget is not None:
         built.dropped.append("reasoning.budget_tokens")
         words = ((0, "none"), (2048, "low"), (12_288, "medium"))
-        effort = effort or next((name for most, name in words if budget <= most), "high")
+        effort = effort or next((name for max_budget, name in words if budget <= max_budget), "high")
     if reasoning.enabled is False:
         effort = "none"
     elif effort is None and reasoning.enabled:

@@ -65,7 +65,7 @@ class ItemCall:
     def query(self, name: str) -> str:
         return self._key if name == "key" else ""
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the whole batch was read within the limits
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:  # noqa: ARG002  # the whole batch was read within the limits
         return self._body
 
     def watch(self, on_disconnect: Callable[[], None]) -> None:

@@ -129,11 +129,11 @@ async def created(gateway: Gateway, service: BatchService, http: HttpRequest, ow
 class _Members:
     """Checks the shape of the requests. Their params are checked when they run."""
 
-    def __init__(self, line_bytes: int, most: int) -> None:
+    def __init__(self, line_bytes: int, max_requests: int) -> None:
         from ...batch.request_array import RequestArray
 
         self.count = 0
-        self._most = most
+        self._max_requests = max_requests
         self._array = RequestArray(line_bytes)
         self._known: set[int] = set()
 
@@ -163,8 +163,8 @@ class _Members:
                 )
             self._known.add(name)
             self.count += 1
-            if self.count > self._most:
-                raise RequestError(f"a batch has at most {self._most} requests (batches.max_items)", status=413)
+            if self.count > self._max_requests:
+                raise RequestError(f"a batch has at most {self._max_requests} requests (batches.max_items)", status=413)
         return b"".join(line + b"\n" for line in lines)
 
     def _wrong(self, place: str, rule: str) -> RequestError:

@@ -24,9 +24,9 @@ CALL: Final = "streamglot.call"
 """The scope key under which the gateway's server puts the call."""
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], most: int, deadline: Deadline) -> bytes:
+async def read_body(receive: Receive, headers: Mapping[str, str], max_bytes: int, deadline: Deadline) -> bytes:
     """Reads the whole body of a request, within a size and a time."""
-    check_length(headers, most)
+    check_length(headers, max_bytes)
     body = bytearray()
     try:
         with deadline:
@@ -35,8 +35,8 @@ async def read_body(receive: Receive, headers: Mapping[str, str], most: int, dea
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnected
                 body += message.get("body", b"")
-                if len(body) > most:
-                    raise too_large(most)
+                if len(body) > max_bytes:
+                    raise too_large(max_bytes)
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
@@ -104,8 +104,8 @@ class ASGICall:
 
     # --- the request
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:
-        return await read_body(self._receive, self.headers, most, deadline)
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
+        return await read_body(self._receive, self.headers, max_bytes, deadline)
 
     def watch(self, on_disconnect: Callable[[], None]) -> None:
         self._watch.start(lambda: None if self.ended else on_disconnect())

@@ -188,18 +188,18 @@ class HTTPCall:
     def task(self) -> asyncio.Task[Any] | None:
         return self._task
 
-    async def body(self, most: int, deadline: Deadline) -> bytes:
+    async def body(self, max_bytes: int, deadline: Deadline) -> bytes:
         if not self.complete:
-            check_length(self.headers, most)
-            self._ask_for_more(most)
+            check_length(self.headers, max_bytes)
+            self._ask_for_more(max_bytes)
             try:
                 with deadline:
-                    while not self.complete and self._received <= most:
+                    while not self.complete and self._received <= max_bytes:
                         await self._more()
             except TimeoutError:
                 raise too_slow(deadline.seconds) from None
-        if self._received > most:
-            raise too_large(most)
+        if self._received > max_bytes:
+            raise too_large(max_bytes)
         return self._take()
 
     async def read(self) -> bytes:
@@ -220,8 +220,8 @@ class HTTPCall:
         data, self._body = self._body, b""
         return data if type(data) is bytes else bytes(data)
 
-    def _ask_for_more(self, most: int) -> None:
-        self._asked, self._limit = True, most
+    def _ask_for_more(self, max_bytes: int) -> None:
+        self._asked, self._limit = True, max_bytes
         self._connection.resume_reading()
         if self._expects:
             self._expects = False

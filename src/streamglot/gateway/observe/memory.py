@@ -45,7 +45,7 @@ class Memory:
         self._resident = resident or _resident()
         self._give_back = give_back or _memory_trimmer()
         self._base = 0
-        self._most = 0
+        self._peak = 0
         self._ticks = 0
         self._pause = FIRST_TICKS
         self._useless = 0
@@ -55,7 +55,7 @@ class Memory:
         """Called by the gateway's clock with the number of running exchanges."""
         if not self._base:
             self._base = self._resident()  # measured at once, because later it may include large answers
-        self._most = max(self._most, under_way)
+        self._peak = max(self._peak, under_way)
         self._ticks += 1
         if 0 < self._under_way >= 2 * under_way:  # the work that used the memory at the last attempt has ended
             self._pause, self._under_way = FIRST_TICKS, 0
@@ -64,16 +64,16 @@ class Memory:
         size = self._resident()
         self._base = min(self._base, size)
         if size < self._base + GROWTH_BYTES:
-            self._most = under_way
+            self._peak = under_way
             return
-        if under_way >= MAX_RUNNING and under_way * 10 >= self._most:
+        if under_way >= MAX_RUNNING and under_way * 10 >= self._peak:
             return
         self._try(size, under_way)
 
     def _try(self, size: int, under_way: int) -> None:
         self._give_back()
         left = self._resident()
-        self._ticks, self._most = 0, under_way
+        self._ticks, self._peak = 0, under_way
         if left < size * USEFUL:
             self._pause, self._useless, self._under_way = FIRST_TICKS, 0, 0
             return

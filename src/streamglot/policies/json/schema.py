@@ -313,7 +313,7 @@ def _least(size: Any, rule: Any) -> bool:
     return bool(size >= rule)
 
 
-def _most(size: Any, rule: Any) -> bool:
+def _at_most(size: Any, rule: Any) -> bool:
     return bool(size <= rule)
 
 
@@ -331,13 +331,13 @@ _KEYWORDS: Final[dict[str, Callable[[_Case], str]]] = {
     "contains": _contains,
     "uniqueItems": _unique,
     "minProperties": _measure(dict, len, _least, "have at least this many properties:"),
-    "maxProperties": _measure(dict, len, _most, "have at most this many properties:"),
+    "maxProperties": _measure(dict, len, _at_most, "have at most this many properties:"),
     "minItems": _measure(list, len, _least, "have at least this many items:"),
-    "maxItems": _measure(list, len, _most, "have at most this many items:"),
+    "maxItems": _measure(list, len, _at_most, "have at most this many items:"),
     "minLength": _measure(str, len, _least, "have at least this many characters:"),
-    "maxLength": _measure(str, len, _most, "have at most this many characters:"),
+    "maxLength": _measure(str, len, _at_most, "have at most this many characters:"),
     "minimum": _measure(_NUMBER, lambda value: value, _least, "be at least"),
-    "maximum": _measure(_NUMBER, lambda value: value, _most, "be at most"),
+    "maximum": _measure(_NUMBER, lambda value: value, _at_most, "be at most"),
     "exclusiveMinimum": _measure(_NUMBER, lambda value: value, lambda value, rule: value > rule, "be above"),
     "exclusiveMaximum": _measure(_NUMBER, lambda value: value, lambda value, rule: value < rule, "be below"),
     "multipleOf": _multiple,

@@ -138,12 +138,12 @@ class PatternSet:
 
 
 @lru_cache(64)
-def _next_scan(length: int, most: int) -> int:
+def _next_scan(length: int, limit: int) -> int:
     """The length at which a candidate of this length is looked at again."""
     due = RESCAN_CHARS
     while due <= length:
         due += due // 16
-    return min(due, most)
+    return min(due, limit)
 
 
 class Scanner:
