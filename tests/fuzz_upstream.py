@@ -30,7 +30,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from dialects.test_odd_numbers import ODD, STREAMS
+from dialects.test_invalid_numbers import ODD, STREAMS
 from fuzz import mutated
 from gateway.dialect_clients import CLIENT_DIALECTS, STREAMS_ONLY, body_of, path_of, understood
 from gateway.running import Answer

@@ -16,9 +16,9 @@ from playwright.sync_api import Browser, expect
 from gateway.dialect_clients import body_of
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, Until, hostile, streamed
+from web.chat_actions import answers, ask, over, use_model
 from web.chromium import PHONE, Watched, launched
 from web.scripts import OVERLOADED, THOUGHT, answer, calling, ending, paced, text_script, words
-from web.talking import answers, ask, over, use_model
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 CHAT = "/v1/chat/completions"

@@ -12,9 +12,9 @@ from playwright.sync_api import FilePayload, Page, expect
 from gateway.running import Running
 from gateway.upstream import Cut, HostileUpstream, Step, Until, unfinished
 from waiting import until
+from web.chat_actions import answers, ask, over, use_model
 from web.chromium import Watched
 from web.scripts import OVERLOADED, TEXT, THOUGHT, answer, calling, chunk, text_script, words
-from web.talking import answers, ask, over, use_model
 
 GIF = bytes.fromhex("47494638396101000100800000ff0000ffffff2c00000000010001000002024401003b")
 

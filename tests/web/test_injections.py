@@ -7,10 +7,10 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from gateway.running import Running
 from gateway.upstream import HostileUpstream, whole
+from web.chat_actions import answers, ask, over, use_model
 from web.chromium import Watched
 from web.injections import CALL, INJECTIONS
 from web.scripts import answer, calling, text_script
-from web.talking import answers, ask, over, use_model
 
 ALL = "\n\n".join(INJECTIONS)
 IMAGE = f"<img src=x onerror={CALL}>"

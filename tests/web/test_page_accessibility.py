@@ -1,4 +1,4 @@
-"""The page as everybody can use it: without violations that axe finds, on a phone, in the dark, by keyboard, with a key."""
+"""The page is usable for everybody: no violations that axe finds, on a phone, in the dark theme, by keyboard, with a key."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, expect
 from gateway.running import Running, running
 from gateway.upstream import HostileUpstream, Until
 from streamglot.gateway.api.page import FOLDER, MEDIA_TYPES
+from web.chat_actions import answers, ask, over, use_model
 from web.chromium import PHONE, Watched, violations
 from web.scripts import OVERLOADED, answer, calling, text_script
-from web.talking import answers, ask, over, use_model
 
 MAX_BYTES = 200_000
 """What the whole page may weigh, compressed."""
